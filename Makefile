@@ -1,0 +1,35 @@
+# Two commands do everything on a fresh machine with Python 3.11: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format generate clean
+
+demo: $(READY)
+	$(BIN)/fedfair demo
+
+test: $(READY) lint
+	$(BIN)/pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Regenerates the protobuf code that is committed; tests/wire/test_generated.py fails when it has drifted.
+generate: $(READY)
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto proto/fedfair/v1/federation.proto
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

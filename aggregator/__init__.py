@@ -1,0 +1,1 @@
+"""The aggregator process: carries frames between the network and the round rules, and decides nothing."""

@@ -1,0 +1,1 @@
+"""The collaborator process: carries frames between the aggregator and the local task, and decides nothing."""

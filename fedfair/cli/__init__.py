@@ -1,0 +1,1 @@
+"""The `fedfair` command: each module parses one group of commands, calls, and prints."""

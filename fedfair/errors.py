@@ -1,0 +1,62 @@
+"""Every fault that fedfair can name, in one tree.
+
+An error says what is wrong, where, with which value, and what to do about it. The command line prints
+`diagnostics()` and exits with 1; `--debug` shows the traceback. Code raises these and never returns False
+for a failed check.
+"""
+
+from __future__ import annotations
+
+
+class FedfairError(Exception):
+    """A fault that the person at the keyboard, or the peer, can act on.
+
+    Args:
+        message: what is wrong, where, and the value that was found.
+        remedy: what to do about it; empty where the message says it already.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def diagnostics(self) -> str:
+        """Return the text for a person: the fault and, on its own line, the remedy."""
+        return f"{self.message}\n  -> {self.remedy}" if self.remedy else self.message
+
+
+class PlanError(FedfairError):
+    """The plan, `collaborator.yaml` or a site policy cannot be used as it is written."""
+
+
+class ApprovalError(FedfairError):
+    """A site has not approved exactly this plan, or its approval does not verify."""
+
+
+class DataError(FedfairError):
+    """Local data are missing, unreadable or not what the plan declares."""
+
+
+class IdentityError(FedfairError):
+    """A certificate, request, key or binding is missing, malformed, expired, revoked or of somebody else."""
+
+
+class TrainingError(FedfairError):
+    """Local training produced something that must not leave the site (a NaN or an infinity)."""
+
+
+class ConnectionRefusedByPeerError(FedfairError):
+    """The other side understood us and said no; trying again without a change is pointless."""
+
+
+class AbortedError(FedfairError):
+    """The federation stopped before its result: the quorum was lost, or somebody stopped it."""
+
+
+class LocalProtocolError(FedfairError):
+    """Our own code broke the order of the protocol: a bug on this side."""
+
+
+class RemoteProtocolError(FedfairError):
+    """The peer broke the protocol: wrong length, wrong round, a duplicate, a value that is not a number."""

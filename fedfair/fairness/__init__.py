@@ -1,0 +1,1 @@
+"""The mathematics of (smoothed, relaxed) conditional value-at-risk: functions of losses, nothing of networks."""

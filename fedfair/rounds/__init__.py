@@ -1,0 +1,1 @@
+"""The rounds of a federation as state machines: events in, effects out; no socket, no clock, no thread."""

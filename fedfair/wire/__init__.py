@@ -1,0 +1,1 @@
+"""Bytes on the wire: frames, chunks and their limits. Everything from a peer is validated here, once."""
