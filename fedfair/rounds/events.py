@@ -1,0 +1,246 @@
+"""What can happen to a federation, and what it may ask for in answer.
+
+Two vocabularies of frozen values. The driver reports an `Event`; `Federation.receive` answers with a list of
+`Effect`s, which the driver carries out in their order. Nothing here does anything: there is no socket, no clock
+and no file on this side of the border, so a whole federation can be played through in a test.
+
+What the driver owes:
+
+* `Started` comes first, once.
+* One stream per participant speaks. When a second one authenticates, the driver reports `Connected` again, closes
+  the older stream, and drops whatever the older stream still says, its end included.
+* A deadline that fires after `CancelDeadline` may still be reported; it is recognised as stale and ignored.
+* After `Finish` or `Abort` every event is answered with no effects at all.
+
+Source: the division into events and effects follows h11 (sans-IO).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.learning.server import Progress, SumRequest
+
+
+class DeadlineKind(enum.Enum):
+    """Which patience a deadline measures."""
+
+    JOIN = "join"
+    """Until enough collaborators are connected for a sum to start."""
+    SETTLE = "settle"
+    """After an interruption: from a quorum being back until the sum starts without the others."""
+    SUM = "sum"
+    """Until a sum closes with those who have answered."""
+    GRACE = "grace"
+    """Until a collaborator who dropped out of an open sum is no longer waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineToken:
+    """One deadline that was set; a number is never used twice within a run."""
+
+    kind: DeadlineKind
+    number: int
+
+
+class CheckpointKind(enum.Enum):
+    """Which model file is to be written from the course's present state."""
+
+    INITIAL = "init"
+    LAST = "last"
+    BEST = "best"
+
+
+# ------------------------------------------------------------------ events: what happened
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The aggregator is listening; always the first event, exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A collaborator of the plan authenticated, approved this plan and said hello.
+
+    A second one for the same participant replaces the first: whatever was sent to the first may be lost.
+    """
+
+    participant: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The stream of a connected or refused collaborator ended."""
+
+    participant: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class UploadArrived:
+    """One whole upload whose length and SHA-256 were checked; the driver forgets it after this event."""
+
+    participant: ParticipantId
+    sum_number: SumNumber
+    payload: bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Abstained:
+    """A collaborator said that it takes no part in this sum, and why."""
+
+    participant: ParticipantId
+    sum_number: SumNumber
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Misbehaved:
+    """The border could not accept what a collaborator sent: a broken frame, a wrong length or digest.
+
+    `message` and `remedy` are those of the `RemoteProtocolError` that was raised there.
+    """
+
+    participant: ParticipantId
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """A deadline that was set with `SetDeadline` has passed."""
+
+    token: DeadlineToken
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The operator, or the operating system, wants an orderly end now."""
+
+    reason: str
+
+
+Event = (
+    Started | Connected | Disconnected | UploadArrived | Abstained | Misbehaved | DeadlinePassed | StopRequested
+)
+
+
+# ------------------------------------------------------------------ effects: what is to be done
+
+
+@dataclass(frozen=True, slots=True)
+class SendScaling:
+    """Send the course's feature scaling to this participant."""
+
+    participant: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class SendModel:
+    """Send the course's present model vector and threshold to this participant."""
+
+    participant: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class SendSum:
+    """Ask this participant for its contribution; sent again, with the same number, after it has returned.
+
+    `deadline_seconds` is the whole patience of the sum, which began when its `SUM` deadline was set.
+    """
+
+    participant: ParticipantId
+    sum_number: SumNumber
+    request: SumRequest
+    deadline_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Tell this participant that its upload is in the sum, or was already."""
+
+    participant: ParticipantId
+    sum_number: SumNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell this participant why it is sent away, then close its stream."""
+
+    participant: ParticipantId
+    message: str
+    remedy: str
+    try_again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetDeadline:
+    """Report `DeadlinePassed(token)` after so many seconds."""
+
+    token: DeadlineToken
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDeadline:
+    """Forget this deadline."""
+
+    token: DeadlineToken
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A sum was absorbed; show and record what it did."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Write this model file now; the course stands exactly between two sums."""
+
+    kind: CheckpointKind
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """No sum is running, because these participants are not connected."""
+
+    missing: tuple[ParticipantId, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The plan is done: write the result, tell every connected participant, stop. Nothing follows."""
+
+    rounds: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The run ends without its result: tell every connected participant, stop. Nothing follows."""
+
+    reason: str
+    remedy: str
+
+
+Effect = (
+    SendScaling
+    | SendModel
+    | SendSum
+    | Accept
+    | Refuse
+    | SetDeadline
+    | CancelDeadline
+    | Report
+    | Checkpoint
+    | Waiting
+    | Finish
+    | Abort
+)

@@ -1,0 +1,300 @@
+"""The frames of the wire as values that are valid from the moment they exist.
+
+Each class is one message of `proto/fedfair/v1/federation.proto`. Constructing one checks everything that can be
+known without the plan: sizes, ranges, presence. So a frame that this side builds wrongly is a
+`LocalProtocolError` at the line that built it, and `codec` turns the same fault in received bytes into a
+`RemoteProtocolError`. What depends on the plan (is this the digest, is this the length) is left to the actors
+and to `chunking`.
+
+Text is for people. It is made showable on construction: control characters become spaces, so that a peer cannot
+drive the terminal it is printed on, and what is longer than its limit is cut.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedfair.errors import LocalProtocolError
+from fedfair.sums.spec import Purpose
+from fedfair.wire.limits import (
+    MAX_APPROVAL_BYTES,
+    MAX_ATTEMPT,
+    MAX_CHECK_ITEMS,
+    MAX_CHUNK_BYTES,
+    MAX_NAME_CHARACTERS,
+    MAX_ROUND,
+    MAX_SECONDS,
+    MAX_SUM_NUMBER,
+    MAX_TEXT_CHARACTERS,
+    MAX_VECTOR_BYTES,
+    PROTOCOL_VERSION,
+)
+
+if TYPE_CHECKING:
+    from fedfair.ids import SumNumber
+
+DIGEST_BYTES = 32
+BINDING_BYTES = 64
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def showable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
+    """Return `text` without control characters, at most `limit` characters long.
+
+    Everything that is not printable becomes a space: the C0 and C1 controls with which an escape sequence begins,
+    the marks that reverse the reading direction, lone surrogates, line ends.
+    """
+    printable = "".join(character if character.isprintable() else " " for character in text[: limit + 1])
+    return printable if len(printable) <= limit else printable[: limit - 1] + "…"
+
+
+# ------------------------------------------------------------------ collaborator -> aggregator
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First frame of every stream: which protocol, which plan, approved by whom, on which certificate."""
+
+    protocol_version: int
+    software_version: str
+    plan_digest: bytes
+    approval: bytes
+    certificate_binding: bytes
+
+    def __post_init__(self) -> None:
+        _check_introduction(self)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadStart:
+    """One contribution follows in chunks, `length` bytes in all."""
+
+    sum_number: SumNumber
+    length: int
+    sha256: bytes
+
+    def __post_init__(self) -> None:
+        _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
+        _within(self, "length", self.length, 1, MAX_VECTOR_BYTES)
+        _exactly(self, "sha256", self.sha256, DIGEST_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Abstain:
+    """Instead of an upload: this site takes no part in this sum."""
+
+    sum_number: SumNumber
+    reason: str
+
+    def __post_init__(self) -> None:
+        _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
+        _make_showable(self, "reason", self.reason)
+
+
+# ------------------------------------------------------------------ aggregator -> collaborator
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Answers `Hello`: the names and numbers of this run."""
+
+    run_id: str
+    rounds_done: int
+    rounds_total: int
+
+    def __post_init__(self) -> None:
+        if not _RUN_ID.fullmatch(self.run_id):
+            raise _fault(self, "run_id", f"is {showable(self.run_id, 40)!r}, expected 32 lower-case hex digits")
+        _within(self, "rounds_total", self.rounds_total, 1, MAX_ROUND)
+        _within(self, "rounds_done", self.rounds_done, 0, self.rounds_total)
+
+
+class BroadcastKind(enum.Enum):
+    """What a broadcast vector is."""
+
+    MODEL = "model"
+    FEATURE_SCALING = "feature scaling"
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastStart:
+    """A vector for everybody follows in chunks; `threshold` belongs to a model and is 0 otherwise."""
+
+    kind: BroadcastKind
+    length: int
+    sha256: bytes
+    threshold: float
+
+    def __post_init__(self) -> None:
+        _within(self, "length", self.length, 1, MAX_VECTOR_BYTES)
+        _exactly(self, "sha256", self.sha256, DIGEST_BYTES)
+        if not (math.isfinite(self.threshold) and self.threshold >= 0):
+            raise _fault(self, "threshold", f"is {self.threshold}, expected a finite number of at least 0")
+        if self.kind is not BroadcastKind.MODEL and self.threshold:
+            raise _fault(self, "threshold", f"is {self.threshold}, but {self.kind.value} has no threshold")
+
+
+@dataclass(frozen=True, slots=True)
+class SumStart:
+    """Asks for one contribution. `round` counts from 1 in training; elsewhere it is the rounds done so far."""
+
+    sum_number: SumNumber
+    purpose: Purpose
+    round: int
+    attempt: int
+    model_sha256: bytes
+    deadline_seconds: int
+
+    def __post_init__(self) -> None:
+        _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
+        _within(self, "round", self.round, 1 if self.purpose is Purpose.TRAINING else 0, MAX_ROUND)
+        _within(self, "attempt", self.attempt, 1, MAX_ATTEMPT)
+        _exactly(
+            self, "model_sha256", self.model_sha256, 0 if self.purpose is Purpose.STANDARDISATION else DIGEST_BYTES
+        )
+        _within(self, "deadline_seconds", self.deadline_seconds, 1, MAX_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The upload is in the sum, or was already."""
+
+    sum_number: SumNumber
+
+    def __post_init__(self) -> None:
+        _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Last frame of a run that came to its end."""
+
+    rounds: int
+    outcome: str
+
+    def __post_init__(self) -> None:
+        _within(self, "rounds", self.rounds, 0, MAX_ROUND)
+        _make_showable(self, "outcome", self.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Last frame of a stream that is not wanted, with the way out."""
+
+    reason: str
+    remedy: str
+    try_again: bool
+
+    def __post_init__(self) -> None:
+        _make_showable(self, "reason", self.reason)
+        _make_showable(self, "remedy", self.remedy)
+
+
+# ------------------------------------------------------------------ both ways
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of the vector that was announced last."""
+
+    data: bytes | memoryview
+
+    def __post_init__(self) -> None:
+        _within(self, "data", len(self.data), 1, MAX_CHUNK_BYTES, " bytes")
+
+
+# ------------------------------------------------------------------ preflight
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What `Hello` will say, and this side's clock in seconds since 1970."""
+
+    protocol_version: int
+    software_version: str
+    plan_digest: bytes
+    approval: bytes
+    certificate_binding: bytes
+    clock_seconds: float
+
+    def __post_init__(self) -> None:
+        _check_introduction(self)
+        if not (math.isfinite(self.clock_seconds) and self.clock_seconds >= 0):
+            raise _fault(self, "clock_seconds", f"is {self.clock_seconds}, expected seconds since 1970")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckItem:
+    """One thing that was looked at; `name` is a word such as plan, approval or clock."""
+
+    name: str
+    passed: bool
+    detail: str
+
+    def __post_init__(self) -> None:
+        _make_showable(self, "name", self.name, MAX_NAME_CHARACTERS)
+        _make_showable(self, "detail", self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReply:
+    """Everything that was looked at, in order."""
+
+    items: tuple[CheckItem, ...]
+
+    def __post_init__(self) -> None:
+        _within(self, "items", len(self.items), 1, MAX_CHECK_ITEMS, " entries")
+
+
+CollaboratorFrame = Hello | UploadStart | Chunk | Abstain
+AggregatorFrame = Welcome | BroadcastStart | Chunk | SumStart | Accepted | Finished | Refused
+Frame = CollaboratorFrame | AggregatorFrame | CheckRequest | CheckItem | CheckReply
+
+
+# ------------------------------------------------------------------ checks
+
+
+def _check_introduction(frame: Hello | CheckRequest) -> None:
+    """Check the fields that `Hello` and `CheckRequest` share.
+
+    A foreign protocol version is not refused here: whoever answers wants to say so in words, and can, because
+    these five fields keep their numbers in every version.
+    """
+    _within(frame, "protocol_version", frame.protocol_version, 1, 2**32 - 1)
+    _make_showable(frame, "software_version", frame.software_version, MAX_NAME_CHARACTERS)
+    _exactly(frame, "plan_digest", frame.plan_digest, DIGEST_BYTES)
+    _within(frame, "approval", len(frame.approval), 0, MAX_APPROVAL_BYTES, " bytes")
+    _exactly(frame, "certificate_binding", frame.certificate_binding, BINDING_BYTES)
+
+
+def check_protocol_version(frame: Hello | CheckRequest) -> str:
+    """Return what is wrong with the peer's protocol version, in words; empty when nothing is."""
+    if frame.protocol_version == PROTOCOL_VERSION:
+        return ""
+    return (
+        f"the collaborator speaks protocol version {frame.protocol_version} (fedfair {frame.software_version}), "
+        f"this aggregator speaks version {PROTOCOL_VERSION}"
+    )
+
+
+def _fault(frame: Frame, field: str, complaint: str) -> LocalProtocolError:
+    return LocalProtocolError(f"{type(frame).__name__}.{field} {complaint}")
+
+
+def _within(frame: Frame, field: str, value: int, least: int, most: int, unit: str = "") -> None:
+    if not least <= value <= most:
+        raise _fault(frame, field, f"is {value}{unit}, expected {least} to {most}")
+
+
+def _exactly(frame: Frame, field: str, value: bytes, size: int) -> None:
+    if len(value) != size:
+        raise _fault(frame, field, f"has {len(value)} bytes, expected {size}")
+
+
+def _make_showable(frame: Frame, field: str, text: str, limit: int = MAX_TEXT_CHARACTERS) -> None:
+    # A frozen value may finish its own construction; nobody has seen it yet.
+    object.__setattr__(frame, field, showable(text, limit))

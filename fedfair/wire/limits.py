@@ -1,0 +1,29 @@
+"""The limits of the wire, in one place: they are security limits, not preferences.
+
+A peer that exceeds one is refused before anything is allocated for it. Each is far above what an honest run needs.
+"""
+
+from __future__ import annotations
+
+PROTOCOL_VERSION = 1
+"""Of `proto/fedfair/v1/federation.proto`."""
+
+MAX_CHUNK_BYTES = 1 << 20
+"""Loopback over mutual TLS carries no more with 4 MiB chunks than with 1 MiB (about 1 GB/s); memory is dearer."""
+
+MAX_FRAME_BYTES = MAX_CHUNK_BYTES + (1 << 14)
+"""A chunk with its tags. Every other frame is far shorter; the longest is a Hello with its 4096-byte approval."""
+
+MAX_VECTOR_BYTES = 1 << 36
+"""64 GiB. Only a sanity bound: the length that counts is that of the plan's layout (`chunking.expect_upload`)."""
+
+MAX_APPROVAL_BYTES = 4096
+MAX_TEXT_CHARACTERS = 500
+MAX_NAME_CHARACTERS = 64
+MAX_CHECK_ITEMS = 16
+
+MAX_ROUND = 2**31 - 1
+MAX_ATTEMPT = 2**16
+MAX_SUM_NUMBER = 2**63 - 1
+MAX_SECONDS = 31 * 24 * 3600
+"""No deadline of the plan is longer than a month."""
