@@ -1,0 +1,96 @@
+"""What server and collaborators say to each other, in the form both sides of the mathematics use.
+
+The server broadcasts a `GlobalModel` (and, once, a `FeatureScaling`) and asks for a sum with a `SumRequest`;
+`SumShapes` derives the length of every possible answer from the plan alone, so that a length never tells
+anything about a site. Bytes and signatures are the wire's business. No torch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.evaluation.loss_sums import HistogramSpec, evaluation_header_length
+from fedfair.ids import RoundNumber
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.layout import Layout
+from fedfair.plan.schema import Plan
+from fedfair.sums.spec import Purpose, SumSpec
+
+TRAINING_HEADER_LENGTH = 2
+"""A training header holds the weight and the weighted change of the threshold."""
+
+SPLITS = ("train", "validation", "test")
+"""The splits of an evaluation sum, in the order of their blocks; every sum holds all three."""
+
+LOSS_RANGE_IN_UNIFORM_LOSSES = 8.0
+"""The histogram reaches to this many times log(classes), the loss of the uniform classifier."""
+
+
+@dataclass(slots=True)
+class GlobalModel:
+    """What a round broadcasts: the pair (theta, c).
+
+    Attributes:
+        vector: array (d,) in the layout's width.
+        threshold: the shared threshold (c in the paper), in units of the loss.
+    """
+
+    vector: NDArray[np.floating]
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureScaling:
+    """Means and scales over everybody's training records; a feature x becomes (x - mean) / scale.
+
+    Attributes:
+        mean: float64 array (numeric columns,).
+        scale: float64 array (numeric columns,), positive; 1 for a column that never varies.
+    """
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SumRequest:
+    """One sum that everybody is asked to add to.
+
+    Attributes:
+        purpose: why it is summed.
+        round: the training round, from 1; with any other purpose, the number of rounds done so far.
+        attempt: 1, or more after a sum that lost its quorum; part of what seeds the local draws.
+        spec: the shape of every contribution.
+    """
+
+    purpose: Purpose
+    round: RoundNumber
+    attempt: int
+    spec: SumSpec
+
+
+def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
+    """Return the loss histogram that the plan declares; without a range, 8 log(classes)."""
+    loss_range = plan.evaluation.loss_range
+    if loss_range is None:
+        loss_range = LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(schema.classes)
+    return HistogramSpec.uniform(plan.evaluation.bins, loss_range)
+
+
+def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:
+    """Return the shape of every sum of a run.
+
+    TRAINING: header [w, w * change of c], body w * change of theta. EVALUATION: header of three blocks (train,
+    validation, test). STANDARDISATION: header [n, sum of x_j, sum of x_j^2] over the numeric columns j.
+    """
+    width = layout.dtype.newbyteorder("<")
+    lengths = {
+        Purpose.TRAINING: (TRAINING_HEADER_LENGTH, layout.dimension),
+        Purpose.EVALUATION: (evaluation_header_length(histogram_spec(plan, schema)), 0),
+        Purpose.STANDARDISATION: (1 + 2 * len(schema.numeric), 0),
+    }
+    return {purpose: SumSpec(purpose, header, body, width) for purpose, (header, body) in lengths.items()}

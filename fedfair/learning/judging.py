@@ -1,0 +1,95 @@
+"""What an evaluation sum proves about a global model: a summary per split and one number to compare models by.
+
+The statistics are `fedfair.evaluation`'s; this module knows where the blocks of the three splits lie in the
+header and how the plan weighs the worst group against the mean. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import RemoteProtocolError
+from fedfair.evaluation.loss_sums import HistogramSpec, block_length
+from fedfair.evaluation.secure_cvar import SplitSummary, cvar_bounds, quantile, summarise
+from fedfair.ids import RoundNumber
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.exchange import SPLITS, histogram_spec
+from fedfair.plan.schema import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation sum proved about one global model.
+
+    Attributes:
+        round: rounds done when it was taken.
+        threshold: the threshold of the evaluated model.
+        splits: a summary for each split that has records anywhere; keys are among `SPLITS`.
+        objective: (1 - tradeoff) * worst-group risk + tradeoff * mean, as far as the sums tell it (the middle
+            of its interval), on the validation split or, where nobody has one, on the training split.
+    """
+
+    round: RoundNumber
+    threshold: float
+    splits: Mapping[str, SplitSummary]
+    objective: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """How the plan wants models judged.
+
+    Attributes:
+        spec: the loss histogram.
+        group_sizes: the group sizes (rho) that are reported.
+        worst_group_size: the group size of the objective.
+        tradeoff: the weight of the mean in the objective (epsilon in the paper).
+    """
+
+    spec: HistogramSpec
+    group_sizes: tuple[float, ...]
+    worst_group_size: float
+    tradeoff: float
+
+    @classmethod
+    def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Judge:
+        """Return the judge that the plan describes."""
+        return cls(
+            histogram_spec(plan, schema),
+            plan.evaluation.group_sizes,
+            plan.objective.worst_group_size,
+            plan.objective.tradeoff,
+        )
+
+    def evaluate(self, header: NDArray[np.float64], rounds_done: RoundNumber, threshold: float) -> Evaluation:
+        """Return what the total `header` of an evaluation sum says.
+
+        Raises:
+            RemoteProtocolError: nobody contributed a training record, or the counts are impossible.
+        """
+        blocks = self._blocks(header)
+        if "train" not in blocks:
+            raise RemoteProtocolError(
+                "the evaluation sum is over no training record", "at least one collaborator needs training data"
+            )
+        splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
+        objective = self.objective(blocks.get("validation", blocks["train"]))
+        return Evaluation(rounds_done, threshold, splits, objective)
+
+    def objective(self, block: NDArray[np.float64]) -> float:
+        """Return (1 - tradeoff) * worst + tradeoff * mean of one split's block, by the middle of its interval."""
+        worst = cvar_bounds(block, (self.worst_group_size,), self.spec)[0].midpoint
+        mean = summarise(block, (), self.spec).mean
+        return (1.0 - self.tradeoff) * worst + self.tradeoff * mean
+
+    def threshold(self, header: NDArray[np.float64]) -> float:
+        """Return the loss that a share worst_group_size of all training records exceeds: the optimal c."""
+        return quantile(self._blocks(header)["train"], 1.0 - self.worst_group_size, self.spec)
+
+    def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        blocks = header.reshape(len(SPLITS), block_length(self.spec))
+        return {name: block for name, block in zip(SPLITS, blocks, strict=True) if block[0] > 0}

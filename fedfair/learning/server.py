@@ -1,0 +1,256 @@
+"""The course of one run, as the server sees it: which sum comes next, and what its total does to the model.
+
+A `Course` holds the only state that a run has: the global model and threshold, how many rounds are done and the
+evaluations so far. It asks for one sum at a time and absorbs that sum's total; who takes part, deadlines and
+bytes are the business of `fedfair.rounds`, and what a site adds is `local.py`'s. Deployment and simulation drive
+the same object. No torch: the aggregator imports this module.
+
+    [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every` rounds
+    and after the last -> [EVALUATION of the output model, where that is not the last one]
+
+Source: Algorithm 1 of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold
+on [0, B]); the projection is here and nowhere else, because projecting at the collaborators would break the
+equality of one local step with centralised descent.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import RoundNumber
+from fedfair.learning.averaging import IterateMean, add_mean, check_mean
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
+from fedfair.learning.judging import Evaluation, Judge
+from fedfair.learning.layout import Layout
+from fedfair.learning.standardisation import scaling_from_sums
+from fedfair.plan.schema import Plan
+from fedfair.sums.running import Totals
+from fedfair.sums.spec import Purpose
+
+__all__ = ["Course", "CourseResult", "Evaluation", "FeatureScaling", "GlobalModel", "Progress", "SumRequest"]
+
+
+class Stage(enum.Enum):
+    """What a course is waiting for; the value is the word in a snapshot."""
+
+    STANDARDISATION = "standardisation"
+    EVALUATION = "evaluation"
+    TRAINING = "training"
+    OUTPUT_EVALUATION = "output-evaluation"
+    FINISHED = "finished"
+
+
+_PURPOSE = {
+    Stage.STANDARDISATION: Purpose.STANDARDISATION,
+    Stage.EVALUATION: Purpose.EVALUATION,
+    Stage.TRAINING: Purpose.TRAINING,
+    Stage.OUTPUT_EVALUATION: Purpose.EVALUATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What absorbing one total did.
+
+    Attributes:
+        purpose: which kind of sum it was.
+        round: training rounds done now.
+        threshold: the threshold now.
+        contributors: how many took part in the sum.
+        evaluation: what an evaluation sum proved; None after the other kinds.
+        is_best: the evaluated model has the lowest objective so far.
+        model_changed: the global model or threshold is another one now and must be broadcast again.
+    """
+
+    purpose: Purpose
+    round: RoundNumber
+    threshold: float
+    contributors: int
+    evaluation: Evaluation | None
+    is_best: bool
+    model_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CourseResult:
+    """What a course came to.
+
+    Attributes:
+        rounds: training rounds done.
+        threshold: the threshold of the output model.
+        evaluation: the evaluation of the output model; None before the first one.
+        history: every evaluation on the way, from round 0.
+        finished: False where the run was stopped on the way.
+    """
+
+    rounds: RoundNumber
+    threshold: float
+    evaluation: Evaluation | None
+    history: tuple[Evaluation, ...]
+    finished: bool
+
+
+class Course:
+    """The one mutable thing of a run.
+
+    `next_sum()` says what to ask for, and says it again until `absorb()` takes a total or `retry()` gives the
+    attempt up. A total that cannot be right raises and leaves everything as it was.
+
+    Attributes:
+        model: the global model, changed in place by training totals.
+        scaling: the feature scaling; None where the plan wants none, and before its sum.
+        rounds_done: training rounds absorbed.
+        history: every evaluation so far, from round 0.
+    """
+
+    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, vector: NDArray[np.floating]) -> None:
+        if vector.shape != (layout.dimension,):
+            raise LocalProtocolError(f"the initial model has shape {vector.shape}, not ({layout.dimension},)")
+        self._training = plan.training
+        self._every = plan.evaluation.every
+        self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
+        self._specs = sum_specs(plan, layout, schema)
+        self._judge = Judge.from_plan(plan, schema)
+        standardise = plan.task.standardize == "secure" and len(schema.numeric) > 0
+        self._stage = Stage.STANDARDISATION if standardise else Stage.EVALUATION
+        self._attempt = 1
+        self._mean = IterateMean(layout.dimension) if plan.training.output in {"average", "tail"} else None
+        self._best_objective = math.inf
+        self._best: GlobalModel | None = None
+        self._final: Evaluation | None = None
+        self.model = GlobalModel(np.array(vector, layout.dtype), self._initial_threshold())
+        self.scaling: FeatureScaling | None = None
+        self.rounds_done = RoundNumber(0)
+        self.history: list[Evaluation] = []
+
+    def next_sum(self) -> SumRequest | None:
+        """Return the sum that is due, or None at the end; the same one until `absorb` or `retry`."""
+        if self._stage is Stage.FINISHED:
+            return None
+        purpose = _PURPOSE[self._stage]
+        number = RoundNumber(self.rounds_done + 1) if purpose is Purpose.TRAINING else self.rounds_done
+        return SumRequest(purpose, number, self._attempt, self._specs[purpose])
+
+    def retry(self) -> None:
+        """Give this attempt up, because its quorum was lost: the same sum again, one attempt later."""
+        self._attempt += 1
+
+    def absorb(self, totals: Totals) -> Progress:
+        """Take the total of the sum that is due: check it, then change the state.
+
+        Raises:
+            LocalProtocolError: the course is finished, or the totals have another shape than the sum.
+            RemoteProtocolError: the totals cannot come from honest contributions; nothing has changed.
+        """
+        request = self.next_sum()
+        if request is None:
+            raise LocalProtocolError("a finished course absorbs nothing")
+        _check_shape(totals, request)
+        evaluation, is_best, model_changed = None, False, False
+        if request.purpose is Purpose.TRAINING:
+            self._take_step(totals)
+            model_changed = True
+        elif request.purpose is Purpose.EVALUATION:
+            evaluation = self._judge.evaluate(totals.header, self.rounds_done, self.model.threshold)
+            is_best, model_changed = self._take_evaluation(evaluation, totals)
+        else:
+            self.scaling = scaling_from_sums(totals.header)
+        self._attempt = 1
+        model_changed |= self._advance()
+        return Progress(
+            request.purpose,
+            self.rounds_done,
+            self.model.threshold,
+            totals.contributors,
+            evaluation,
+            is_best,
+            model_changed,
+        )
+
+    def result(self) -> CourseResult:
+        """Return what the course has come to so far."""
+        evaluation = self._final or (self.history[-1] if self.history else None)
+        finished = self._stage is Stage.FINISHED
+        return CourseResult(self.rounds_done, self.model.threshold, evaluation, tuple(self.history), finished)
+
+    def _initial_threshold(self) -> float:
+        """Return c before round 1: a number of the plan, or the bound B; without either, 1 (the paper's B)."""
+        given = self._training.threshold_init
+        if isinstance(given, str):
+            return 1.0 if math.isinf(self._upper) else self._upper
+        return min(float(given), self._upper)
+
+    def _take_step(self, totals: Totals) -> None:
+        """theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
+        weight, weighted_change = float(totals.header[0]), float(totals.header[1])
+        check_mean(self.model.vector, totals.body, weight)
+        threshold = self.model.threshold + weighted_change / weight
+        if not math.isfinite(threshold):
+            raise RemoteProtocolError(f"round {self.rounds_done + 1} would set the threshold to {threshold}")
+        # The paper averages the pairs that were broadcast, theta^1 (the initial one) to theta^T.
+        if self._mean is not None and self._belongs_to_mean():
+            self._mean.include(self.model.vector, self.model.threshold)
+        add_mean(self.model.vector, totals.body, weight)
+        self.model.threshold = min(max(threshold, 0.0), self._upper)
+        self.rounds_done = RoundNumber(self.rounds_done + 1)
+
+    def _belongs_to_mean(self) -> bool:
+        return self._training.output == "average" or self.rounds_done >= self._training.rounds // 2
+
+    def _take_evaluation(self, evaluation: Evaluation, totals: Totals) -> tuple[bool, bool]:
+        """Keep an evaluation; return whether it is the best so far and whether it changed the threshold."""
+        if self._stage is Stage.OUTPUT_EVALUATION:
+            self._final = evaluation
+            return False, False
+        learnt = self.rounds_done == 0 and self._training.threshold_init == "quantile"
+        if learnt:
+            self.model.threshold = min(max(self._judge.threshold(totals.header), 0.0), self._upper)
+        self.history.append(evaluation)
+        is_best = evaluation.objective < self._best_objective
+        if is_best:
+            self._best_objective = evaluation.objective
+            if self._training.output == "best":
+                self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
+        return is_best, learnt
+
+    def _advance(self) -> bool:
+        """Go to the next stage; return whether that replaced the global model by the output model."""
+        if self._stage is Stage.STANDARDISATION:
+            self._stage = Stage.EVALUATION
+        elif self._stage is Stage.TRAINING:
+            due = self.rounds_done % self._every == 0 or self.rounds_done == self._training.rounds
+            self._stage = Stage.EVALUATION if due else Stage.TRAINING
+        elif self._stage is Stage.EVALUATION and self.rounds_done < self._training.rounds:
+            self._stage = Stage.TRAINING
+        elif self._stage is Stage.EVALUATION and self._training.output != "last":
+            self._stage = Stage.OUTPUT_EVALUATION
+            self._switch_to_output()
+            return True
+        else:
+            self._stage = Stage.FINISHED
+        return False
+
+    def _switch_to_output(self) -> None:
+        output = self._mean or self._best
+        if output is None:
+            raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
+        self.model.vector[:] = output.vector
+        self.model.threshold = output.threshold
+
+
+def _check_shape(totals: Totals, request: SumRequest) -> None:
+    spec = request.spec
+    if totals.header.shape != (spec.header_length,) or totals.body.shape != (spec.body_length,):
+        raise LocalProtocolError(
+            f"{request.purpose.value} totals have shapes {totals.header.shape} and {totals.body.shape}, "
+            f"the sum has ({spec.header_length},) and ({spec.body_length},)"
+        )
+    if not np.isfinite(totals.header).all():
+        raise RemoteProtocolError(f"the header of the {request.purpose.value} totals holds a NaN or an infinity")
