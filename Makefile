@@ -24,7 +24,9 @@ format: $(READY)
 
 # Regenerates the protobuf code that is committed; tests/wire/test_generated.py fails when it has drifted.
 generate: $(READY)
-	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto proto/fedfair/v1/federation.proto
+	mkdir -p build/proto
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto
+	cp build/proto/fedfair/v1/federation_pb2.py build/proto/fedfair/v1/federation_pb2.pyi fedfair/wire/v1/
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,127 @@
+"""Long vectors in short frames: cutting without copying, and putting together without trust.
+
+The length of a vector is announced, but it is the plan that says what the length must be: `expect_upload` and
+`expect_broadcast` compare the two before a single byte is allocated. An `Assembler` then holds exactly that many
+bytes, whatever arrives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.wire.frames import BroadcastKind, BroadcastStart, Chunk, UploadStart
+from fedfair.wire.limits import MAX_CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from fedfair.ids import SumNumber
+    from fedfair.sums.spec import SumSpec
+
+
+def chunks(payload: bytes | bytearray | memoryview, size: int = MAX_CHUNK_BYTES) -> Iterator[memoryview]:
+    """Yield `payload` in pieces of `size` bytes, the last one shorter; views, not copies."""
+    view = memoryview(payload).cast("B")
+    for start in range(0, len(view), size):
+        yield view[start : start + size]
+
+
+def upload_frames(sum_number: SumNumber, payload: bytes | bytearray | memoryview) -> Iterator[UploadStart | Chunk]:
+    """Yield every frame of one upload: its announcement, then its chunks."""
+    yield UploadStart(sum_number, memoryview(payload).nbytes, hashlib.sha256(payload).digest())
+    yield from (Chunk(piece) for piece in chunks(payload))
+
+
+def broadcast_frames(
+    kind: BroadcastKind, payload: bytes | bytearray | memoryview, sha256: bytes, threshold: float = 0.0
+) -> Iterator[BroadcastStart | Chunk]:
+    """Yield every frame of one broadcast; the digest is an argument because many receive the same vector."""
+    yield BroadcastStart(kind, memoryview(payload).nbytes, sha256, threshold)
+    yield from (Chunk(piece) for piece in chunks(payload))
+
+
+def expect_upload(start: UploadStart, spec: SumSpec) -> Assembler:
+    """Return an assembler for an announced upload.
+
+    Raises:
+        RemoteProtocolError: the announced length is not that of the sum; nothing was allocated.
+    """
+    return Assembler(_agreed(start.length, spec.upload_bytes, f"{spec.purpose.value} upload"), start.sha256)
+
+
+def expect_broadcast(start: BroadcastStart, expected_bytes: int) -> Assembler:
+    """Return an assembler for an announced broadcast of which the plan fixes the length.
+
+    Raises:
+        RemoteProtocolError: the announced length is another one; nothing was allocated.
+    """
+    return Assembler(_agreed(start.length, expected_bytes, start.kind.value), start.sha256)
+
+
+def _agreed(announced: int, expected: int, what: str) -> int:
+    if announced != expected:
+        raise RemoteProtocolError(
+            f"{what} is announced with {announced} bytes, the plan makes it {expected}",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
+    return expected
+
+
+class Assembler:
+    """One vector that is arriving; holds exactly `expected_length` bytes from the start.
+
+    The length must have been checked against the plan (`expect_upload`, `expect_broadcast`).
+    """
+
+    def __init__(self, expected_length: int, sha256: bytes) -> None:
+        self._buffer = bytearray(expected_length)
+        self._arrived = 0
+        self._hash = hashlib.sha256()
+        self._expected_digest = sha256
+        self._taken = False
+
+    @property
+    def missing(self) -> int:
+        """Return how many bytes have not arrived yet."""
+        return len(self._buffer) - self._arrived
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every byte has arrived; the digest is checked by `take`."""
+        return not self.missing
+
+    def add(self, chunk: Chunk) -> None:
+        """Append a chunk.
+
+        Raises:
+            RemoteProtocolError: it reaches beyond the announced length; nothing was appended.
+        """
+        size = len(chunk.data)
+        if size > self.missing:
+            raise RemoteProtocolError(
+                f"a chunk of {size} bytes arrived where {self.missing} of {len(self._buffer)} were missing"
+            )
+        self._buffer[self._arrived : self._arrived + size] = chunk.data
+        self._hash.update(chunk.data)
+        self._arrived += size
+
+    def take(self) -> memoryview:
+        """Return the whole vector, read-only and without a copy; only once, so that nobody keeps it by habit.
+
+        Raises:
+            LocalProtocolError: it is not complete, or was taken before.
+            RemoteProtocolError: the digest is not the announced one.
+        """
+        if self._taken or not self.complete:
+            state = "was taken already" if self._taken else f"lacks {self.missing} bytes"
+            raise LocalProtocolError(f"a vector of {len(self._buffer)} bytes {state}")
+        if self._hash.digest() != self._expected_digest:
+            raise RemoteProtocolError(
+                f"a vector of {len(self._buffer)} bytes has SHA-256 {self._hash.hexdigest()}, "
+                f"announced was {self._expected_digest.hex()}",
+                "it was damaged on its way or changed while it was sent; send it again",
+            )
+        self._taken = True
+        view, self._buffer = memoryview(self._buffer).toreadonly(), bytearray()
+        return view

@@ -1,0 +1,319 @@
+"""Bytes to valid frames and back: the one place where bytes from a peer are believed or refused.
+
+Every `decode_` function raises `RemoteProtocolError` and nothing else, whatever it is given, and every frame it
+returns has passed the checks of `frames`. A frame has one encoding only: fields that this version does not know,
+fields given twice and padding are refused, because bytes that mean nothing to us may mean something to somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import SumNumber
+from fedfair.sums.spec import Purpose
+from fedfair.wire.frames import (
+    Abstain,
+    Accepted,
+    AggregatorFrame,
+    BroadcastKind,
+    BroadcastStart,
+    CheckItem,
+    CheckReply,
+    CheckRequest,
+    Chunk,
+    CollaboratorFrame,
+    Finished,
+    Hello,
+    Refused,
+    SumStart,
+    UploadStart,
+    Welcome,
+)
+from fedfair.wire.limits import MAX_CHECK_ITEMS, MAX_FRAME_BYTES, MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS
+from fedfair.wire.v1 import federation_pb2 as pb
+
+_Parsed = TypeVar("_Parsed", bound=Message)
+_Built = TypeVar("_Built")
+_Number = TypeVar("_Number")
+
+_BROADCAST_KINDS = {
+    BroadcastKind.MODEL: pb.BroadcastStart.KIND_MODEL,
+    BroadcastKind.FEATURE_SCALING: pb.BroadcastStart.KIND_FEATURE_SCALING,
+}
+_PURPOSES = {
+    Purpose.TRAINING: pb.SumStart.PURPOSE_TRAINING,
+    Purpose.EVALUATION: pb.SumStart.PURPOSE_EVALUATION,
+    Purpose.STANDARDISATION: pb.SumStart.PURPOSE_STANDARDISATION,
+}
+_BROADCAST_KIND_OF = {number: kind for kind, number in _BROADCAST_KINDS.items()}
+_PURPOSE_OF = {number: purpose for purpose, number in _PURPOSES.items()}
+
+
+# ------------------------------------------------------------------ collaborator -> aggregator
+
+
+def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
+    """Return the bytes of a frame that a collaborator sends."""
+    match frame:
+        case Hello():
+            return pb.CollaboratorFrame(hello=_hello_message(frame)).SerializeToString()
+        case UploadStart(sum_number, length, sha256):
+            start = pb.UploadStart(sum_number=sum_number, length=length, sha256=sha256)
+            return pb.CollaboratorFrame(upload=start).SerializeToString()
+        case Chunk(data):
+            return pb.CollaboratorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
+        case Abstain(sum_number, reason):
+            abstain = pb.Abstain(sum_number=sum_number, reason=reason)
+            return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
+
+
+def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:
+    """Return the frame that a collaborator sent.
+
+    Raises:
+        RemoteProtocolError: the bytes are not exactly one valid frame.
+    """
+    message = _parsed(pb.CollaboratorFrame(), raw)
+    match message.WhichOneof("body"):
+        case "hello":
+            return _built(Hello, lambda: _hello(message.hello))
+        case "upload":
+            return _built(UploadStart, lambda: _upload_start(message.upload))
+        case "chunk":
+            return _built(Chunk, lambda: Chunk(message.chunk.data))
+        case "abstain":
+            return _built(Abstain, lambda: _abstain(message.abstain))
+        case _:
+            raise RemoteProtocolError("a collaborator frame is empty")
+
+
+def _hello_message(frame: Hello) -> pb.Hello:
+    return pb.Hello(
+        protocol_version=frame.protocol_version,
+        software_version=frame.software_version,
+        plan_digest=frame.plan_digest,
+        approval=frame.approval,
+        certificate_binding=frame.certificate_binding,
+    )
+
+
+def _hello(message: pb.Hello) -> Hello:
+    return Hello(
+        message.protocol_version,
+        _short(message.software_version, "Hello.software_version", MAX_NAME_CHARACTERS),
+        message.plan_digest,
+        message.approval,
+        message.certificate_binding,
+    )
+
+
+def _upload_start(message: pb.UploadStart) -> UploadStart:
+    return UploadStart(SumNumber(message.sum_number), message.length, message.sha256)
+
+
+def _abstain(message: pb.Abstain) -> Abstain:
+    return Abstain(SumNumber(message.sum_number), _short(message.reason, "Abstain.reason"))
+
+
+# ------------------------------------------------------------------ aggregator -> collaborator
+
+
+def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 - one line per frame
+    """Return the bytes of a frame that the aggregator sends."""
+    match frame:
+        case Welcome(run_id, done, total):
+            welcome = pb.Welcome(run_id=run_id, rounds_done=done, rounds_total=total)
+            return pb.AggregatorFrame(welcome=welcome).SerializeToString()
+        case BroadcastStart(kind, length, sha256, threshold):
+            broadcast = pb.BroadcastStart(
+                kind=_BROADCAST_KINDS[kind], length=length, sha256=sha256, threshold=threshold
+            )
+            return pb.AggregatorFrame(broadcast=broadcast).SerializeToString()
+        case Chunk(data):
+            return pb.AggregatorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
+        case SumStart():
+            return pb.AggregatorFrame(sum=_sum_message(frame)).SerializeToString()
+        case Accepted(sum_number):
+            return pb.AggregatorFrame(accepted=pb.Accepted(sum_number=sum_number)).SerializeToString()
+        case Finished(rounds, outcome):
+            return pb.AggregatorFrame(finished=pb.Finished(rounds=rounds, outcome=outcome)).SerializeToString()
+        case Refused(reason, remedy, try_again):
+            refused = pb.Refused(reason=reason, remedy=remedy, try_again=try_again)
+            return pb.AggregatorFrame(refused=refused).SerializeToString()
+
+
+def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - one line per frame
+    """Return the frame that the aggregator sent.
+
+    Raises:
+        RemoteProtocolError: the bytes are not exactly one valid frame.
+    """
+    message = _parsed(pb.AggregatorFrame(), raw)
+    match message.WhichOneof("body"):
+        case "welcome":
+            return _built(Welcome, lambda: _welcome(message.welcome))
+        case "broadcast":
+            return _built(BroadcastStart, lambda: _broadcast_start(message.broadcast))
+        case "chunk":
+            return _built(Chunk, lambda: Chunk(message.chunk.data))
+        case "sum":
+            return _built(SumStart, lambda: _sum_start(message.sum))
+        case "accepted":
+            return _built(Accepted, lambda: Accepted(SumNumber(message.accepted.sum_number)))
+        case "finished":
+            return _built(Finished, lambda: _finished(message.finished))
+        case "refused":
+            return _built(Refused, lambda: _refused(message.refused))
+        case _:
+            raise RemoteProtocolError("an aggregator frame is empty")
+
+
+def _welcome(message: pb.Welcome) -> Welcome:
+    return Welcome(message.run_id, message.rounds_done, message.rounds_total)
+
+
+def _broadcast_start(message: pb.BroadcastStart) -> BroadcastStart:
+    kind = _known(_BROADCAST_KIND_OF, message.kind, "BroadcastStart.kind")
+    return BroadcastStart(kind, message.length, message.sha256, message.threshold)
+
+
+def _sum_message(frame: SumStart) -> pb.SumStart:
+    return pb.SumStart(
+        sum_number=frame.sum_number,
+        purpose=_PURPOSES[frame.purpose],
+        round=frame.round,
+        attempt=frame.attempt,
+        model_sha256=frame.model_sha256,
+        deadline_seconds=frame.deadline_seconds,
+    )
+
+
+def _sum_start(message: pb.SumStart) -> SumStart:
+    return SumStart(
+        SumNumber(message.sum_number),
+        _known(_PURPOSE_OF, message.purpose, "SumStart.purpose"),
+        message.round,
+        message.attempt,
+        message.model_sha256,
+        message.deadline_seconds,
+    )
+
+
+def _finished(message: pb.Finished) -> Finished:
+    return Finished(message.rounds, _short(message.outcome, "Finished.outcome"))
+
+
+def _refused(message: pb.Refused) -> Refused:
+    return Refused(
+        _short(message.reason, "Refused.reason"), _short(message.remedy, "Refused.remedy"), message.try_again
+    )
+
+
+# ------------------------------------------------------------------ preflight
+
+
+def encode_check_request(frame: CheckRequest) -> bytes:
+    """Return the bytes of a preflight request."""
+    return pb.CheckRequest(
+        protocol_version=frame.protocol_version,
+        software_version=frame.software_version,
+        plan_digest=frame.plan_digest,
+        approval=frame.approval,
+        certificate_binding=frame.certificate_binding,
+        clock_seconds=frame.clock_seconds,
+    ).SerializeToString()
+
+
+def decode_check_request(raw: bytes) -> CheckRequest:
+    """Return the preflight request that a collaborator sent.
+
+    Raises:
+        RemoteProtocolError: the bytes are not exactly one valid request.
+    """
+    message = _parsed(pb.CheckRequest(), raw)
+    return _built(
+        CheckRequest,
+        lambda: CheckRequest(
+            message.protocol_version,
+            _short(message.software_version, "CheckRequest.software_version", MAX_NAME_CHARACTERS),
+            message.plan_digest,
+            message.approval,
+            message.certificate_binding,
+            message.clock_seconds,
+        ),
+    )
+
+
+def encode_check_reply(frame: CheckReply) -> bytes:
+    """Return the bytes of a preflight reply."""
+    items = (pb.CheckItem(name=item.name, passed=item.passed, detail=item.detail) for item in frame.items)
+    return pb.CheckReply(items=items).SerializeToString()
+
+
+def decode_check_reply(raw: bytes) -> CheckReply:
+    """Return the preflight reply that the aggregator sent.
+
+    Raises:
+        RemoteProtocolError: the bytes are not exactly one valid reply.
+    """
+    message = _parsed(pb.CheckReply(), raw)
+    if len(message.items) > MAX_CHECK_ITEMS:
+        raise RemoteProtocolError(
+            f"CheckReply.items has {len(message.items)} entries, expected 1 to {MAX_CHECK_ITEMS}"
+        )
+    return _built(CheckReply, lambda: CheckReply(tuple(_check_item(item) for item in message.items)))
+
+
+def _check_item(message: pb.CheckItem) -> CheckItem:
+    name = _short(message.name, "CheckItem.name", MAX_NAME_CHARACTERS)
+    return CheckItem(name, message.passed, _short(message.detail, "CheckItem.detail"))
+
+
+# ------------------------------------------------------------------ the border
+
+
+def _parsed(message: _Parsed, raw: bytes) -> _Parsed:
+    """Fill `message` from `raw`, or refuse bytes that are too many, malformed, or without a meaning."""
+    kind = message.DESCRIPTOR.name
+    if len(raw) > MAX_FRAME_BYTES:
+        raise RemoteProtocolError(f"{kind} has {len(raw)} bytes, at most {MAX_FRAME_BYTES} are allowed")
+    try:
+        message.ParseFromString(raw)
+    except DecodeError:
+        raise RemoteProtocolError(
+            f"{kind} of {len(raw)} bytes is cut off or not protobuf", "is something else speaking on this port?"
+        ) from None
+    # Without the unknown fields, a message takes as many bytes as it came in exactly when nothing was unknown,
+    # given twice, written out although it is the default, or padded. That needs no second copy of a chunk.
+    message.DiscardUnknownFields()
+    if message.ByteSize() != len(raw):
+        raise RemoteProtocolError(
+            f"{kind} has {len(raw)} bytes, of which {message.ByteSize()} mean something to this version",
+            "compare the versions of fedfair on both sides",
+        )
+    return message
+
+
+def _built(kind: type[_Built], build: Callable[[], _Built]) -> _Built:
+    """Run the frame's own checks; what is our bug in a frame that we build is the peer's in one that we read."""
+    try:
+        return build()
+    except LocalProtocolError as fault:
+        raise RemoteProtocolError(f"received {kind.__name__}: {fault.message}") from None
+
+
+def _short(text: str, field: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
+    """Return `text`, or refuse it where an honest peer would have cut it."""
+    if len(text) > limit:
+        raise RemoteProtocolError(f"{field} has {len(text)} characters, at most {limit} are allowed")
+    return text
+
+
+def _known(table: dict[_Number, _Built], number: _Number, field: str) -> _Built:
+    if number not in table:
+        raise RemoteProtocolError(f"{field} is {number}, which this version does not know")
+    return table[number]
