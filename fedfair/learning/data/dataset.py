@@ -1,0 +1,105 @@
+"""Records in memory: what one collaborator holds, whichever source it came from.
+
+Decides the form that everything after loading relies on (finite features, labels from 0 to classes - 1, equal
+lengths) and checks it once, at construction. Loading is the business of the modules beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import DataError
+
+Columns = Mapping[str, NDArray[np.generic]]
+"""Raw columns by name, each (n,): for partitions and group reports, never features by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSchema:
+    """What a model must accept and return.
+
+    Attributes:
+        input_shape: shape of one record's features: (columns,), or (channels, height, width).
+        classes: number of classes, at least 2.
+        numeric: indices of the feature columns that standardisation applies to; empty for images.
+        names: one name per feature column; empty for images.
+    """
+
+    input_shape: tuple[int, ...]
+    classes: int
+    numeric: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Labelled records.
+
+    Attributes:
+        features: float array (n, *input_shape), finite; float64 for tables, float32 in [0, 1] for images.
+        labels: int64 array (n,), from 0 to classes - 1.
+        schema: what the features are.
+        columns: raw columns (n,) by name, kept for partitions and group reports.
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.int64]
+    schema: FeatureSchema
+    columns: Columns = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_shapes(self.features, self.labels, self.schema, self.columns)
+        _check_values(self.features, self.labels, self.schema)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: NDArray[np.integer]) -> Dataset:
+        """Return the records at `indices` (m,), in that order, as a copy."""
+        return Dataset(
+            self.features[indices],
+            self.labels[indices],
+            self.schema,
+            {name: values[indices] for name, values in self.columns.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """One collaborator's records: what it trains on, and what it only evaluates on."""
+
+    train: Dataset
+    validation: Dataset | None = None
+    test: Dataset | None = None
+
+
+def _check_shapes(
+    features: NDArray[np.floating], labels: NDArray[np.int64], schema: FeatureSchema, columns: Columns
+) -> None:
+    expected = (len(labels), *schema.input_shape)
+    if labels.ndim != 1 or features.shape != expected:
+        raise DataError(
+            f"features of shape {features.shape} and labels of shape {labels.shape} do not match {expected}"
+        )
+    for name, values in columns.items():
+        if values.shape != labels.shape:
+            raise DataError(f"column '{name}' has shape {values.shape}, the labels have {labels.shape}")
+
+
+def _check_values(features: NDArray[np.floating], labels: NDArray[np.int64], schema: FeatureSchema) -> None:
+    if not np.issubdtype(features.dtype, np.floating) or labels.dtype != np.int64:
+        raise DataError(f"features must be floats and labels int64, not {features.dtype} and {labels.dtype}")
+    finite = np.isfinite(features)
+    if not finite.all():
+        first = tuple(int(i) for i in np.argwhere(~finite)[0])
+        place = schema.names[first[1]] if schema.names else first[1:]
+        raise DataError(f"feature {place} of record {first[0]} is {features[first]}", "remove or fill such values")
+    if len(labels) and (labels.min() < 0 or labels.max() >= schema.classes):
+        raise DataError(
+            f"labels run from {labels.min()} to {labels.max()}, but there are {schema.classes} classes",
+            f"number the classes from 0 to {schema.classes - 1}",
+        )
