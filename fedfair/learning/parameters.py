@@ -1,0 +1,122 @@
+"""A model whose parameters are views into one flat vector, and whose gradients are views into another.
+
+Turns loading a broadcast model, zeroing gradients and a step of gradient descent into one operation each, however
+many layers the model has, and makes the vector that is sent the memory that was trained. Decides which tensors of
+a module take part: floating-point parameters and persistent buffers, tied ones once, under the first of their
+names. Order and digest are `layout.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedfair.errors import LocalProtocolError
+from fedfair.learning.layout import Layout, LayoutEntry
+
+ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+}
+
+
+def layout_of(model: nn.Module, dtype: torch.dtype) -> Layout:
+    """Return the layout of a model's floating-point tensors.
+
+    Args:
+        model: any module.
+        dtype: float32 or float64, the width of the vector.
+    """
+    if dtype not in ARRAY_WIDTHS:
+        raise LocalProtocolError(f"a flat vector is float32 or float64, not {dtype}")
+    entries = tuple(
+        LayoutEntry(name, tuple(tensor.shape), tensor.requires_grad)
+        for name, tensor in _distinct_tensors(model).items()
+    )
+    return Layout(entries, ARRAY_WIDTHS[dtype])
+
+
+class FlatModel(nn.Module):
+    """A module on one device whose tensors live in one vector.
+
+    Attributes:
+        module: the wrapped model.
+        layout: where each tensor lies.
+        flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
+        gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
+    """
+
+    flat: Tensor
+    gradient: Tensor
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.layout = layout_of(module, dtype)
+        self.module = module.to(device)
+        tensors = _distinct_tensors(module)
+        self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
+        self.gradient = torch.zeros_like(self.flat)
+        for entry, place in self.layout.slices():
+            tensor = tensors[entry.name]
+            view = self.flat[place].view(entry.shape)
+            view.copy_(tensor.detach())
+            tensor.data = view
+            if entry.trainable:
+                tensor.grad = self.gradient[place].view(entry.shape)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits (batch, classes) of features (batch, *input_shape)."""
+        logits: Tensor = self.module(features)
+        return logits
+
+    def load(self, vector: NDArray[np.floating]) -> None:
+        """Overwrite the whole model.
+
+        Args:
+            vector: array (d,) of the layout's width.
+
+        Raises:
+            LocalProtocolError: the vector has another length or width.
+        """
+        if vector.shape != (self.layout.dimension,) or vector.dtype != self.layout.dtype:
+            raise LocalProtocolError(
+                f"a vector of {vector.shape} {vector.dtype} does not fit the model's "
+                f"({self.layout.dimension},) {self.layout.dtype}"
+            )
+        self.flat.copy_(torch.tensor(vector))
+
+    def vector(self) -> NDArray[np.floating]:
+        """Return a copy of the whole model, array (d,) of the layout's width."""
+        copy: NDArray[np.floating] = self.flat.cpu().numpy().copy()
+        return copy
+
+    def zero_gradient(self) -> None:
+        """Set every gradient to zero, keeping the views."""
+        self.gradient.zero_()
+
+    def step(self, learning_rate: float) -> None:
+        """Move every trainable entry against its gradient; the others have gradient 0 and stay."""
+        self.flat.add_(self.gradient, alpha=-learning_rate)
+
+    def _apply(self, fn: object, recurse: bool = True) -> NoReturn:  # noqa: ARG002 - nn.Module's signature
+        raise LocalProtocolError("a FlatModel cannot be moved or cast: that would break its views; make a new one")
+
+
+def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return every floating-point parameter and persistent buffer once, under the first of its names."""
+    first_names: dict[int, str] = {}
+    tensors = dict(_named_tensors(model))
+    for name in sorted(tensors):
+        first_names.setdefault(id(tensors[name]), name)
+    return {name: tensors[name] for name in first_names.values()}
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield name, value
