@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
-    from fedfair.learning.server import Progress, SumRequest
+    from fedfair.learning.exchange import SumRequest
+    from fedfair.learning.server import Progress
 
 
 class DeadlineKind(enum.Enum):
@@ -200,6 +201,18 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class SumLost:
+    """A sum closed without a quorum, or its total could not be right; the model is unchanged.
+
+    What follows is another attempt, a `Waiting`, or an `Abort`.
+    """
+
+    sum_number: SumNumber
+    request: SumRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Write this model file now; the course stands exactly between two sums."""
 
@@ -239,6 +252,7 @@ Effect = (
     | SetDeadline
     | CancelDeadline
     | Report
+    | SumLost
     | Checkpoint
     | Waiting
     | Finish

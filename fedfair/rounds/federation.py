@@ -1,0 +1,388 @@
+"""A whole run as a machine: events in, effects out, no socket, no clock, no file.
+
+Theory of operation. The course (`learning.server`) knows which sum comes next. This machine knows the people: it
+waits for enough of them, opens a `SumMachine` over those who are connected, hands its total to the course, and
+goes on until the course is finished. `phases.PHASES` is the whole rule of which event may come when and where it may
+lead; the driver carries out the effects in order and has no rule of its own.
+
+Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
+with at least `min_collaborators`. After an interruption it is enough that a quorum is back: the others get
+`reconnect_grace_seconds` to return with it. A join deadline that passes without a quorum aborts the run.
+
+Summing. The cohort is everybody who is connected when the sum begins; who comes later takes part in the next one.
+`machine` says who is waited for and when the sum closes. A member who lost its connection and comes back is asked
+again under the same number. A sum that is lost changes nothing: the next attempt has a new number, a new cohort
+and new random draws, and after `max_attempts` attempts the run is aborted.
+
+Answers to a sum that is over are not counted and not held against anybody: the sender was slow, not wrong. Answers
+to a sum that never was, or that the sender was not asked for, are; so is an upload that cannot be added. Whoever
+sends one is refused, and the sum goes on without it.
+
+Verify, then commit: an event that is out of order raises `LocalProtocolError` before anything has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import ParticipantId, SumNumber
+from fedfair.rounds.deadlines import Deadlines
+from fedfair.rounds.events import (
+    Abort,
+    Abstained,
+    Accept,
+    Checkpoint,
+    CheckpointKind,
+    Connected,
+    DeadlineKind,
+    DeadlinePassed,
+    Disconnected,
+    Effect,
+    Event,
+    Finish,
+    Misbehaved,
+    Refuse,
+    Report,
+    SendSum,
+    Started,
+    StopRequested,
+    SumLost,
+    UploadArrived,
+    Waiting,
+)
+from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
+from fedfair.rounds.membership import Membership, Presence
+from fedfair.rounds.phases import PHASES, Phase
+from fedfair.sums.spec import Purpose
+
+if TYPE_CHECKING:
+    from fedfair.learning.exchange import SumRequest
+    from fedfair.learning.server import Course
+    from fedfair.plan.schema import Plan
+    from fedfair.sums.running import RunningSum
+    from fedfair.sums.spec import SumSpec
+
+
+class Federation:
+    """One run of one plan.
+
+    Args:
+        plan: who takes part, and every patience and quorum.
+        course: what is summed, and what a total does; nobody else changes it meanwhile.
+        make_sum: makes the empty running sum of a shape, plain or masked.
+        last_sum_number: the number of the last sum of an earlier process that ran this course; 0 for a new run.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        course: Course,
+        make_sum: Callable[[SumSpec], RunningSum],
+        *,
+        last_sum_number: int = 0,
+    ) -> None:
+        self._federation = plan.federation
+        self._rounds_total = plan.training.rounds
+        self._course = course
+        self._make_sum = make_sum
+        self._members = Membership([ParticipantId(name) for name in plan.federation.collaborators])
+        self._quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+        self._deadlines = Deadlines()
+        self._phase = Phase.NEW
+        self._sum: SumMachine | None = None
+        self._sum_number = SumNumber(last_sum_number)
+        self._model_version = 1
+        self._interrupted = False
+        self._last_counted: dict[ParticipantId, SumNumber] = {}
+
+    # -------------------------------------------------------------- what anybody may look at
+
+    @property
+    def phase(self) -> Phase:
+        """Return where the run stands."""
+        return self._phase
+
+    @property
+    def rounds_done(self) -> int:
+        """Return how many training rounds are behind us."""
+        return self._course.rounds_done
+
+    @property
+    def rounds_total(self) -> int:
+        """Return how many training rounds the plan has."""
+        return self._rounds_total
+
+    @property
+    def sum_number(self) -> SumNumber:
+        """Return the number of the sum that is open, or of the last one."""
+        return self._sum_number
+
+    @property
+    def request(self) -> SumRequest | None:
+        """Return what is being summed; None while no sum is open."""
+        return self._sum.request if self._sum else None
+
+    @property
+    def connected(self) -> tuple[ParticipantId, ...]:
+        """Return everybody who is connected, in the plan's order."""
+        return self._members.connected
+
+    @property
+    def waiting_for(self) -> tuple[ParticipantId, ...]:
+        """Return whose answer is awaited; while no sum is open, who is not connected."""
+        return self._sum.waiting_for if self._sum else self._members.missing
+
+    # -------------------------------------------------------------- the one way in
+
+    def receive(self, event: Event) -> list[Effect]:
+        """Take one event; return what is to be done about it, in order. At the end of a run: nothing, ever.
+
+        Raises:
+            LocalProtocolError: the event cannot happen now; nothing has changed.
+        """
+        if self._phase in {Phase.FINISHED, Phase.ABORTED}:
+            return []
+        if type(event) not in PHASES[self._phase]:
+            raise LocalProtocolError(f"{type(event).__name__} cannot happen while a run is {self._phase.value}")
+        return list(self._handle(event))
+
+    def _handle(self, event: Event) -> Iterator[Effect]:
+        match event:
+            case Started():
+                yield from self._begin()
+            case Connected(participant):
+                yield from self._connect(participant)
+            case Disconnected(participant):
+                yield from self._disconnect(participant)
+            case UploadArrived(participant, number, payload):
+                yield from self._upload(participant, number, payload)
+            case Abstained(participant, number):
+                yield from self._abstain(participant, number)
+            case Misbehaved(participant, message, remedy):
+                if self._is_heard(participant):
+                    yield from self._expel(participant, message, remedy)
+            case DeadlinePassed(token):
+                self._deadlines.check_issued(token)
+                yield from self._pass_deadline(self._deadlines.take(token))
+            case StopRequested(reason):
+                yield from self._abort(reason, "")
+
+    # -------------------------------------------------------------- coming and going
+
+    def _begin(self) -> Iterator[Effect]:
+        if self._course.next_sum() is None:
+            yield from self._finish()
+            return
+        if not self._sum_number:
+            yield Checkpoint(CheckpointKind.INITIAL)
+        yield from self._wait()
+
+    def _connect(self, participant: ParticipantId) -> Iterator[Effect]:
+        self._members.presence(participant)  # Refuses a name that the plan does not know.
+        self._members.connect(participant)
+        if self._sum is None:
+            yield from self._start_if_enough()
+        elif participant in self._sum.cohort:
+            yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
+            if self._sum.step(participant, Step.RETURN) is Standing.ASKED:
+                yield from self._ask(participant, self._sum)
+
+    def _disconnect(self, participant: ParticipantId) -> Iterator[Effect]:
+        presence = self._members.presence(participant)
+        if presence is Presence.ABSENT:
+            raise LocalProtocolError(f"{participant} is reported as disconnected, but was not connected")
+        self._members.disconnect(participant)
+        if presence is Presence.REFUSED:
+            return
+        if self._sum is None:
+            yield from self._start_if_enough()
+        elif participant in self._sum.cohort and self._sum.step(participant, Step.LEAVE) is Standing.AWAY:
+            grace = self._federation.reconnect_grace_seconds
+            yield self._deadlines.set(DeadlineKind.GRACE, grace, participant)
+
+    def _expel(self, participant: ParticipantId, message: str, remedy: str) -> Iterator[Effect]:
+        """Send a connected participant away; what it did before stays as it is."""
+        self._members.refuse(participant)
+        yield Refuse(participant, message, remedy, try_again=False)
+        if self._sum is None:
+            yield from self._start_if_enough()
+        elif participant in self._sum.cohort:
+            self._sum.step(participant, Step.EXPEL)
+            yield from self._close_if_settled(self._sum)
+
+    def _is_heard(self, participant: ParticipantId) -> bool:
+        """Return whether what this participant says counts; False once it was refused.
+
+        Raises:
+            LocalProtocolError: it is not connected and cannot have said anything.
+        """
+        presence = self._members.presence(participant)
+        if presence is Presence.ABSENT:
+            raise LocalProtocolError(f"{participant} is not connected, so nothing can have come from it")
+        return presence is Presence.CONNECTED
+
+    # -------------------------------------------------------------- waiting for people
+
+    def _wait(self) -> Iterator[Effect]:
+        self._phase = Phase.WAITING
+        yield self._deadlines.set(DeadlineKind.JOIN, self._federation.join_deadline_seconds)
+        yield from self._start_if_enough()
+
+    def _start_if_enough(self) -> Iterator[Effect]:
+        """While waiting: begin the next sum, or say whom we wait for."""
+        connected, missing = self._members.connected, self._members.missing
+        if not missing:
+            yield from self._start()
+            return
+        if self._interrupted and len(connected) >= self._quorum:
+            if not self._deadlines.is_running(DeadlineKind.SETTLE):
+                yield self._deadlines.set(DeadlineKind.SETTLE, self._federation.reconnect_grace_seconds)
+        else:
+            yield from self._deadlines.cancel(DeadlineKind.SETTLE)
+        yield Waiting(missing, self._attendance())
+
+    def _attendance(self) -> str:
+        total = len(self._federation.collaborators)
+        return f"{len(self._members.connected)} of {total} collaborators are connected, {self._quorum} are needed"
+
+    # -------------------------------------------------------------- one sum
+
+    def _start(self) -> Iterator[Effect]:
+        request = self._course.next_sum()
+        if request is None:
+            raise LocalProtocolError("there is nothing left to sum")
+        yield from self._deadlines.cancel_all()
+        number = SumNumber(self._sum_number + 1)
+        machine = SumMachine(number, request, self._members.connected, self._quorum, self._make_sum(request.spec))
+        self._sum_number, self._sum, self._phase = number, machine, Phase.SUMMING
+        yield self._deadlines.set(DeadlineKind.SUM, self._federation.round_deadline_seconds)
+        for participant in machine.cohort:
+            yield from self._ask(participant, machine)
+
+    def _ask(self, participant: ParticipantId, machine: SumMachine) -> Iterator[Effect]:
+        scaling_exists = self._course.scaling is not None
+        yield from self._members.brief(participant, self._model_version, scaling_exists)
+        seconds = self._federation.round_deadline_seconds
+        yield SendSum(participant, machine.number, machine.request, seconds)
+
+    def _upload(
+        self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview
+    ) -> Iterator[Effect]:
+        if not self._is_heard(participant):
+            return
+        if self._is_over(number):
+            if self._last_counted.get(participant) == number:
+                yield Accept(participant, number)
+            return
+        try:
+            machine = self._open_sum(number)
+            machine.upload(participant, payload)
+        except RemoteProtocolError as fault:
+            yield from self._expel(participant, fault.message, fault.remedy)
+            return
+        self._last_counted[participant] = number
+        yield Accept(participant, number)
+        yield from self._close_if_settled(machine)
+
+    def _abstain(self, participant: ParticipantId, number: SumNumber) -> Iterator[Effect]:
+        if not self._is_heard(participant) or self._is_over(number):
+            return
+        try:
+            machine = self._open_sum(number)
+            machine.step(participant, Step.ABSTAIN)
+        except RemoteProtocolError as fault:
+            yield from self._expel(participant, fault.message, fault.remedy)
+            return
+        yield from self._close_if_settled(machine)
+
+    def _is_over(self, number: SumNumber) -> bool:
+        newest_over = self._sum_number - 1 if self._sum else self._sum_number
+        return 1 <= number <= newest_over
+
+    def _open_sum(self, number: SumNumber) -> SumMachine:
+        """Return the open sum, or refuse an answer to a sum that never was."""
+        if self._sum is None or number != self._sum.number:
+            raise RemoteProtocolError(f"an answer to sum {number} arrived, the newest sum is {self._sum_number}")
+        return self._sum
+
+    def _pass_deadline(self, passed: tuple[DeadlineKind, ParticipantId | None] | None) -> Iterator[Effect]:
+        match passed, self._sum:
+            case (DeadlineKind.JOIN, _), _ if len(self._members.connected) < self._quorum:
+                absent = ", ".join(self._members.missing)
+                yield from self._abort(
+                    f"{self._attendance()}, and the join deadline has passed without {absent}",
+                    "start the missing collaborators, or lower min_collaborators in the plan",
+                )
+            case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
+                yield from self._start()
+            case (DeadlineKind.SUM, _), SumMachine() as machine:
+                machine.pass_deadline()
+                yield from self._close_if_settled(machine)
+            case (DeadlineKind.GRACE, str() as participant), SumMachine() as machine:
+                machine.step(ParticipantId(participant), Step.LAPSE)
+                yield from self._close_if_settled(machine)
+
+    # -------------------------------------------------------------- between two sums
+
+    def _close_if_settled(self, machine: SumMachine) -> Iterator[Effect]:
+        if machine.state is SumState.OPEN:
+            return
+        yield from self._deadlines.cancel_all()
+        self._sum = None
+        if machine.state is SumState.LOST:
+            counted, cohort = len(machine.counted), len(machine.cohort)
+            yield from self._lose(machine, f"{counted} of {cohort} contributed, {self._quorum} are needed")
+        else:
+            yield from self._absorb(machine)
+
+    def _absorb(self, machine: SumMachine) -> Iterator[Effect]:
+        try:
+            progress = self._course.absorb(machine.totals())
+        except RemoteProtocolError as fault:
+            # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
+            yield from self._lose(machine, fault.message)
+            return
+        if progress.model_changed:
+            self._model_version += 1
+        yield Report(progress)
+        if progress.is_best:
+            yield Checkpoint(CheckpointKind.BEST)
+        if progress.purpose is Purpose.EVALUATION:
+            yield Checkpoint(CheckpointKind.LAST)
+        yield from self._proceed()
+
+    def _lose(self, machine: SumMachine, reason: str) -> Iterator[Effect]:
+        request = machine.request
+        yield SumLost(machine.number, request, reason)
+        if request.attempt >= self._federation.max_attempts:
+            what = f"the {request.purpose.value} sum of round {request.round}"
+            yield from self._abort(
+                f"{what} failed {request.attempt} times; the last time, {reason}",
+                "see why collaborators were missing or abstained; the model is that of the last good sum",
+            )
+            return
+        self._course.retry()
+        yield from self._proceed()
+
+    def _proceed(self) -> Iterator[Effect]:
+        if self._course.next_sum() is None:
+            yield from self._finish()
+        elif len(self._members.connected) >= self._quorum:
+            yield from self._start()
+        else:
+            self._interrupted = True
+            yield from self._wait()
+
+    def _finish(self) -> Iterator[Effect]:
+        self._phase = Phase.FINISHED
+        yield Checkpoint(CheckpointKind.LAST)
+        yield Finish(self._course.rounds_done, f"all {self._rounds_total} rounds are done")
+
+    def _abort(self, reason: str, remedy: str) -> Iterator[Effect]:
+        # An open sum is dropped with whatever is in it: the model only ever changes by a whole total.
+        self._sum, self._phase = None, Phase.ABORTED
+        yield from self._deadlines.cancel_all()
+        yield Checkpoint(CheckpointKind.LAST)
+        yield Abort(reason, remedy)

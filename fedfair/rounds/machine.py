@@ -1,0 +1,210 @@
+"""One sum over one cohort: who was asked, who answered, who is gone, and whether the sum may close.
+
+Theory of operation. Every member of the cohort has a standing in the sum. Whatever happens to a member is a step,
+and `TRANSITIONS` is the whole rule of which step leads where; a step that is not in the table was either taken by
+a peer who broke the protocol (an upload, an abstention) or is a bug of ours (everything else). The state of the
+sum is never stored: it follows from the standings, the quorum and whether the deadline has passed, so the two
+cannot disagree.
+
+    ASKED      was asked and is working           COUNTED    its upload is in the running sum, for good
+    AWAY       lost its connection, has grace     ABSTAINED  said that it adds nothing, for good
+    LAPSED     lost it for longer than the grace  EXPELLED   broke the protocol; is not asked in this sum again
+
+We wait for those who are ASKED or AWAY. When nobody is, or when the deadline passes, the sum is COMPLETE if at
+least a quorum is COUNTED, otherwise it is LOST. Someone who comes back while the others are still working is asked
+again under the same number, even after its grace: it costs nobody anything. An answer is final: a second upload is
+not added again, and neither answer can be turned into the other.
+
+A masked sum will need more from its survivors between COMPLETE and its totals. That is one more state here and
+more steps in the table; members that LAPSED before it stay dropped from then on.
+
+Left to others: deadlines and connections (`federation`), the arithmetic (`RunningSum`), what a total means
+(`learning.server`). Source of the form: h11's transition tables.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.learning.exchange import SumRequest
+    from fedfair.sums.running import RunningSum, Totals
+
+
+class Standing(enum.Enum):
+    """How a member of the cohort stands in this sum."""
+
+    ASKED = "asked"
+    AWAY = "away"
+    LAPSED = "lapsed"
+    COUNTED = "counted"
+    ABSTAINED = "abstained"
+    EXPELLED = "expelled"
+
+
+class Step(enum.Enum):
+    """What can happen to a member."""
+
+    UPLOAD = "upload"
+    ABSTAIN = "abstain"
+    LEAVE = "leave"
+    RETURN = "return"
+    LAPSE = "lapse"
+    EXPEL = "expel"
+
+
+class SumState(enum.Enum):
+    """Whether the sum still waits, has its total, or will never have one."""
+
+    OPEN = "open"
+    COMPLETE = "complete"
+    LOST = "lost"
+
+
+TRANSITIONS: Final[Mapping[Standing, Mapping[Step, Standing]]] = {
+    Standing.ASKED: {
+        Step.UPLOAD: Standing.COUNTED,
+        Step.ABSTAIN: Standing.ABSTAINED,
+        Step.LEAVE: Standing.AWAY,
+        Step.RETURN: Standing.ASKED,  # a second connection replaces the first
+        Step.EXPEL: Standing.EXPELLED,
+    },
+    Standing.AWAY: {
+        Step.RETURN: Standing.ASKED,
+        Step.LAPSE: Standing.LAPSED,
+    },
+    Standing.LAPSED: {
+        Step.RETURN: Standing.ASKED,
+    },
+    Standing.COUNTED: {
+        Step.UPLOAD: Standing.COUNTED,  # a resend, which is not added again
+        Step.LEAVE: Standing.COUNTED,
+        Step.RETURN: Standing.COUNTED,
+        Step.EXPEL: Standing.COUNTED,  # what is in a sum cannot be taken out of it
+    },
+    Standing.ABSTAINED: {
+        Step.ABSTAIN: Standing.ABSTAINED,
+        Step.LEAVE: Standing.ABSTAINED,
+        Step.RETURN: Standing.ABSTAINED,
+        Step.EXPEL: Standing.ABSTAINED,
+    },
+    Standing.EXPELLED: {
+        Step.LEAVE: Standing.EXPELLED,
+        Step.RETURN: Standing.EXPELLED,
+        Step.EXPEL: Standing.EXPELLED,
+    },
+}
+
+_STEPS_OF_A_PEER: Final = frozenset({Step.UPLOAD, Step.ABSTAIN})
+_WAITED_FOR: Final = frozenset({Standing.ASKED, Standing.AWAY})
+
+
+class SumMachine:
+    """One sum from its first question to its total.
+
+    Attributes:
+        number: names this sum; never used for another one.
+        request: what everybody in the cohort was asked for.
+        quorum: how many uploads a total needs, at least 1.
+    """
+
+    def __init__(
+        self,
+        number: SumNumber,
+        request: SumRequest,
+        cohort: Iterable[ParticipantId],
+        quorum: int,
+        running: RunningSum,
+    ) -> None:
+        self.number = number
+        self.request = request
+        self.quorum = quorum
+        self._running = running
+        self._standings = dict.fromkeys(cohort, Standing.ASKED)
+        self._overdue = False
+
+    @property
+    def cohort(self) -> tuple[ParticipantId, ...]:
+        """Return everybody who was asked."""
+        return tuple(self._standings)
+
+    @property
+    def waiting_for(self) -> tuple[ParticipantId, ...]:
+        """Return those who may still answer in time."""
+        return tuple(member for member, standing in self._standings.items() if standing in _WAITED_FOR)
+
+    @property
+    def counted(self) -> tuple[ParticipantId, ...]:
+        """Return those whose upload is in the running sum."""
+        return tuple(member for member, standing in self._standings.items() if standing is Standing.COUNTED)
+
+    @property
+    def state(self) -> SumState:
+        """Return whether the sum is open, complete or lost."""
+        if self.waiting_for and not self._overdue:
+            return SumState.OPEN
+        return SumState.COMPLETE if len(self.counted) >= self.quorum else SumState.LOST
+
+    def upload(self, member: ParticipantId, payload: bytes | bytearray | memoryview) -> None:
+        """Add a member's upload to the running sum, once.
+
+        Raises:
+            RemoteProtocolError: the member may not upload now, or its upload is malformed; nothing has changed.
+            LocalProtocolError: the sum is closed.
+        """
+        standing = self._after(member, Step.UPLOAD)
+        if self._standings[member] is not Standing.COUNTED:
+            self._running.add(payload)
+        self._standings[member] = standing
+
+    def step(self, member: ParticipantId, step: Step) -> Standing:
+        """Take any step but an upload, which carries a payload; return the member's new standing.
+
+        Raises:
+            RemoteProtocolError: the member may not abstain now; nothing has changed.
+            LocalProtocolError: the step is impossible, or the sum is closed; nothing has changed.
+        """
+        if step is Step.UPLOAD:
+            raise LocalProtocolError("an upload has a payload and goes through upload()")
+        standing = self._after(member, step)
+        self._standings[member] = standing
+        return standing
+
+    def pass_deadline(self) -> None:
+        """Wait no longer for anybody.
+
+        Raises:
+            LocalProtocolError: the sum is closed.
+        """
+        self._refuse_when_closed("the deadline")
+        self._overdue = True
+
+    def totals(self) -> Totals:
+        """Return the sum over everybody who was counted.
+
+        Raises:
+            LocalProtocolError: the sum is still open, or lost.
+        """
+        if self.state is not SumState.COMPLETE:
+            raise LocalProtocolError(f"sum {self.number} is {self.state.value} and has no totals")
+        return self._running.totals()
+
+    def _after(self, member: ParticipantId, step: Step) -> Standing:
+        """Return where `step` would lead `member`; change nothing."""
+        self._refuse_when_closed(f"a step ({step.value}) of {member}")
+        blame = RemoteProtocolError if step in _STEPS_OF_A_PEER else LocalProtocolError
+        standing = self._standings.get(member)
+        if standing is None:
+            raise blame(f"sum {self.number}: {step.value} of {member}, who was not asked")
+        if step not in TRANSITIONS[standing]:
+            raise blame(f"sum {self.number}: {step.value} of {member}, whose standing is '{standing.value}'")
+        return TRANSITIONS[standing][step]
+
+    def _refuse_when_closed(self, what: str) -> None:
+        if self.state is not SumState.OPEN:
+            raise LocalProtocolError(f"sum {self.number} is {self.state.value}; {what} comes too late")
