@@ -2,8 +2,8 @@
 
 Theory of operation. The course (`learning.server`) knows which sum comes next. This machine knows the people: it
 waits for enough of them, opens a `SumMachine` over those who are connected, hands its total to the course, and
-goes on until the course is finished. `phases.PHASES` is the whole rule of which event may come when and where it may
-lead; the driver carries out the effects in order and has no rule of its own.
+goes on until the course is finished. `phases.PHASES` is the whole rule of which event may come when and where it
+may lead; the driver carries out the effects in order and has no rule of its own.
 
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption it is enough that a quorum is back: the others get

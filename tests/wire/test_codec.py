@@ -1,0 +1,266 @@
+"""The border: every frame goes there and back, and nothing but a frame gets in."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedfair.errors import RemoteProtocolError
+from fedfair.ids import SumNumber
+from fedfair.sums.spec import Purpose
+from fedfair.wire import codec, frames
+from fedfair.wire.limits import (
+    MAX_APPROVAL_BYTES,
+    MAX_ATTEMPT,
+    MAX_CHUNK_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_ROUND,
+    MAX_SECONDS,
+    MAX_SUM_NUMBER,
+    MAX_VECTOR_BYTES,
+)
+from fedfair.wire.v1 import federation_pb2 as pb
+
+Codec = tuple[Callable[[frames.Frame], bytes], Callable[[bytes], frames.Frame]]
+
+COLLABORATOR: Codec = (codec.encode_collaborator_frame, codec.decode_collaborator_frame)
+AGGREGATOR: Codec = (codec.encode_aggregator_frame, codec.decode_aggregator_frame)
+REQUEST: Codec = (codec.encode_check_request, codec.decode_check_request)
+REPLY: Codec = (codec.encode_check_reply, codec.decode_check_reply)
+CODECS = (COLLABORATOR, AGGREGATOR, REQUEST, REPLY)
+
+digests = st.binary(min_size=32, max_size=32)
+texts = st.text(st.characters(codec="utf-8"), max_size=600)
+names = st.text(st.characters(codec="utf-8"), max_size=80)
+sum_numbers = st.integers(1, MAX_SUM_NUMBER).map(SumNumber)
+rounds = st.integers(1, MAX_ROUND)
+approvals = st.binary(max_size=MAX_APPROVAL_BYTES)
+bindings = st.binary(min_size=64, max_size=64)
+versions = st.integers(1, 2**32 - 1)
+thresholds = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
+lengths = st.integers(1, MAX_VECTOR_BYTES)
+
+chunk_frames = st.builds(frames.Chunk, st.binary(min_size=1, max_size=300))
+collaborator_frames = st.one_of(
+    st.builds(frames.Hello, versions, names, digests, approvals, bindings),
+    st.builds(frames.UploadStart, sum_numbers, lengths, digests),
+    chunk_frames,
+    st.builds(frames.Abstain, sum_numbers, texts),
+)
+run_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
+aggregator_frames = st.one_of(
+    st.builds(lambda run, total: frames.Welcome(run, total // 2, total), run_ids, rounds),
+    st.builds(
+        frames.BroadcastStart, st.just(frames.BroadcastKind.MODEL), lengths, digests, thresholds
+    ),
+    st.builds(
+        frames.BroadcastStart, st.just(frames.BroadcastKind.FEATURE_SCALING), lengths, digests, st.just(0.0)
+    ),
+    chunk_frames,
+    st.builds(
+        frames.SumStart,
+        sum_numbers,
+        st.sampled_from([Purpose.TRAINING, Purpose.EVALUATION]),
+        rounds,
+        st.integers(1, MAX_ATTEMPT),
+        digests,
+        st.integers(1, MAX_SECONDS),
+    ),
+    st.builds(
+        frames.SumStart, sum_numbers, st.just(Purpose.STANDARDISATION), st.just(0), st.just(1), st.just(b""),
+        st.integers(1, MAX_SECONDS),
+    ),
+    st.builds(frames.Accepted, sum_numbers),
+    st.builds(frames.Finished, st.integers(0, MAX_ROUND), texts),
+    st.builds(frames.Refused, texts, texts, st.booleans()),
+)  # fmt: skip
+clocks = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
+check_requests = st.builds(frames.CheckRequest, versions, names, digests, approvals, bindings, clocks)
+check_items = st.builds(frames.CheckItem, names, st.booleans(), texts)
+check_replies = st.lists(check_items, min_size=1, max_size=16).map(lambda items: frames.CheckReply(tuple(items)))
+anything = st.one_of(
+    st.tuples(st.just(COLLABORATOR), collaborator_frames),
+    st.tuples(st.just(AGGREGATOR), aggregator_frames),
+    st.tuples(st.just(REQUEST), check_requests),
+    st.tuples(st.just(REPLY), check_replies),
+)
+
+DIGEST = bytes(range(32))
+ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
+    (COLLABORATOR, frames.Hello(1, "0.1.0", DIGEST, b'{"plan": "x"}', bytes(range(64)))),
+    (COLLABORATOR, frames.UploadStart(SumNumber(300), 1 << 20, DIGEST)),
+    (COLLABORATOR, frames.Chunk(bytes(range(200)))),
+    (COLLABORATOR, frames.Abstain(SumNumber(7), "the loss was not a number")),
+    (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),
+    (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.MODEL, 1 << 20, DIGEST, 0.125)),
+    (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.FEATURE_SCALING, 480, DIGEST, 0.0)),
+    (AGGREGATOR, frames.Chunk(bytes(range(200)))),
+    (AGGREGATOR, frames.SumStart(SumNumber(300), Purpose.TRAINING, 290, 2, DIGEST, 600)),
+    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 600)),
+    (AGGREGATOR, frames.Accepted(SumNumber(300))),
+    (AGGREGATOR, frames.Finished(300, "all 300 rounds are done")),
+    (AGGREGATOR, frames.Refused("another plan", "approve this one", try_again=True)),
+    (REQUEST, frames.CheckRequest(1, "0.1.0", DIGEST, b"{}", bytes(64), 1.7e9)),
+    (REPLY, frames.CheckReply((frames.CheckItem("clock", True, "2 s off"), frames.CheckItem("plan", False, "")))),
+)  # fmt: skip
+
+
+def names_of_frames(cases: Iterable[tuple[Codec, frames.Frame]]) -> list[str]:
+    return [type(frame).__name__ for _, frame in cases]
+
+
+def test_an_accepted_frame_has_the_bytes_worked_out_by_hand() -> None:
+    # AggregatorFrame field 5, length-delimited: 5 << 3 | 2 = 0x2a, 3 bytes; Accepted field 1, varint: 0x08;
+    # 300 = 0b10_0101100 -> 0xac 0x02.
+    raw = bytes.fromhex("2a 03 08 ac02")
+    assert codec.encode_aggregator_frame(frames.Accepted(SumNumber(300))) == raw
+    assert codec.decode_aggregator_frame(raw) == frames.Accepted(SumNumber(300))
+
+
+def test_every_class_of_frame_is_among_the_examples() -> None:
+    declared = set(pb.DESCRIPTOR.message_types_by_name) - {"CollaboratorFrame", "AggregatorFrame", "CheckItem"}
+    assert set(names_of_frames(ONE_OF_EACH)) == declared
+
+
+@given(anything)
+@settings(deadline=None, max_examples=300)
+def test_a_frame_comes_back_as_it_went(case: tuple[Codec, frames.Frame]) -> None:
+    (encode, decode), frame = case
+    assert decode(encode(frame)) == frame
+
+
+@pytest.mark.parametrize(("way", "frame"), ONE_OF_EACH, ids=names_of_frames(ONE_OF_EACH))
+def test_a_frame_cut_off_anywhere_is_refused(way: Codec, frame: frames.Frame) -> None:
+    encode, decode = way
+    raw = encode(frame)
+    for length in range(len(raw)):
+        try:
+            shorter = decode(raw[:length])
+        except RemoteProtocolError:
+            continue
+        # The messages without an envelope may end after any field; what then comes out is itself a valid frame.
+        assert way in (REQUEST, REPLY)
+        assert encode(shorter) == raw[:length]
+
+
+@pytest.mark.parametrize(("way", "frame"), ONE_OF_EACH, ids=names_of_frames(ONE_OF_EACH))
+@pytest.mark.parametrize("garbage", [b"\x00", b"\x08\x01", b"\xfa\x01\x00", b"\x80\x7d\x07", bytes(40)])
+def test_bytes_after_a_frame_are_refused(way: Codec, frame: frames.Frame, garbage: bytes) -> None:
+    encode, decode = way
+    with pytest.raises(RemoteProtocolError):
+        decode(encode(frame) + garbage)
+
+
+@pytest.mark.parametrize(("way", "frame"), ONE_OF_EACH[:13], ids=names_of_frames(ONE_OF_EACH[:13]))
+def test_an_unknown_field_inside_a_frame_is_refused(way: Codec, frame: frames.Frame) -> None:
+    encode, decode = way
+    raw = encode(frame)
+    envelope = pb.CollaboratorFrame() if way == COLLABORATOR else pb.AggregatorFrame()
+    envelope.ParseFromString(raw)
+    inner = getattr(envelope, envelope.WhichOneof("body"))
+    inner.MergeFromString(b"\xba\x3e\x03abc")  # field 999
+    with pytest.raises(RemoteProtocolError, match="mean something to this version"):
+        decode(envelope.SerializeToString())
+
+
+def test_two_frames_in_one_are_refused() -> None:
+    raw = codec.encode_collaborator_frame(frames.Abstain(SumNumber(1), "a"))
+    other = codec.encode_collaborator_frame(frames.UploadStart(SumNumber(1), 8, DIGEST))
+    for both in (raw + raw, raw + other):
+        with pytest.raises(RemoteProtocolError):
+            codec.decode_collaborator_frame(both)
+
+
+def test_a_default_written_out_and_a_padded_number_are_refused() -> None:
+    # Abstain{sum_number: 1} written once plainly, once with reason "" spelled out, once with 1 padded to 2 bytes.
+    assert codec.decode_collaborator_frame(bytes.fromhex("22 02 0801")) == frames.Abstain(SumNumber(1), "")
+    for raw in ("22 04 0801 1200", "22 03 088100"):
+        with pytest.raises(RemoteProtocolError, match="mean something"):
+            codec.decode_collaborator_frame(bytes.fromhex(raw))
+
+
+def test_a_frame_that_is_too_long_is_refused_unread() -> None:
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_FRAME_BYTES}"):
+        codec.decode_collaborator_frame(bytes(MAX_FRAME_BYTES + 1))
+
+
+def test_the_longest_chunk_fits_and_one_byte_more_does_not() -> None:
+    longest = frames.Chunk(bytes(MAX_CHUNK_BYTES))
+    assert codec.decode_collaborator_frame(codec.encode_collaborator_frame(longest)) == longest
+    longer = pb.CollaboratorFrame(chunk=pb.Chunk(data=bytes(MAX_CHUNK_BYTES + 1)))
+    with pytest.raises(RemoteProtocolError, match=r"Chunk\.data is 1048577 bytes"):
+        codec.decode_collaborator_frame(longer.SerializeToString())
+
+
+def test_an_announced_length_of_exabytes_allocates_nothing() -> None:
+    huge = pb.CollaboratorFrame(upload=pb.UploadStart(sum_number=1, length=2**64 - 1, sha256=DIGEST))
+    with pytest.raises(RemoteProtocolError, match=r"UploadStart\.length is 18446744073709551615"):
+        codec.decode_collaborator_frame(huge.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, round=1, attempt=1)), "SumStart.purpose is 0"),
+        (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=9)), "SumStart.purpose is 9"),
+        (pb.AggregatorFrame(broadcast=pb.BroadcastStart(kind=3, length=1)), "BroadcastStart.kind is 3"),
+        (pb.AggregatorFrame(welcome=pb.Welcome(run_id="x" * 5000)), "Welcome.run_id"),
+        (pb.AggregatorFrame(refused=pb.Refused(reason="x" * 501)), "Refused.reason has 501 characters"),
+        (pb.AggregatorFrame(finished=pb.Finished(outcome="x" * 501)), "Finished.outcome has 501 characters"),
+        (pb.AggregatorFrame(), "empty"),
+    ],
+)
+def test_what_a_peer_must_not_say_is_refused_by_name(message: pb.AggregatorFrame, complaint: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        codec.decode_aggregator_frame(message.SerializeToString())
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), -float("inf"), -1.0])
+def test_a_threshold_that_is_no_loss_is_refused(threshold: float) -> None:
+    start = pb.BroadcastStart(kind=1, length=8, sha256=DIGEST, threshold=threshold)
+    with pytest.raises(RemoteProtocolError, match=r"BroadcastStart\.threshold"):
+        codec.decode_aggregator_frame(pb.AggregatorFrame(broadcast=start).SerializeToString())
+
+
+def test_a_preflight_reply_without_an_end_is_refused() -> None:
+    reply = pb.CheckReply(items=[pb.CheckItem(name="plan")] * 17)
+    with pytest.raises(RemoteProtocolError, match="17 entries"):
+        codec.decode_check_reply(reply.SerializeToString())
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError):
+        codec.decode_collaborator_frame(bytes.fromhex("22 05 0801 1201ff"))
+
+
+@given(st.sampled_from(CODECS), st.binary(max_size=400))
+@example(COLLABORATOR, b"\x0a" * 400)
+@example(AGGREGATOR, struct.pack("<Q", 2**64 - 1) * 8)
+@settings(deadline=None, max_examples=500)
+def test_random_bytes_give_a_frame_or_one_kind_of_error(way: Codec, raw: bytes) -> None:
+    encode, decode = way
+    try:
+        frame = decode(raw)
+    except RemoteProtocolError:
+        return
+    assert decode(encode(frame)) == frame
+
+
+@given(anything, st.data())
+@settings(deadline=None, max_examples=300)
+def test_damaged_frames_give_a_frame_or_one_kind_of_error(
+    case: tuple[Codec, frames.Frame], data: st.DataObject
+) -> None:
+    (encode, decode), frame = case
+    raw = bytearray(encode(frame))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = decode(bytes(raw))
+    except RemoteProtocolError:
+        return
+    assert len(encode(decoded)) <= len(raw)
