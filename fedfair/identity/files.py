@@ -1,0 +1,172 @@
+"""Key, certificate and list files: read with readable faults, written whole and with the right permissions.
+
+Knows file formats and permissions; which file lies where is decided by `store.py` and `authority_store.py`. A file
+is written beside its place and renamed, so that a reader never meets half of one; a private key is never readable
+by others, not even for the moment between creation and chmod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedfair.errors import IdentityError
+
+PUBLIC_MODE = 0o644
+PRIVATE_MODE = 0o600
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""The longest of these files is a revocation list: about 40 bytes an entry, so room for 100 000."""
+
+PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
+
+
+def write_public(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, readable by all."""
+    _write(path, content, PUBLIC_MODE)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, readable by its owner only."""
+    _write(path, content, PRIVATE_MODE)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # mkstemp creates with 0600; the mode is widened only where the content is public.
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as target:
+            target.write(content)
+            os.fchmod(target.fileno(), mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+def private_pem(key: PrivateKey, passphrase: bytes | None = None) -> bytes:
+    """Return a private key as PKCS #8 PEM, encrypted where a passphrase is given."""
+    encryption = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """Return a certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def list_pem(crl: x509.CertificateRevocationList) -> bytes:
+    """Return a revocation list as PEM."""
+    return crl.public_bytes(serialization.Encoding.PEM)
+
+
+def read_bytes(path: Path, what: str, remedy: str = "") -> bytes:
+    """Return the content of `path`.
+
+    Args:
+        path: the file.
+        what: what it should hold, for the message.
+        remedy: how to come by it where it is missing.
+
+    Raises:
+        IdentityError: it is missing, unreadable or far too long.
+    """
+    try:
+        with path.open("rb") as source:
+            content = source.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise IdentityError(f"{what} is missing: {path}", remedy) from error
+    except OSError as error:
+        raise IdentityError(f"{what} cannot be read: {path}: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise IdentityError(f"{what} is longer than {MAX_FILE_BYTES} bytes: {path}")
+    return content
+
+
+def read_certificate(path: Path, what: str, remedy: str = "") -> x509.Certificate:
+    """Return the one certificate in the PEM file `path`.
+
+    Raises:
+        IdentityError: the file is missing or does not hold exactly one certificate.
+    """
+    content = read_bytes(path, what, remedy)
+    try:
+        certificates = x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise IdentityError(f"{what} is not a certificate in PEM form: {path}") from error
+    if len(certificates) != 1:
+        raise IdentityError(f"{what} holds {len(certificates)} certificates, expected one: {path}")
+    return certificates[0]
+
+
+def read_list(path: Path, remedy: str = "") -> x509.CertificateRevocationList:
+    """Return the revocation list in the PEM file `path`.
+
+    Raises:
+        IdentityError: the file is missing or does not hold a list.
+    """
+    content = read_bytes(path, "the revocation list", remedy)
+    try:
+        return x509.load_pem_x509_crl(content)
+    except ValueError as error:
+        raise IdentityError(f"the revocation list is not in PEM form: {path}") from error
+
+
+def read_tls_key(
+    path: Path, what: str, passphrase: bytes | None = None, remedy: str = ""
+) -> ec.EllipticCurvePrivateKey:
+    """Return the P-256 private key in `path`.
+
+    Raises:
+        IdentityError: the file is missing, encrypted with another passphrase, or holds another kind of key.
+    """
+    key = _read_private(path, what, passphrase, remedy)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError(f"{what} is not a P-256 key: {path}")
+    return key
+
+
+def read_signing_key(path: Path, what: str, remedy: str = "") -> Ed25519PrivateKey:
+    """Return the Ed25519 private key in `path`.
+
+    Raises:
+        IdentityError: the file is missing or holds another kind of key.
+    """
+    key = _read_private(path, what, None, remedy)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{what} is not an Ed25519 key: {path}")
+    return key
+
+
+def _read_private(path: Path, what: str, passphrase: bytes | None, remedy: str) -> object:
+    content = read_bytes(path, what, remedy)
+    encrypted = is_encrypted(content)
+    if encrypted and passphrase is None:
+        raise IdentityError(f"{what} is encrypted: {path}", "give its passphrase with --passphrase-file")
+    try:
+        return serialization.load_pem_private_key(content, passphrase if encrypted else None)
+    except (ValueError, TypeError) as error:
+        fault = "does not open with this passphrase" if encrypted else "is not a private key in PEM form"
+        raise IdentityError(f"{what} {fault}: {path}") from error
+
+
+def is_encrypted(content: bytes) -> bool:
+    """Return whether a private key's PEM is encrypted."""
+    return b"ENCRYPTED PRIVATE KEY" in content
+
+
+def permission_warning(path: Path, what: str) -> str | None:
+    """Return a sentence where others than the owner may read the key in `path`, else None."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return None
+    return f"{what} may be read by others on this machine (mode {mode:04o}): chmod 600 {path}"

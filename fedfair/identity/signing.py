@@ -1,0 +1,70 @@
+"""Ed25519 signing keys: their text form, and the bytes that a signature covers.
+
+A signing key outlives every certificate: the plan pins its public half, and it signs requests, bindings and
+approvals. Every signed message begins with a label of its own, and its fields are counted and length-prefixed, so
+that a signature made for one purpose, or over other fields that happen to join to the same bytes, never verifies
+for another. What is signed is `request.py`'s and `roster.py`'s business.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from fedfair.errors import IdentityError
+
+PREFIX = "ed25519:"
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+
+
+def format_signing_key(key: Ed25519PublicKey) -> str:
+    """Return a public signing key as it stands in a plan: "ed25519:" and base64 of its 32 bytes."""
+    return PREFIX + base64.b64encode(key.public_bytes_raw()).decode("ascii")
+
+
+def parse_signing_key(text: str) -> Ed25519PublicKey:
+    """Return the public signing key that `text` spells.
+
+    Args:
+        text: "ed25519:" and the canonical base64 of 32 bytes, 52 characters in all.
+
+    Raises:
+        IdentityError: `text` is anything else.
+    """
+    raw = b""
+    if text.startswith(PREFIX):
+        raw = decode_base64(text.removeprefix(PREFIX), "the signing key")
+    if len(raw) != KEY_BYTES:
+        raise IdentityError(
+            f"{text[:80]!r} is not an Ed25519 public key",
+            f"copy the whole line of signing.pub: '{PREFIX}' and base64 of {KEY_BYTES} bytes",
+        )
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+def decode_base64(text: str, what: str) -> bytes:
+    """Return the bytes of `text`, which must be the one canonical base64 spelling of them.
+
+    Raises:
+        IdentityError: a character does not belong there, or another spelling of the same bytes was used.
+    """
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise IdentityError(f"{what} is not base64: {text[:80]!r}") from error
+    # Two spellings of one value would let two texts that look different mean the same key.
+    if base64.b64encode(raw).decode("ascii") != text:
+        raise IdentityError(f"{what} is not canonical base64: {text[:80]!r}")
+    return raw
+
+
+def labelled_message(label: str, fields: Sequence[bytes]) -> bytes:
+    """Return the bytes to sign: label, 0x00, u32 count of fields, then u32 length and bytes of each field."""
+    parts = [label.encode("ascii"), b"\0", len(fields).to_bytes(4, "big")]
+    for field in fields:
+        parts += [len(field).to_bytes(4, "big"), field]
+    return b"".join(parts)

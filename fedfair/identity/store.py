@@ -1,0 +1,239 @@
+"""Where a site keeps its keys and certificates, and how they are read and checked together.
+
+    cert/ca.crt, cert/revoked.crl                     trust, at a site that does not hold the authority
+    cert/authority/{ca.crt,ca.key,revoked.crl,...}    trust, where the authority is kept (`authority_store.py`)
+    cert/<name>/{tls.key,tls.crt}                     P-256, of the connection; renewed every year
+    cert/<name>/{signing.key,signing.pub}             Ed25519, of the participant; pinned in the plan
+    cert/<name>/tls.next.key                          only while a renewal waits for the authority
+
+Private keys are written for their owner only, and read by others only under protest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedfair.errors import IdentityError
+from fedfair.identity.authority import federation_of
+from fedfair.identity.certificate import (
+    Participant,
+    check_issued_by,
+    check_validity,
+    expiry_warning,
+    participant_of,
+)
+from fedfair.identity.files import (
+    certificate_pem,
+    permission_warning,
+    private_pem,
+    read_certificate,
+    read_list,
+    read_signing_key,
+    read_tls_key,
+    write_private,
+    write_public,
+)
+from fedfair.identity.request import make_request
+from fedfair.identity.revocation import check_list, check_not_revoked, list_warning
+from fedfair.identity.signing import format_signing_key
+
+AUTHORITY_FOLDER = "authority"
+CA_CERTIFICATE = "ca.crt"
+REVOCATION_LIST = "revoked.crl"
+TLS_KEY = "tls.key"
+NEXT_TLS_KEY = "tls.next.key"
+TLS_CERTIFICATE = "tls.crt"
+SIGNING_KEY = "signing.key"
+SIGNING_PUBLIC_KEY = "signing.pub"
+
+_INSTALL = "install the bundle that the authority sent back: `fedfair certs install BUNDLE`"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What a certificate is checked against: the authority, and the certificates it takes back."""
+
+    ca: x509.Certificate
+    crl: x509.CertificateRevocationList
+
+
+@dataclass(frozen=True, slots=True)
+class SiteIdentity:
+    """Everything that one participant needs to show who it is, checked to belong together.
+
+    Attributes:
+        participant: federation and name, from the certificate.
+        certificate: of the TLS key, valid, signed by the authority, not revoked.
+        tls_key: P-256.
+        signing_key: Ed25519; its public half is pinned in the plan.
+        trust: whom this site trusts.
+        warnings: sentences about what is still right but not for long, or not safe.
+    """
+
+    participant: Participant
+    certificate: x509.Certificate
+    tls_key: ec.EllipticCurvePrivateKey
+    signing_key: Ed25519PrivateKey
+    trust: Trust
+    warnings: tuple[str, ...]
+
+
+def trust_folder(cert_folder: Path) -> Path:
+    """Return the folder that holds the authority's certificate and list: cert/authority/ where it exists."""
+    authority = cert_folder / AUTHORITY_FOLDER
+    return authority if (authority / CA_CERTIFICATE).exists() else cert_folder
+
+
+def load_trust(cert_folder: Path, now: datetime) -> Trust:
+    """Return the authority and its revocation list; cheap enough to be called for every connection.
+
+    Raises:
+        IdentityError: a file is missing, the authority has expired, or the list is forged or stale.
+    """
+    folder = trust_folder(cert_folder)
+    ca = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
+    federation_of(ca)
+    check_validity(ca, now, "the authority's certificate")
+    crl = read_list(folder / REVOCATION_LIST, _INSTALL)
+    check_list(crl, ca, now)
+    return Trust(ca, crl)
+
+
+def load_signing_key(cert_folder: Path, name: str) -> Ed25519PrivateKey:
+    """Return the signing key of participant `name`.
+
+    Raises:
+        IdentityError: there is none, or it is not an Ed25519 key.
+    """
+    path = cert_folder / name / SIGNING_KEY
+    return read_signing_key(path, f"the signing key of {name}", f"make one: `fedfair certs request -n {name}`")
+
+
+def load_site_identity(cert_folder: Path, name: str, now: datetime) -> SiteIdentity:
+    """Return the identity of `name`, with every part checked against the others.
+
+    Args:
+        cert_folder: the workspace's `cert` folder.
+        name: a collaborator's name, or "aggregator".
+        now: an aware time.
+
+    Raises:
+        IdentityError: a file is missing or malformed, the key does not fit the certificate, the certificate names
+            somebody else, is not the authority's, has expired or was revoked.
+    """
+    folder = cert_folder / name
+    signing_key = load_signing_key(cert_folder, name)
+    tls_key = read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", remedy="make one: `fedfair certs request`")
+    certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
+    trust = load_trust(cert_folder, now)
+    participant = check_certificate(certificate, trust, now)
+    if participant.name != name:
+        raise IdentityError(f"the certificate in {folder} is for {participant.name}, not for {name}")
+    if certificate.public_key() != tls_key.public_key():
+        raise IdentityError(
+            f"the certificate in {folder} does not belong to the key {TLS_KEY} beside it",
+            "install the bundle of the latest request, or make a new request",
+        )
+    warnings = _warnings(folder, certificate, trust, now)
+    return SiteIdentity(participant, certificate, tls_key, signing_key, trust, warnings)
+
+
+def check_certificate(certificate: x509.Certificate, trust: Trust, now: datetime) -> Participant:
+    """Return whom a certificate names after checking all that can be checked without a connection.
+
+    Raises:
+        IdentityError: another authority or federation, expired, revoked, or it names nobody.
+    """
+    check_issued_by(certificate, trust.ca)
+    participant = participant_of(certificate)
+    if participant.federation != federation_of(trust.ca):
+        raise IdentityError(
+            f"the certificate of {participant.uri} was signed by the authority of '{federation_of(trust.ca)}'"
+        )
+    check_validity(certificate, now, f"the certificate of {participant.name}")
+    check_not_revoked(certificate, trust.crl, trust.ca, now)
+    return participant
+
+
+def _warnings(folder: Path, certificate: x509.Certificate, trust: Trust, now: datetime) -> tuple[str, ...]:
+    found = (
+        expiry_warning(certificate, now, "this site's certificate"),
+        expiry_warning(trust.ca, now, "the authority's certificate"),
+        list_warning(trust.crl, now),
+        permission_warning(folder / TLS_KEY, "the TLS key"),
+        permission_warning(folder / SIGNING_KEY, "the signing key"),
+    )
+    return tuple(warning for warning in found if warning is not None)
+
+
+def create_site(cert_folder: Path, participant: Participant) -> bytes:
+    """Make both keys of a participant and return its request.
+
+    Raises:
+        IdentityError: the participant has keys already; they are left alone.
+    """
+    folder = cert_folder / participant.name
+    if (folder / SIGNING_KEY).exists() or (folder / TLS_KEY).exists():
+        raise IdentityError(
+            f"{participant.name} has keys already, in {folder}",
+            "for a new certificate use `fedfair certs renew`; to begin anew move that folder away first",
+        )
+    tls_key, signing_key = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
+    request = make_request(participant, tls_key, signing_key)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(folder / TLS_KEY, private_pem(tls_key))
+    write_private(folder / SIGNING_KEY, private_pem(signing_key))
+    write_public(folder / SIGNING_PUBLIC_KEY, f"{format_signing_key(signing_key.public_key())}\n".encode("ascii"))
+    return request
+
+
+def renew_site(cert_folder: Path, name: str) -> bytes:
+    """Make the next TLS key of a participant and return its request; the present pair stays in use meanwhile.
+
+    Raises:
+        IdentityError: the participant has no certificate yet, or its files cannot be read.
+    """
+    folder = cert_folder / name
+    signing_key = load_signing_key(cert_folder, name)
+    certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
+    participant = participant_of(certificate)
+    if participant.name != name:
+        raise IdentityError(f"the certificate in {folder} is for {participant.name}, not for {name}")
+    tls_key = ec.generate_private_key(ec.SECP256R1())
+    request = make_request(participant, tls_key, signing_key)
+    write_private(folder / NEXT_TLS_KEY, private_pem(tls_key))
+    return request
+
+
+def install_certificate(cert_folder: Path, certificate: x509.Certificate) -> Path:
+    """Put a checked certificate beside the key it belongs to, and put a waiting renewal's key in use.
+
+    Args:
+        cert_folder: the workspace's `cert` folder.
+        certificate: passed `check_certificate`.
+
+    Returns:
+        The participant's folder.
+
+    Raises:
+        IdentityError: no key in the participant's folder belongs to the certificate.
+    """
+    name = participant_of(certificate).name
+    folder = cert_folder / name
+    for filename in (NEXT_TLS_KEY, TLS_KEY):
+        path = folder / filename
+        if path.exists() and read_tls_key(path, "the TLS key").public_key() == certificate.public_key():
+            # An interruption between the two steps is mended by installing the same bundle again.
+            path.replace(folder / TLS_KEY)
+            write_public(folder / TLS_CERTIFICATE, certificate_pem(certificate))
+            return folder
+    raise IdentityError(
+        f"no key in {folder} belongs to this certificate",
+        "install it on the machine, and in the workspace, where its request was made",
+    )
