@@ -32,8 +32,8 @@ FIELDS = {
     "CheckReply": {"items"},
     "CheckItem": {"name", "passed", "detail"},
 }  # fmt: skip
-"""Everything that can be said. Whoever adds a field must add it here, after asking what it tells about a site: a count,
-a loss or a label of one site has no place on this list."""
+"""Everything that can be said. Whoever adds a field must add it here, after asking what it tells about a site:
+a count, a loss or a label of one site has no place on this list."""
 
 
 @pytest.fixture(scope="module")
