@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,16 @@ def generator(seed: int, *words: str | int) -> torch.Generator:
         words: what the draws are for; the word "1" and the number 1 are different.
     """
     return torch.Generator().manual_seed(derived_seed(seed, *words))
+
+
+def array_generator(seed: int, *words: str | int) -> np.random.Generator:
+    """Return a fresh numpy generator for one purpose: PyTorch has no seeded Dirichlet draw.
+
+    Args:
+        seed: the plan's seed, any integer.
+        words: what the draws are for, as for `generator`.
+    """
+    return np.random.Generator(np.random.PCG64(derived_seed(seed, *words)))
 
 
 def derived_seed(seed: int, *words: str | int) -> int:

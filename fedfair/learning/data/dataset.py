@@ -44,12 +44,14 @@ class Dataset:
         labels: int64 array (n,), from 0 to classes - 1.
         schema: what the features are.
         columns: raw columns (n,) by name, kept for partitions and group reports.
+        person_column: the column that says whose record it is, where a person has several; None otherwise.
     """
 
     features: NDArray[np.floating]
     labels: NDArray[np.int64]
     schema: FeatureSchema
     columns: Columns = field(default_factory=dict)
+    person_column: str | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self.features, self.labels, self.schema, self.columns)
@@ -65,6 +67,7 @@ class Dataset:
             self.labels[indices],
             self.schema,
             {name: values[indices] for name, values in self.columns.items()},
+            self.person_column,
         )
 
 

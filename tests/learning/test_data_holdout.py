@@ -1,0 +1,62 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.errors import DataError
+from fedfair.ids import ParticipantId
+from fedfair.learning.data.dataset import Dataset, FeatureSchema
+from fedfair.learning.data.holdout import hold_out
+
+CLINIC, OTHER = ParticipantId("clinic-a"), ParticipantId("clinic-b")
+
+
+def records(n: int, persons: np.ndarray | None = None) -> Dataset:
+    columns = {} if persons is None else {"person": persons}
+    features, labels = np.arange(n, dtype=float)[:, None], np.zeros(n, np.int64)
+    return Dataset(features, labels, FeatureSchema((1,), 2), columns, "person" if columns else None)
+
+
+def identities(dataset: Dataset | None) -> list[float]:
+    return [] if dataset is None else dataset.features[:, 0].tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(5, 200), st.floats(0, 0.4), st.floats(0, 0.4), st.integers(0, 9))
+def test_every_record_is_on_exactly_one_side_and_the_sizes_are_within_one(
+    n: int, test_fraction: float, validation_fraction: float, seed: int
+) -> None:
+    splits = hold_out(records(n), test_fraction, validation_fraction, seed, CLINIC)
+    parts = [identities(part) for part in (splits.train, splits.validation, splits.test)]
+    assert sorted(itertools.chain(*parts)) == list(range(n))
+    assert abs(len(parts[2]) - test_fraction * n) <= 1
+    assert abs(len(parts[1]) - validation_fraction * n) <= 1
+
+
+def test_without_fractions_everything_is_for_training() -> None:
+    splits = hold_out(records(3), 0, 0, 0, CLINIC)
+    assert (len(splits.train), splits.validation, splits.test) == (3, None, None)
+
+
+def test_a_site_makes_its_own_split_again_and_another_site_another() -> None:
+    first, again = (identities(hold_out(records(50), 0.2, 0, 7, CLINIC).test) for _ in range(2))
+    assert first == again
+    assert identities(hold_out(records(50), 0.2, 0, 7, OTHER).test) != first
+    assert identities(hold_out(records(50), 0.2, 0, 8, CLINIC).test) != first
+
+
+def test_a_person_is_on_one_side_at_every_site() -> None:
+    persons = np.array([f"p{i // 3}" for i in range(600)])
+    both = {site: hold_out(records(600, persons), 0.3, 0.1, 0, site) for site in (CLINIC, OTHER)}
+    sides = [set(splits.test.columns["person"]) for splits in both.values() if splits.test is not None]
+    assert sides[0] == sides[1]
+    assert sides[0].isdisjoint(both[OTHER].train.columns["person"])
+    # 200 persons, each on the test side with probability 0.3: six standard deviations are 39 persons.
+    assert abs(len(sides[0]) - 60) <= 39
+
+
+def test_holding_out_everything_is_refused() -> None:
+    with pytest.raises(DataError, match="clinic-a has 1 records, and holding out leaves none"):
+        hold_out(records(1), 0.6, 0, 0, CLINIC)
