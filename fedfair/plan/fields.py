@@ -1,0 +1,170 @@
+"""What every part of the plan has in common: strictness, a few field types, and how a rule reports its faults.
+
+A section takes exactly the keys it declares and exactly the types it declares: a boolean is no number, a number
+in quotes is no number, an infinity is no number; an integer is a good float and a YAML list is a good tuple. Every
+field carries a description with its unit and range, which is also the remedy that a person is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from fedfair.errors import FedfairError
+from fedfair.ids import parse_federation_name, parse_participant_id
+
+RULE = "fedfair_rule"
+"""The pydantic error type of our own rules; its context holds `fault` and `remedy`."""
+
+Item = TypeVar("Item")
+
+
+class Section(BaseModel):
+    """A part of a file that people write: strict, frozen, without unknown keys."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=False,
+        protected_namespaces=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One broken rule.
+
+    Attributes:
+        place: keys and indices from the section that states the rule down to the value at fault.
+        message: what is wrong, with the value.
+        remedy: what to do about it.
+    """
+
+    place: tuple[str | int, ...]
+    message: str
+    remedy: str
+
+
+def refuse(section: object, faults: Iterable[Fault]) -> None:
+    """Raise all faults of one section at once, each at its own place; return where there is none.
+
+    Raises:
+        ValidationError: at least one rule is broken. pydantic joins it with the faults of other sections.
+    """
+    details = [
+        InitErrorDetails(type=rule_error(fault.message, fault.remedy), loc=fault.place, input=None)
+        for fault in faults
+    ]
+    if details:
+        raise ValidationError.from_exception_data(type(section).__name__, details)
+
+
+def rule_error(message: str, remedy: str) -> PydanticCustomError:
+    """Return a broken rule in the form that a field's own validator may raise."""
+    return PydanticCustomError(RULE, "{fault}", {"fault": message, "remedy": remedy})
+
+
+def repeated(items: Sequence[Hashable]) -> Iterator[tuple[int, Hashable]]:
+    """Yield the index and value of every item that occurred before; True and 1 are different."""
+    seen: set[tuple[type, Hashable]] = set()
+    for index, item in enumerate(items):
+        key = (type(item), item)
+        if key in seen:
+            yield index, item
+        seen.add(key)
+
+
+def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
+    def check(text: str) -> str:
+        try:
+            return parse(text)
+        except FedfairError as error:
+            raise rule_error(error.message, error.remedy) from error
+
+    return AfterValidator(check)
+
+
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text has the form "module:function"."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def _check_reference(text: str) -> str:
+    if not is_reference(text):
+        raise rule_error(f"{text!r} is not of the form module:function", "write it like src.model:build")
+    return text
+
+
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]*[A-Za-z0-9])?")
+
+
+def _check_host(text: str) -> str:
+    if not _HOST.fullmatch(text) or len(text) > 253:
+        raise rule_error(
+            f"{text!r} is not a host name or IP address", "give the name alone, without scheme, port or path"
+        )
+    return text
+
+
+NUMBER = "<number>"
+LIST = "<list>"
+WORD = "<word>"
+"""Branches of a field that takes a number (or a list) or a word; angle brackets mark them as no keys."""
+
+
+def number_or_word(value: object) -> str:
+    """Return the branch that a value takes, so that its fault is reported once and not for every branch."""
+    return WORD if isinstance(value, str) else NUMBER
+
+
+def list_or_word(value: object) -> str:
+    """Return the branch that a value takes, as in `number_or_word`."""
+    return WORD if isinstance(value, str) else LIST
+
+
+Items = Annotated[tuple[Item, ...], Field(strict=False)]
+"""A list in YAML; a tuple in Python."""
+
+ParticipantName = Annotated[str, _parsed_by(parse_participant_id)]
+NameOfFederation = Annotated[str, _parsed_by(parse_federation_name)]
+Reference = Annotated[str, AfterValidator(_check_reference)]
+Host = Annotated[str, AfterValidator(_check_host)]
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Scalar = Annotated[
+    Annotated[str, Tag("<str>")]
+    | Annotated[bool, Tag("<bool>")]
+    | Annotated[int, Tag("<int>")]
+    | Annotated[float, Tag("<float>")],
+    Discriminator(
+        lambda value: f"<{type(value).__name__}>",
+        custom_error_type="scalar",
+        custom_error_message="must be a text, a number, true or false",
+    ),
+]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+GroupSize = Annotated[float, Field(gt=0, le=1)]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+BatchSize = Annotated[
+    Annotated[PositiveInt, Tag(NUMBER)] | Annotated[Literal["full"], Tag(WORD)], Discriminator(number_or_word)
+]
+ThresholdInit = Annotated[
+    Annotated[NonNegativeFloat, Tag(NUMBER)] | Annotated[Literal["bound", "quantile"], Tag(WORD)],
+    Discriminator(number_or_word),
+]
+Clip = Annotated[
+    Annotated[PositiveFloat, Tag(NUMBER)] | Annotated[Literal["auto"], Tag(WORD)], Discriminator(number_or_word)
+]

@@ -1,0 +1,171 @@
+"""What is learnt: the data, the splits, the model.
+
+Decides what may be written under `task`. Building the model and loading records is `fedfair.learning`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from fedfair.plan.data import (
+    AcsEmploymentSource,
+    CsvSource,
+    DataSource,
+    EicuSource,
+    ImageSource,
+    MnistSource,
+    Partition,
+)
+from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, Section, is_reference, refuse
+
+
+class LinearModel(Section):
+    """One linear layer with bias: logistic regression."""
+
+    name: Literal["linear"] = Field(description="linear")
+    init: Literal["zeros", "random"] = Field(
+        default="zeros", description="zeros (the uniform classifier), or random (drawn from training.seed)"
+    )
+
+
+class MlpModel(Section):
+    """A multi-layer perceptron with ReLU."""
+
+    name: Literal["mlp"] = Field(description="mlp")
+    hidden: Items[PositiveInt] = Field(
+        default=(512,), min_length=1, max_length=100, description="width of each hidden layer, each at least 1"
+    )
+
+
+class ResnetModel(Section):
+    """ResNet-18 for images."""
+
+    name: Literal["resnet18"] = Field(description="resnet18")
+    norm: Literal["group", "batch"] = Field(
+        default="group", description="group (the same at every batch size), or batch (its statistics are averaged)"
+    )
+
+
+_MODELS = {LinearModel: "linear", MlpModel: "mlp", ResnetModel: "resnet18"}
+
+
+def _kind(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<reference>"
+    if isinstance(value, Mapping):
+        name = value.get("name")
+        return f"<{name}>" if name in _MODELS.values() else None
+    return next((f"<{name}>" for model, name in _MODELS.items() if isinstance(value, model)), None)
+
+
+ModelSpec = Annotated[
+    Annotated[LinearModel, Tag("<linear>")]
+    | Annotated[MlpModel, Tag("<mlp>")]
+    | Annotated[ResnetModel, Tag("<resnet18>")]
+    | Annotated[Reference, Tag("<reference>")],
+    Discriminator(
+        _kind,
+        custom_error_type="model_spec",
+        custom_error_message="must be a mapping with name linear, mlp or resnet18, or module:function",
+    ),
+]
+
+
+class TaskSection(Section):
+    """What is learnt."""
+
+    data: DataSource = Field(
+        description="breast-cancer, digits, module:function, or a mapping with one of csv, mnist, images, "
+        "acs_employment, eicu"
+    )
+    partition: Partition | None = Field(
+        default=None, description="how one data set is divided over the collaborators; null where the data say it"
+    )
+    test_fraction: Fraction = Field(
+        default=0.0, description="share of each collaborator's records kept for the test split, from 0 to below 1"
+    )
+    validation_fraction: Fraction = Field(
+        default=0.0, description="share of each collaborator's records kept for validation, from 0 to below 1"
+    )
+    standardize: Literal["secure", "none"] = Field(
+        default="none",
+        description="secure: means and variances of numeric columns from one sum before round 1; none",
+    )
+    model: ModelSpec = Field(
+        description="{name: linear, init: zeros}, {name: mlp, hidden: [512]}, {name: resnet18, norm: group} "
+        "or module:function"
+    )
+    input_shape: Items[PositiveInt] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4,
+        description="shape of one record, [columns] or [channels, height, width]; where only the data can tell",
+    )
+    classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=100_000,
+        description="number of classes, at least 2; needed where only the data can tell",
+    )
+
+    @property
+    def owner_column(self) -> str | None:
+        """The column by which the data themselves say who owns a record; None where they do not."""
+        match self.data:
+            case CsvSource(csv=table):
+                return table.collaborator
+            case ImageSource(images=images):
+                return images.collaborator
+            case AcsEmploymentSource(acs_employment=persons):
+                return persons.collaborator
+            case EicuSource(eicu=stays):
+                return stays.collaborator
+            case _:
+                return None
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Every "module:function" of the plan, sorted, each once."""
+        named = {text for text in (self.data, self.model) if isinstance(text, str) and is_reference(text)}
+        return tuple(sorted(named))
+
+    @model_validator(mode="after")
+    def _check(self) -> TaskSection:
+        refuse(self, self._faults())
+        return self
+
+    def _faults(self) -> Iterator[Fault]:
+        if self.test_fraction + self.validation_fraction >= 1:
+            yield Fault(
+                ("validation_fraction",),
+                f"test_fraction {self.test_fraction} and validation_fraction {self.validation_fraction} leave "
+                "nothing to train on",
+                "let them sum to less than 1",
+            )
+        if self.partition is not None and self.owner_column is not None:
+            yield Fault(
+                ("partition",),
+                f"the data already say who owns a record, by column {self.owner_column!r}",
+                "remove partition or the data's collaborator column",
+            )
+        yield from self._test_faults()
+
+    def _test_faults(self) -> Iterator[Fault]:
+        match self.data:
+            case CsvSource(csv=table):
+                own_test = table.test is not None
+            case AcsEmploymentSource(acs_employment=persons):
+                own_test = persons.test is not None
+            case MnistSource():
+                own_test = True
+            case _:
+                own_test = False
+        if own_test and self.test_fraction > 0:
+            yield Fault(
+                ("test_fraction",),
+                f"is {self.test_fraction}, but the data bring their own test records",
+                "set test_fraction: 0 or remove the data's test file",
+            )
