@@ -46,6 +46,10 @@ class TrainingError(FedfairError):
     """Local training produced something that must not leave the site (a NaN or an infinity)."""
 
 
+class UnreachableError(FedfairError):
+    """Nobody answers at an address, or not for long enough; the same attempt may work later."""
+
+
 class ConnectionRefusedByPeerError(FedfairError):
     """The other side understood us and said no; trying again without a change is pointless."""
 

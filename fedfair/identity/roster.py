@@ -86,8 +86,8 @@ def verify_binding(
         public_key.verify(binding, _message(certificate_fingerprint, federation, name))
     except InvalidSignature as error:
         raise IdentityError(
-            f"{name} shows a certificate (SHA-256 {certificate_fingerprint.hex()}) that was not bound to {name} by "
-            f"the signing key that the plan pins",
+            f"{name} shows a certificate (SHA-256 {certificate_fingerprint.hex()}) that the signing key pinned "
+            f"for {name} in the plan has not bound",
             f"if {name} has made a new signing key, its new signing.pub must go into the plan and be approved by "
             f"all; if not, somebody else holds a certificate in its name: tell whoever keeps the authority",
         ) from error

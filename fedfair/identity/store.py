@@ -68,6 +68,7 @@ class SiteIdentity:
     """Everything that one participant needs to show who it is, checked to belong together.
 
     Attributes:
+        folder: where its files are: Python's ssl reads keys from files only.
         participant: federation and name, from the certificate.
         certificate: of the TLS key, valid, signed by the authority, not revoked.
         tls_key: P-256.
@@ -76,6 +77,7 @@ class SiteIdentity:
         warnings: sentences about what is still right but not for long, or not safe.
     """
 
+    folder: Path
     participant: Participant
     certificate: x509.Certificate
     tls_key: ec.EllipticCurvePrivateKey
@@ -141,7 +143,7 @@ def load_site_identity(cert_folder: Path, name: str, now: datetime) -> SiteIdent
             "install the bundle of the latest request, or make a new request",
         )
     warnings = _warnings(folder, certificate, trust, now)
-    return SiteIdentity(participant, certificate, tls_key, signing_key, trust, warnings)
+    return SiteIdentity(folder, participant, certificate, tls_key, signing_key, trust, warnings)
 
 
 def check_certificate(certificate: x509.Certificate, trust: Trust, now: datetime) -> Participant:

@@ -1,0 +1,128 @@
+"""Mutual TLS for gRPC: the credentials of both sides, and who a connected collaborator is.
+
+gRPC itself checks that a client's certificate comes from the authority and is valid; it can check neither the
+revocation list nor the roster, and it would talk TLS 1.2. `authenticate` does, for every connection, from the
+authentication context that gRPC made during the handshake; nothing that a message says has a part in it. There is
+no insecure mode. What the collaborator checks about the aggregator is in `preflight.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import grpc
+from cryptography import x509
+
+from fedfair.errors import IdentityError
+from fedfair.identity.certificate import Role, fingerprint
+from fedfair.identity.files import certificate_pem, private_pem
+from fedfair.identity.preflight import ServerIdentity
+from fedfair.identity.roster import Roster
+from fedfair.identity.store import SiteIdentity, Trust, check_certificate
+from fedfair.ids import FederationName, ParticipantId
+
+TLS_VERSION = "TLSv1.3"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A collaborator whose connection was authenticated; `roster.verify_binding` has still to follow.
+
+    Attributes:
+        name: the collaborator, a member of the roster.
+        certificate_fingerprint: SHA-256 of the certificate it connected with, 32 bytes.
+    """
+
+    name: ParticipantId
+    certificate_fingerprint: bytes
+
+
+def server_credentials(identity: SiteIdentity) -> grpc.ServerCredentials:
+    """Return what the aggregator listens with: its certificate, and the demand for one of the same authority."""
+    return grpc.ssl_server_credentials(
+        [(private_pem(identity.tls_key), certificate_pem(identity.certificate))],
+        root_certificates=certificate_pem(identity.trust.ca),
+        require_client_auth=True,
+    )
+
+
+def channel_credentials(identity: SiteIdentity, server: ServerIdentity) -> grpc.ChannelCredentials:
+    """Return what a collaborator connects with.
+
+    The channel trusts exactly the server certificate that `preflight` has checked, not the authority: gRPC cannot
+    show a client which certificate it met, so it could not check that one's name, role and revocation itself.
+    BoringSSL accepts a leaf as a trust anchor and still compares host name and validity; a test holds it to that.
+    """
+    return grpc.ssl_channel_credentials(
+        root_certificates=server.leaf_pem,
+        private_key=private_pem(identity.tls_key),
+        certificate_chain=certificate_pem(identity.certificate),
+    )
+
+
+def authenticate(
+    auth_context: Mapping[str, Sequence[bytes]],
+    *,
+    federation: FederationName,
+    roster: Roster,
+    ca: x509.Certificate,
+    crl: x509.CertificateRevocationList,
+    now: datetime,
+) -> Peer:
+    """Return who is at the other end of a connection to the aggregator.
+
+    Args:
+        auth_context: of the call, `context.auth_context()`.
+        federation: the plan's.
+        roster: the plan's, read by `parse_roster`.
+        ca: the authority.
+        crl: its present revocation list.
+        now: an aware time.
+
+    Raises:
+        IdentityError: TLS below 1.3, no or an unusable certificate, another authority or federation, expired,
+            revoked, not a collaborator's, or not in the roster.
+    """
+    _check_version(auth_context)
+    certificate = _peer_certificate(auth_context)
+    participant = check_certificate(certificate, Trust(ca, crl), now)
+    if participant.federation != federation:
+        raise IdentityError(
+            f"{participant.uri} is of the federation '{participant.federation}', this one is '{federation}'",
+            "connect to the aggregator of your own federation",
+        )
+    if participant.role is not Role.COLLABORATOR:
+        raise IdentityError(
+            f"{participant.uri} is the {participant.role.value}'s certificate; only collaborators may connect",
+            "connect with the certificate of a collaborator",
+        )
+    if participant.name not in roster:
+        raise IdentityError(
+            f"{participant.name} has a certificate of this federation but is not in the roster of the plan",
+            "add its signing key to federation.roster; every site must then approve the plan anew",
+        )
+    return Peer(participant.name, fingerprint(certificate))
+
+
+def _check_version(auth_context: Mapping[str, Sequence[bytes]]) -> None:
+    versions = [value.decode("ascii", "replace") for value in auth_context.get("ssl_tls_version", ())]
+    if versions != [TLS_VERSION]:
+        raise IdentityError(
+            f"the connection uses {', '.join(versions) or 'no TLS'}, this service speaks {TLS_VERSION} only",
+            "update the TLS library of the client, or remove the proxy between the two",
+        )
+
+
+def _peer_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> x509.Certificate:
+    certificates = auth_context.get("x509_pem_cert", ())
+    if len(certificates) != 1:
+        raise IdentityError(
+            f"the connection shows {len(certificates)} certificates, expected one",
+            "connect with the certificate that `fedfair certs install` has put in place",
+        )
+    try:
+        return x509.load_pem_x509_certificate(certificates[0])
+    except ValueError as error:
+        raise IdentityError("the certificate of the connection is malformed") from error
