@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedfair.plan.fields import (
     LIST,
-    WORD,
+    LIST_WORD,
     Fault,
     Items,
     PositiveFloat,
@@ -31,7 +31,7 @@ from fedfair.plan.fields import (
 )
 
 Columns = Annotated[
-    Annotated[Items[Text], Tag(LIST)] | Annotated[Literal["all"], Tag(WORD)], Discriminator(list_or_word)
+    Annotated[Items[Text], Tag(LIST)] | Annotated[Literal["all"], Tag(LIST_WORD)], Discriminator(list_or_word)
 ]
 
 BUILT_IN = ("breast-cancer", "digits")

@@ -117,9 +117,12 @@ def _check_host(text: str) -> str:
 
 
 NUMBER = "<number>"
-LIST = "<list>"
 WORD = "<word>"
-"""Branches of a field that takes a number (or a list) or a word; angle brackets mark them as no keys."""
+"""Branches of a field that takes a number or a word; angle brackets mark them as no keys."""
+
+LIST = "<list>"
+LIST_WORD = "<list word>"
+"""Branches of a field that takes a list or a word."""
 
 
 def number_or_word(value: object) -> str:
@@ -128,8 +131,8 @@ def number_or_word(value: object) -> str:
 
 
 def list_or_word(value: object) -> str:
-    """Return the branch that a value takes, as in `number_or_word`."""
-    return WORD if isinstance(value, str) else LIST
+    """Return the branch that a value takes, as `number_or_word` does."""
+    return LIST_WORD if isinstance(value, str) else LIST
 
 
 Items = Annotated[tuple[Item, ...], Field(strict=False)]
