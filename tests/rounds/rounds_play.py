@@ -1,0 +1,267 @@
+"""A federation played in memory: a driver without sockets or clocks, and sites that contribute unit vectors.
+
+Collaborator i adds the i-th unit vector to every training sum, and one record in the i-th loss bin to every
+evaluation sum. So the total itself shows who was lost (0) and who was counted twice (2). All numbers are dyadic,
+so that sums are exact in whatever order they are made.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from fedfair.evaluation.loss_sums import loss_block
+from fedfair.ids import ParticipantId, SumNumber
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.exchange import SumRequest, histogram_spec
+from fedfair.learning.layout import Layout, LayoutEntry
+from fedfair.learning.server import Course
+from fedfair.plan.schema import Plan
+from fedfair.rounds import events
+from fedfair.rounds.federation import Federation
+from fedfair.rounds.phases import PHASES, Phase
+from fedfair.sums.running import PlainSum
+from fedfair.sums.spec import Purpose, SumSpec
+
+NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
+A, B, C, D = NAMES
+
+SCHEMA = FeatureSchema(input_shape=(2,), classes=2, numeric=(0, 1), names=("age", "dose"))
+ENDED = frozenset({Phase.FINISHED, Phase.ABORTED})
+
+
+@cache
+def plan_of(
+    collaborators: int = 3,
+    minimum: int | None = None,
+    rounds: int = 2,
+    every: int = 10,
+    output: str = "last",
+    standardize: str = "none",
+    attempts: int = 3,
+) -> Plan:
+    """Return a plan of the first few of `NAMES`."""
+    text = f"""
+federation:
+  name: play
+  collaborators: [{", ".join(NAMES[:collaborators])}]
+  min_collaborators: {minimum or "null"}
+  round_deadline_seconds: 60
+  join_deadline_seconds: 300
+  reconnect_grace_seconds: 5
+  max_attempts: {attempts}
+task: {{data: breast-cancer, model: {{name: linear}}, standardize: {standardize}}}
+objective: {{name: rcvar, worst_group_size: 0.5, tradeoff: 0.5, smoothing: {{name: softplus, gamma: 0.05}}}}
+training: {{algorithm: fedsrcvar, rounds: {rounds}, output: {output}, precision: fp64, threshold_init: 0.5}}
+evaluation: {{every: {every}, group_sizes: [0.5], bins: 8, loss_range: 8.0}}
+"""
+    return Plan.model_validate(yaml.safe_load(text))
+
+
+def course_of(plan: Plan) -> Course:
+    layout = Layout((LayoutEntry("weight", (len(NAMES),), trainable=True),), np.dtype("<f8"))
+    return Course(plan, layout, SCHEMA, np.zeros(len(NAMES)))
+
+
+def contribution_of(plan: Plan, participant: ParticipantId, request: SumRequest) -> bytes:
+    """Return what this participant adds: a unit vector, a record in a bin of its own, or three plain moments."""
+    who = NAMES.index(participant)
+    body = np.zeros(request.spec.body_length, request.spec.body_dtype)
+    if request.purpose is Purpose.TRAINING:
+        header = np.array([1.0, 2.0 ** -(who + 4)])
+        body[who] = 1.0
+    elif request.purpose is Purpose.EVALUATION:
+        spec = histogram_spec(plan, SCHEMA)
+        # The bins are [0, 1), [1, 2), ... [7, 8): the loss who + 1/2 lies in the middle of bin `who`.
+        mine = loss_block(np.array([who + 0.5]), np.array([1]), who + 0.5, spec)
+        header = np.concatenate([mine, np.zeros(2 * len(mine))])
+    else:
+        header = np.array([1.0, who, 1.0, who * who, 1.0])
+    return header.astype("<f8").tobytes() + body.tobytes()
+
+
+class Play:
+    """The driver of a run, which checks what every driver relies on while it carries out effects."""
+
+    def __init__(self, plan: Plan, course: Course | None = None, last_sum_number: int = 0) -> None:
+        self.plan = plan
+        self.course = course or course_of(plan)
+        self.quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+        self.members = tuple(ParticipantId(name) for name in plan.federation.collaborators)
+        self.federation = Federation(plan, self.course, self._make_sum, last_sum_number=last_sum_number)
+        self.deadlines: dict[events.DeadlineToken, int] = {}
+        self.cancelled: list[events.DeadlineToken] = []
+        self.asked: dict[ParticipantId, events.SendSum] = {}
+        self.accepted: dict[SumNumber, set[ParticipantId]] = {}
+        self.requests: dict[SumNumber, SumRequest] = {}
+        self.running: dict[SumNumber, PlainSum] = {}
+        self.story: list[tuple[str, SumNumber]] = []
+        self.effects: list[events.Effect] = []
+        self._version = 0
+        self._held: dict[ParticipantId, tuple[int, bytes]] = {}
+        self._scaled: set[ParticipantId] = set()
+        self._newest_sum: PlainSum | None = None
+
+    def _make_sum(self, spec: SumSpec) -> PlainSum:
+        self._newest_sum = PlainSum(spec)
+        return self._newest_sum
+
+    # ---------------------------------------------------------- driving
+
+    def tell(self, event: events.Event) -> list[events.Effect]:
+        before, model = self.federation.phase, self.model_bytes()
+        effects = self.federation.receive(event)
+        if before in ENDED:
+            assert effects == []
+            return effects
+        assert self.federation.phase in PHASES[before][type(event)]
+        reported = any(isinstance(effect, events.Report) for effect in effects)
+        assert reported or self.model_bytes() == model, "the model changed without a total"
+        if isinstance(event, events.Connected):
+            self._held.pop(event.participant, None)
+            self._scaled.discard(event.participant)
+        if isinstance(event, events.Connected | events.Disconnected):
+            self.asked.pop(event.participant, None)
+        if isinstance(event, events.DeadlinePassed):
+            self.deadlines.pop(event.token, None)
+        for effect in effects:
+            self._carry_out(effect)
+        return effects
+
+    def _carry_out(self, effect: events.Effect) -> None:
+        assert not (self.effects and isinstance(self.effects[-1], events.Finish | events.Abort))
+        self.effects.append(effect)
+        match effect:
+            case events.SetDeadline(token, seconds):
+                assert token not in self.deadlines
+                assert token not in self.cancelled
+                self.deadlines[token] = seconds
+            case events.CancelDeadline(token):
+                del self.deadlines[token]
+                self.cancelled.append(token)
+            case events.SendScaling(participant):
+                assert self.course.scaling is not None
+                assert participant not in self._scaled, "the scaling was sent twice on one connection"
+                self._scaled.add(participant)
+            case events.SendModel(participant):
+                assert self._held.get(participant) != self._current(), "the same model was sent again"
+                self._held[participant] = self._current()
+            case events.SendSum():
+                self._ask(effect)
+            case events.Accept(participant, number):
+                self.accepted.setdefault(number, set()).add(participant)
+            case events.Refuse(participant):
+                self.asked.pop(participant, None)
+            case events.Report(progress):
+                self._version += progress.model_changed
+                self.story.append(("absorbed", self.newest_number()))
+            case events.SumLost(number):
+                self.story.append(("lost", number))
+
+    def _ask(self, question: events.SendSum) -> None:
+        who, number = question.participant, question.sum_number
+        assert who in self.federation.connected
+        assert self._held[who] == self._current(), "asked about a model that was not sent"
+        assert (self.course.scaling is not None) == (who in self._scaled)
+        if number not in self.running:
+            assert number > self.newest_number(), "sum numbers must grow"
+            assert self._newest_sum is not None
+            self.running[number], self.requests[number] = self._newest_sum, question.request
+        self.asked[who] = question
+
+    def _current(self) -> tuple[int, bytes]:
+        return self._version, self.model_bytes()
+
+    # ---------------------------------------------------------- what sites and clocks do
+
+    def start(self, *participants: ParticipantId) -> list[events.Effect]:
+        effects = self.tell(events.Started())
+        return effects + self.connect(*participants)
+
+    def connect(self, *participants: ParticipantId) -> list[events.Effect]:
+        return [effect for who in participants for effect in self.tell(events.Connected(who))]
+
+    def disconnect(self, *participants: ParticipantId) -> list[events.Effect]:
+        return [effect for who in participants for effect in self.tell(events.Disconnected(who))]
+
+    def upload(self, *participants: ParticipantId) -> list[events.Effect]:
+        """Let each participant answer the question that it was asked last."""
+        return [effect for who in participants for effect in self.answer(who, self.asked[who].sum_number)]
+
+    def answer(self, participant: ParticipantId, number: SumNumber) -> list[events.Effect]:
+        payload = contribution_of(self.plan, participant, self.requests[number])
+        return self.tell(events.UploadArrived(participant, number, payload))
+
+    def abstain(self, participant: ParticipantId) -> list[events.Effect]:
+        return self.tell(events.Abstained(participant, self.asked[participant].sum_number, "no data"))
+
+    def pass_deadline(self, kind: events.DeadlineKind) -> list[events.Effect]:
+        """Let the oldest running deadline of this kind pass."""
+        token = next(token for token in self.deadlines if token.kind is kind)
+        return self.tell(events.DeadlinePassed(token))
+
+    def run_to_the_end(self) -> None:
+        """Let everybody who is asked answer until nobody is asked any more."""
+        while self.federation.phase is Phase.SUMMING:
+            self.upload(self.federation.waiting_for[0])
+
+    # ---------------------------------------------------------- what is seen
+
+    def newest_number(self) -> SumNumber:
+        return max(self.running, default=SumNumber(0))
+
+    def model_bytes(self) -> bytes:
+        return self.course.model.vector.tobytes() + np.float64(self.course.model.threshold).tobytes()
+
+    def counted_in(self, number: SumNumber) -> NDArray[np.float64]:
+        """Return how often each of `NAMES` is in the total of a sum, read from the total itself."""
+        running, request = self.running[number], self.requests[number]
+        totals = running.totals()
+        if request.purpose is Purpose.TRAINING:
+            return np.asarray(totals.body)
+        return totals.header[3 : 3 + len(NAMES)]  # the first bins of the first block: [n, correct, sum, counts...]
+
+    def replayed(self) -> Course:
+        """Return a second course, driven by a plain loop over the same survivors."""
+        course = course_of(self.plan)
+        for outcome, number in self.story:
+            request = course.next_sum()
+            assert request == self.requests[number]
+            if outcome == "lost":
+                course.retry()
+                continue
+            plain = PlainSum(request.spec)
+            for who in sorted(self.accepted[number]):
+                plain.add(contribution_of(self.plan, who, request))
+            course.absorb(plain.totals())
+        return course
+
+
+def kinds(effects: Iterable[events.Effect]) -> list[str]:
+    """Return the names of effects, in order."""
+    return [type(effect).__name__ for effect in effects]
+
+
+def of_kind(effects: Iterable[events.Effect], kind: type[events.Effect]) -> list[events.Effect]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def state_of(thing: object) -> object:
+    """Return everything that a thing holds, in a form that compares by value."""
+    if isinstance(thing, np.ndarray):
+        return thing.dtype.str, thing.shape, thing.tobytes()
+    if isinstance(thing, Mapping):
+        return [(state_of(key), state_of(value)) for key, value in thing.items()]
+    if isinstance(thing, list | tuple):
+        return [state_of(item) for item in thing]
+    if isinstance(thing, enum.Enum | BaseModel):
+        return thing  # frozen, and compared by value
+    slots = {name: getattr(thing, name) for name in getattr(thing, "__slots__", ())}
+    parts = getattr(thing, "__dict__", slots)
+    return (type(thing).__name__, state_of(parts)) if parts else thing

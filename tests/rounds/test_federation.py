@@ -1,0 +1,563 @@
+"""A whole run in memory: who is waited for, what a lost quorum means, how it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rounds_play import ENDED, NAMES, A, B, C, D, Play, course_of, kinds, of_kind, plan_of, state_of
+
+from fedfair.errors import LocalProtocolError
+from fedfair.ids import ParticipantId, SumNumber
+from fedfair.rounds import events
+from fedfair.rounds.events import DeadlineKind
+from fedfair.rounds.phases import PHASES, Phase
+from fedfair.sums.spec import Purpose
+
+
+def messages(effects: list[events.Effect]) -> list[str]:
+    return [effect.message for effect in effects if isinstance(effect, events.Refuse)]
+
+
+def playing(minimum: int | None = None, collaborators: int = 3, **changes: object) -> Play:
+    """Return a play of which the first sum, the baseline evaluation, has begun with everybody."""
+    play = Play(plan_of(collaborators, minimum, **changes))
+    play.start(*play.members)
+    return play
+
+
+def training(minimum: int | None = None, collaborators: int = 3, **changes: object) -> Play:
+    """Return a play in its first training sum."""
+    play = playing(minimum, collaborators, **changes)
+    play.upload(*play.members)
+    assert play.federation.request is not None
+    assert play.federation.request.purpose is Purpose.TRAINING
+    return play
+
+
+# ------------------------------------------------------------------ a run without incidents
+
+
+def test_a_run_of_two_rounds_is_worked_by_hand() -> None:
+    play = Play(plan_of(collaborators=2))
+    assert kinds(play.tell(events.Started())) == ["Checkpoint", "SetDeadline", "Waiting"]
+    assert kinds(play.connect(A)) == ["Waiting"]
+    asks_for_all = ["SendModel", "SendSum", "SendModel", "SendSum"]
+    assert kinds(play.connect(B)) == ["CancelDeadline", "SetDeadline", *asks_for_all]  # evaluation, round 0
+    assert kinds(play.upload(A)) == ["Accept"]
+    # The model did not change, so the first training sum needs no broadcast; the first evaluation is the best.
+    closes = ["Accept", "CancelDeadline", "Report"]
+    assert kinds(play.upload(B)) == [*closes, "Checkpoint", "Checkpoint", "SetDeadline", "SendSum", "SendSum"]
+    play.upload(A)
+    assert kinds(play.upload(B)) == [*closes, "SetDeadline", *asks_for_all]  # training, round 2
+    # theta = mean of the unit vectors of a and b; c = 0.5 + (1/16 + 1/32) / 2.
+    assert play.course.model.vector.tolist() == [0.5, 0.5, 0.0, 0.0]
+    assert play.course.model.threshold == 0.5 + 3 / 64
+    play.upload(A)
+    assert kinds(play.upload(B)) == [*closes, "SetDeadline", *asks_for_all]  # the last evaluation
+    play.upload(B)
+    last = play.upload(A)
+    assert kinds(last)[-2:] == ["Checkpoint", "Finish"]
+    assert last[-1] == events.Finish(2, "all 2 rounds are done")
+    assert play.federation.phase is Phase.FINISHED
+    assert not play.deadlines
+    assert play.course.model.vector.tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_the_scaling_goes_out_once_it_exists_and_once_on_each_connection() -> None:
+    play = playing(standardize="secure")
+    assert play.federation.request is not None
+    assert play.federation.request.purpose is Purpose.STANDARDISATION
+    assert not of_kind(play.effects, events.SendScaling)
+    play.upload(*play.members)
+    assert of_kind(play.effects, events.SendScaling) == [events.SendScaling(who) for who in play.members]
+    play.disconnect(B)
+    assert kinds(play.connect(B))[1:] == ["SendScaling", "SendModel", "SendSum"]
+    play.run_to_the_end()
+    assert len(of_kind(play.effects, events.SendScaling)) == 4
+    assert play.federation.phase is Phase.FINISHED
+
+
+@pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
+def test_every_kind_of_output_comes_to_an_end_with_the_model_of_the_plain_loop(output: str) -> None:
+    play = playing(rounds=3, every=1, output=output)
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+    assert play.course.rounds_done == 3
+    replay = play.replayed()
+    assert play.model_bytes() == replay.model.vector.tobytes() + np.float64(replay.model.threshold).tobytes()
+
+
+def test_a_view_says_how_far_the_run_is_and_whom_it_waits_for() -> None:
+    play = Play(plan_of())
+    play.start(A, C)
+    view = play.federation
+    assert (view.phase, view.rounds_done, view.rounds_total) == (Phase.WAITING, 0, 2)
+    assert (view.connected, view.waiting_for, view.request, view.sum_number) == ((A, C), (B,), None, 0)
+    play.connect(B)
+    play.upload(C)
+    assert (view.phase, view.connected, view.waiting_for, view.sum_number) == (Phase.SUMMING, (A, B, C), (A, B), 1)
+
+
+# ------------------------------------------------------------------ beginning
+
+
+def test_nothing_begins_until_everybody_is_there() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A, B)
+    assert play.federation.phase is Phase.WAITING
+    last = play.effects[-1]
+    assert last == events.Waiting((C,), "2 of 3 collaborators are connected, 2 are needed")
+    assert [token.kind for token in play.deadlines] == [DeadlineKind.JOIN]
+
+
+def test_the_join_deadline_begins_with_a_quorum() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A, C)
+    assert list(play.deadlines.values()) == [300]
+    play.pass_deadline(DeadlineKind.JOIN)
+    assert play.federation.phase is Phase.SUMMING
+    assert set(play.asked) == {A, C}
+
+
+def test_the_join_deadline_without_a_quorum_aborts_and_names_who_is_missing() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(B)
+    effects = play.pass_deadline(DeadlineKind.JOIN)
+    assert kinds(effects) == ["Checkpoint", "Abort"]
+    abort = effects[-1]
+    assert isinstance(abort, events.Abort)
+    assert abort.reason == (
+        "1 of 3 collaborators are connected, 2 are needed, "
+        "and the join deadline has passed without clinic-a, clinic-c"
+    )
+    assert "min_collaborators" in abort.remedy
+
+
+def test_who_leaves_before_the_beginning_is_waited_for() -> None:
+    play = Play(plan_of())
+    play.start(A, B)
+    play.disconnect(A)
+    play.connect(C)
+    assert play.federation.phase is Phase.WAITING
+    play.connect(A)
+    assert play.federation.phase is Phase.SUMMING
+
+
+def test_a_course_that_was_restored_goes_on_with_larger_numbers() -> None:
+    play = Play(plan_of(), last_sum_number=41)
+    play.start(A, B, C)
+    assert play.federation.sum_number == 42
+    assert events.Checkpoint(events.CheckpointKind.INITIAL) not in play.effects
+
+
+def test_a_course_that_was_finished_before_ends_at_once() -> None:
+    earlier = playing()
+    earlier.run_to_the_end()
+    play = Play(earlier.plan, earlier.course, last_sum_number=earlier.federation.sum_number)
+    assert kinds(play.tell(events.Started())) == ["Checkpoint", "Finish"]
+
+
+# ------------------------------------------------------------------ coming late, leaving, returning
+
+
+def test_who_comes_late_takes_part_in_the_next_sum() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A, B)
+    play.pass_deadline(DeadlineKind.JOIN)
+    assert play.connect(C) == []
+    play.upload(A, B)
+    assert play.counted_in(SumNumber(1)).tolist() == [1, 1, 0, 0]
+    assert set(play.asked) == {A, B, C}
+    play.upload(A, B, C)
+    assert play.counted_in(SumNumber(2)).tolist() == [1, 1, 1, 0]
+
+
+def test_who_drops_out_and_returns_is_asked_again_under_the_same_number() -> None:
+    play = training()
+    number = play.asked[B].sum_number
+    dropped = play.disconnect(B)
+    assert [effect.seconds for effect in dropped if isinstance(effect, events.SetDeadline)] == [5]
+    returned = play.connect(B)
+    assert kinds(returned) == ["CancelDeadline", "SendModel", "SendSum"]
+    assert play.asked[B].sum_number == number
+    play.upload(A, B, C)
+    assert play.counted_in(number).tolist() == [1, 1, 1, 0]
+
+
+def test_who_returns_after_its_upload_is_not_asked_again() -> None:
+    play = training()
+    number = play.asked[B].sum_number
+    play.upload(B)
+    play.disconnect(B)
+    assert play.connect(B) == []
+    assert kinds(play.answer(B, number)) == ["Accept"]  # It had not seen the first acceptance.
+    play.upload(A, C)
+    assert play.counted_in(number).tolist() == [1, 1, 1, 0]
+
+
+def test_a_second_connection_replaces_the_first() -> None:
+    play = training()
+    assert kinds(play.connect(A)) == ["SendModel", "SendSum"]
+    assert play.federation.connected == (A, B, C)
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
+def test_a_sum_goes_on_without_who_stays_away_longer_than_the_grace() -> None:
+    play = training(minimum=2)
+    number = play.asked[A].sum_number
+    play.disconnect(C)
+    play.upload(A, B)
+    assert play.federation.sum_number == number, "within the grace, everybody waits"
+    play.pass_deadline(DeadlineKind.GRACE)
+    assert play.federation.sum_number == number + 1
+    assert play.counted_in(number).tolist() == [1, 1, 0, 0]
+    assert set(play.asked) >= {A, B}
+
+
+def test_who_returns_after_its_grace_is_asked_again_while_others_still_work() -> None:
+    play = training(minimum=2)
+    play.disconnect(C)
+    play.pass_deadline(DeadlineKind.GRACE)
+    assert play.federation.waiting_for == (A, B)
+    assert kinds(play.connect(C)) == ["SendModel", "SendSum"]
+    number = play.asked[C].sum_number
+    play.upload(A, B, C)
+    assert play.counted_in(number).tolist() == [1, 1, 1, 0]
+
+
+# ------------------------------------------------------------------ quorum, deadline, retry
+
+
+def test_the_deadline_of_a_sum_closes_it_with_a_quorum() -> None:
+    play = training(minimum=2)
+    number = play.asked[A].sum_number
+    play.upload(A, C)
+    play.pass_deadline(DeadlineKind.SUM)
+    assert play.counted_in(number).tolist() == [1, 0, 1, 0]
+    assert play.course.rounds_done == 1
+    assert play.course.model.vector.tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
+def test_a_lost_quorum_leaves_the_model_and_asks_again_under_a_new_number() -> None:
+    play = training(minimum=2)
+    first, model = play.asked[A].sum_number, play.model_bytes()
+    play.upload(A)
+    effects = play.pass_deadline(DeadlineKind.SUM)
+    assert kinds(effects) == ["SumLost", "SetDeadline", "SendSum", "SendSum", "SendSum"]
+    assert play.model_bytes() == model
+    again = play.asked[A]
+    assert (again.sum_number, again.request.round, again.request.attempt) == (first + 1, 1, 2)
+    play.upload(A, B, C)
+    assert play.counted_in(again.sum_number).tolist() == [1, 1, 1, 0]
+
+
+def test_attempts_come_to_an_end_and_the_model_is_that_of_the_last_good_sum() -> None:
+    play = training(minimum=2)
+    model = play.model_bytes()
+    for _ in range(3):
+        assert play.federation.phase is Phase.SUMMING
+        play.pass_deadline(DeadlineKind.SUM)
+    assert play.federation.phase is Phase.ABORTED
+    assert play.model_bytes() == model
+    abort = play.effects[-1]
+    assert isinstance(abort, events.Abort)
+    assert abort.reason == (
+        "the training sum of round 1 failed 3 times; the last time, 0 of 3 contributed, 2 are needed"
+    )
+
+
+def test_a_success_gives_the_next_sum_all_its_attempts_again() -> None:
+    play = training(minimum=2)
+    play.pass_deadline(DeadlineKind.SUM)
+    play.pass_deadline(DeadlineKind.SUM)
+    play.upload(A, B, C)
+    assert play.asked[A].request.attempt == 1
+
+
+def test_a_sum_that_nobody_can_complete_is_given_up_without_waiting_for_its_deadline() -> None:
+    play = training()  # everybody is needed
+    play.disconnect(C)
+    play.upload(A, B)
+    effects = play.pass_deadline(DeadlineKind.GRACE)
+    assert kinds(effects) == ["CancelDeadline", "SumLost", "SetDeadline", "Waiting"]
+    assert effects[-1] == events.Waiting((C,), "2 of 3 collaborators are connected, 3 are needed")
+    play.connect(C)
+    assert play.asked[A].request.attempt == 2
+    assert set(play.asked) == {A, B, C}
+
+
+def test_after_an_interruption_a_quorum_waits_for_the_others_no_longer_than_the_grace() -> None:
+    play = training(minimum=2)
+    play.disconnect(B, C)
+    play.upload(A)
+    play.pass_deadline(DeadlineKind.GRACE)
+    play.pass_deadline(DeadlineKind.GRACE)
+    assert play.federation.phase is Phase.WAITING
+    settle = play.connect(B)
+    assert [token.kind for token in play.deadlines] == [DeadlineKind.JOIN, DeadlineKind.SETTLE]
+    assert kinds(settle) == ["SetDeadline", "Waiting"]
+    assert kinds(play.disconnect(B)) == ["CancelDeadline", "Waiting"]
+    play.connect(B)
+    play.pass_deadline(DeadlineKind.SETTLE)
+    assert play.federation.phase is Phase.SUMMING
+    assert set(play.asked) == {A, B}
+
+
+def test_an_interruption_between_two_sums_is_waited_out() -> None:
+    play = training()
+    play.upload(A)
+    play.disconnect(A)
+    number = play.asked[B].sum_number
+    play.upload(B, C)
+    assert play.counted_in(number).tolist() == [1, 1, 1, 0]
+    assert play.federation.phase is Phase.WAITING
+    play.connect(A)
+    assert set(play.asked) == {A, B, C}
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
+def test_abstaining_is_an_answer_without_an_upload() -> None:
+    play = training(minimum=2)
+    number = play.asked[B].sum_number
+    assert play.abstain(B) == []
+    assert play.federation.waiting_for == (A, C)
+    assert play.tell(events.Abstained(B, number, "still no data")) == []
+    play.upload(A, C)
+    assert play.counted_in(number).tolist() == [1, 0, 1, 0]
+    assert B in play.asked, "who abstains is asked for the next sum"
+
+
+def test_a_quorum_that_abstains_loses_the_sum() -> None:
+    play = training(minimum=2)
+    play.upload(A)
+    play.abstain(B)
+    assert "SumLost" in kinds(play.abstain(C))
+
+
+# ------------------------------------------------------------------ answers out of place
+
+
+def test_an_upload_to_a_sum_that_closed_without_it_is_dropped_in_silence() -> None:
+    play = training(minimum=2)
+    old = play.asked[C].sum_number
+    play.upload(A, B)
+    play.pass_deadline(DeadlineKind.SUM)
+    before = state_of(play.federation)
+    assert play.answer(C, old) == []
+    assert play.tell(events.Abstained(C, old, "too slow")) == []
+    assert state_of(play.federation) == before
+    assert C in play.federation.connected
+
+
+def test_an_upload_that_was_counted_is_accepted_again_after_its_sum() -> None:
+    play = training()
+    old = play.asked[C].sum_number
+    play.upload(A, B, C)
+    assert play.answer(C, old) == [events.Accept(C, old)]
+    assert play.counted_in(old).tolist() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("number", [0, -1, 3, 2**62])
+def test_an_answer_to_a_sum_that_never_was_is_refused(number: int) -> None:
+    play = training(minimum=2)
+    assert play.federation.sum_number == 2
+    (refusal,) = play.tell(events.UploadArrived(A, SumNumber(number), b""))
+    assert isinstance(refusal, events.Refuse)
+    assert refusal.message == f"an answer to sum {number} arrived, the newest sum is 2"
+    assert not refusal.try_again
+    (refusal,) = play.tell(events.Abstained(B, SumNumber(number), ""))
+    assert isinstance(refusal, events.Refuse)
+
+
+def test_an_answer_to_a_sum_that_the_sender_was_not_asked_for_is_refused() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A, B)
+    play.pass_deadline(DeadlineKind.JOIN)
+    play.connect(C)
+    assert messages(play.answer(C, SumNumber(1))) == ["sum 1: upload of clinic-c, who was not asked"]
+    play.upload(A, B)
+    assert play.counted_in(SumNumber(1)).tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("bad", [b"", bytes(3), np.full(6, np.nan).tobytes()])
+def test_a_malformed_upload_sends_its_sender_away_and_spares_the_sum(bad: bytes) -> None:
+    play = training(minimum=2)
+    number = play.asked[B].sum_number
+    refusal = play.tell(events.UploadArrived(B, number, bad))[0]
+    assert isinstance(refusal, events.Refuse)
+    assert "training upload" in refusal.message
+    assert play.federation.waiting_for == (A, C)
+    assert play.tell(events.UploadArrived(B, number, bad)) == [], "a stream that is being closed is not heard"
+    assert play.disconnect(B) == []
+    assert play.connect(B) == [], "who was sent away is not asked again in this sum"
+    play.upload(A, C)
+    assert play.counted_in(number).tolist() == [1, 0, 1, 0]
+    assert B in play.asked
+
+
+def test_an_answer_cannot_be_turned_into_the_other() -> None:
+    play = training(minimum=1, collaborators=4)
+    number = play.asked[A].sum_number
+    play.upload(A)
+    play.abstain(B)
+    assert messages(play.tell(events.Abstained(A, number, ""))) == [
+        "sum 2: abstain of clinic-a, whose standing is 'counted'"
+    ]
+    assert messages(play.answer(B, number)) == ["sum 2: upload of clinic-b, whose standing is 'abstained'"]
+    play.upload(C, D)
+    assert play.counted_in(number).tolist() == [1, 0, 1, 1]
+
+
+def test_a_frame_that_the_border_could_not_read_counts_as_misbehaviour() -> None:
+    play = training(minimum=2)
+    (refusal,) = play.tell(events.Misbehaved(A, "a frame is cut off", "update fedfair"))
+    assert refusal == events.Refuse(A, "a frame is cut off", "update fedfair", try_again=False)
+    assert play.federation.connected == (B, C)
+    assert play.tell(events.Misbehaved(A, "again", "")) == []
+
+
+def test_the_last_one_waited_for_misbehaves_and_the_sum_closes_without_it() -> None:
+    play = training(minimum=2)
+    number = play.asked[A].sum_number
+    play.upload(A, B)
+    assert "Report" in kinds(play.tell(events.Misbehaved(C, "a frame is cut off", "")))
+    assert play.counted_in(number).tolist() == [1, 1, 0, 0]
+
+
+def test_what_is_counted_counts_for_the_quorum_though_its_sender_is_sent_away() -> None:
+    play = training(minimum=2)
+    number = play.asked[A].sum_number
+    play.upload(A)
+    play.tell(events.Misbehaved(A, "a frame is cut off", ""))
+    play.abstain(C)
+    assert "Report" in kinds(play.upload(B))
+    assert play.counted_in(number).tolist() == [1, 1, 0, 0]
+
+
+def test_who_is_sent_away_while_we_wait_is_missing_and_its_end_is_no_news() -> None:
+    play = Play(plan_of())
+    play.start(A, B)
+    assert kinds(play.tell(events.Misbehaved(A, "a frame is cut off", ""))) == ["Refuse", "Waiting"]
+    assert play.federation.waiting_for == (A, C)
+    assert play.disconnect(A) == []
+
+
+def test_a_total_that_cannot_be_right_loses_the_attempt_and_not_the_model() -> None:
+    play = training()
+    model, number = play.model_bytes(), play.federation.sum_number
+    nobody = np.zeros(6).tobytes()  # weight 0, from everybody
+    for who in (A, B, C):
+        effects = play.tell(events.UploadArrived(who, number, nobody))
+    assert "SumLost" in kinds(effects)
+    assert play.model_bytes() == model
+    assert play.asked[A].request.attempt == 2
+
+
+# ------------------------------------------------------------------ the end
+
+
+@pytest.mark.parametrize("stage", ["new", "waiting", "summing"])
+def test_a_stop_is_orderly_at_any_time(stage: str) -> None:
+    play = Play(plan_of())
+    if stage != "new":
+        play.start(A, B)
+    if stage == "summing":
+        play.connect(C)
+        play.upload(A)
+    model = play.model_bytes()
+    effects = play.tell(events.StopRequested("interrupted from the keyboard"))
+    assert kinds(effects)[-2:] == ["Checkpoint", "Abort"]
+    assert effects[-1] == events.Abort("interrupted from the keyboard", "")
+    assert not play.deadlines
+    assert play.model_bytes() == model
+    assert play.federation.phase is Phase.ABORTED
+
+
+@pytest.mark.parametrize("end", ["finished", "aborted"])
+def test_after_the_end_nothing_is_answered(end: str) -> None:
+    play = playing()
+    if end == "finished":
+        play.run_to_the_end()
+    else:
+        play.tell(events.StopRequested("enough"))
+    before = state_of(play.federation)
+    for event in one_of_each(A):
+        assert play.tell(event) == []
+    assert state_of(play.federation) == before
+
+
+# ------------------------------------------------------------------ events that cannot be
+
+
+def one_of_each(who: ParticipantId) -> list[events.Event]:
+    return [
+        events.Started(),
+        events.Connected(who),
+        events.Disconnected(who),
+        events.UploadArrived(who, SumNumber(1), b""),
+        events.Abstained(who, SumNumber(1), ""),
+        events.Misbehaved(who, "", ""),
+        events.DeadlinePassed(events.DeadlineToken(DeadlineKind.JOIN, 1)),
+        events.StopRequested(""),
+    ]
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in ENDED])
+def test_an_event_that_the_table_does_not_allow_changes_nothing(phase: Phase) -> None:
+    for event in one_of_each(A):
+        play = Play(plan_of())
+        if phase is not Phase.NEW:
+            play.start(A, B, *([C] if phase is Phase.SUMMING else []))
+        assert play.federation.phase is phase
+        if type(event) in PHASES[phase]:
+            play.tell(event)
+            continue
+        before = state_of(play.federation), state_of(play.course)
+        with pytest.raises(LocalProtocolError, match=f"{type(event).__name__} cannot happen .* {phase.value}"):
+            play.federation.receive(event)
+        assert (state_of(play.federation), state_of(play.course)) == before
+
+
+@pytest.mark.parametrize(
+    ("event", "complaint"),
+    [
+        (events.Connected(ParticipantId("stranger")), "stranger is not a collaborator of this plan"),
+        (events.Disconnected(ParticipantId("stranger")), "stranger is not a collaborator of this plan"),
+        (events.UploadArrived(ParticipantId("stranger"), SumNumber(1), b""), "stranger is not a collaborator"),
+        (events.Disconnected(C), "clinic-c is reported as disconnected, but was not connected"),
+        (events.UploadArrived(C, SumNumber(1), b""), "clinic-c is not connected"),
+        (events.Abstained(C, SumNumber(1), ""), "clinic-c is not connected"),
+        (events.Misbehaved(C, "", ""), "clinic-c is not connected"),
+        (events.DeadlinePassed(events.DeadlineToken(DeadlineKind.SUM, 99)), "sum deadline 99 passed, but was"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.SUMMING])
+def test_an_event_that_contradicts_the_state_changes_nothing(
+    phase: Phase, event: events.Event, complaint: str
+) -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A, B)
+    if phase is Phase.SUMMING:
+        play.pass_deadline(DeadlineKind.JOIN)
+    assert play.federation.phase is phase
+    before = state_of(play.federation), state_of(play.course)
+    with pytest.raises(LocalProtocolError, match=complaint):
+        play.federation.receive(event)
+    assert (state_of(play.federation), state_of(play.course)) == before
+
+
+def test_a_deadline_that_fires_after_it_was_cancelled_is_ignored() -> None:
+    play = playing()
+    stale = play.cancelled[0]
+    before = state_of(play.federation)
+    assert play.tell(events.DeadlinePassed(stale)) == []
+    assert state_of(play.federation) == before
+
+
+def test_every_participant_of_the_plan_has_a_unit_vector() -> None:
+    play = training(collaborators=4)
+    play.upload(A, B, C, D)
+    assert [play.counted_in(SumNumber(number)).tolist() for number in (1, 2)] == [[1.0] * len(NAMES)] * 2
+    assert course_of(play.plan).rounds_done == 0
