@@ -23,9 +23,6 @@ from fedfair.sums.spec import Purpose, SumSpec
 TRAINING_HEADER_LENGTH = 2
 """A training header holds the weight and the weighted change of the threshold."""
 
-SPLITS = ("train", "validation", "test")
-"""The splits of an evaluation sum, in the order of their blocks; every sum holds all three."""
-
 LOSS_RANGE_IN_UNIFORM_LOSSES = 8.0
 """The histogram reaches to this many times log(classes), the loss of the uniform classifier."""
 
@@ -78,7 +75,7 @@ def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
     loss_range = plan.evaluation.loss_range
     if loss_range is None:
         loss_range = LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(schema.classes)
-    return HistogramSpec.uniform(plan.evaluation.bins, loss_range)
+    return HistogramSpec(plan.evaluation.bins, loss_range)
 
 
 def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:

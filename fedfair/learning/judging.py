@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
-from fedfair.evaluation.loss_sums import HistogramSpec, block_length
-from fedfair.evaluation.secure_cvar import SplitSummary, cvar_bounds, quantile, summarise
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length
+from fedfair.evaluation.secure_cvar import Interval, SplitSummary, objective_bounds, quantile, summarise
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import SPLITS, histogram_spec
+from fedfair.learning.exchange import histogram_spec
 from fedfair.plan.schema import Plan
 
 
@@ -29,14 +29,24 @@ class Evaluation:
         round: rounds done when it was taken.
         threshold: the threshold of the evaluated model.
         splits: a summary for each split that has records anywhere; keys are among `SPLITS`.
-        objective: (1 - tradeoff) * worst-group risk + tradeoff * mean, as far as the sums tell it (the middle
-            of its interval), on the validation split or, where nobody has one, on the training split.
+        objectives: for the same splits, an interval that holds (1 - tradeoff) * worst-group risk
+            + tradeoff * mean, with the best threshold.
     """
 
     round: RoundNumber
     threshold: float
     splits: Mapping[str, SplitSummary]
-    objective: float
+    objectives: Mapping[str, Interval]
+
+    @property
+    def objective(self) -> float:
+        """What models are compared by: the objective on the validation split, or else on the training split."""
+        return self.objectives.get("validation", self.objectives["train"]).midpoint
+
+
+def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
+    """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
+    return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,7 @@ class Judge:
         """Return the judge that the plan describes."""
         return cls(
             histogram_spec(plan, schema),
-            plan.evaluation.group_sizes,
+            reported_group_sizes(plan),
             plan.objective.worst_group_size,
             plan.objective.tradeoff,
         )
@@ -77,17 +87,14 @@ class Judge:
                 "the evaluation sum is over no training record", "at least one collaborator needs training data"
             )
         splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
-        objective = self.objective(blocks.get("validation", blocks["train"]))
-        return Evaluation(rounds_done, threshold, splits, objective)
-
-    def objective(self, block: NDArray[np.float64]) -> float:
-        """Return (1 - tradeoff) * worst + tradeoff * mean of one split's block, by the middle of its interval."""
-        worst = cvar_bounds(block, (self.worst_group_size,), self.spec)[0].midpoint
-        mean = summarise(block, (), self.spec).mean
-        return (1.0 - self.tradeoff) * worst + self.tradeoff * mean
+        objectives = {
+            name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
+            for name, block in blocks.items()
+        }
+        return Evaluation(rounds_done, threshold, splits, objectives)
 
     def threshold(self, header: NDArray[np.float64]) -> float:
-        """Return the loss that a share worst_group_size of all training records exceeds: the optimal c."""
+        """Return about the loss that a share worst_group_size of all training records exceeds: the best c."""
         return quantile(self._blocks(header)["train"], 1.0 - self.worst_group_size, self.spec)
 
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -29,12 +29,22 @@ from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
+from fedfair.learning.snapshot import CourseSnapshot, CourseState, state_from_json, state_to_json
 from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
 
-__all__ = ["Course", "CourseResult", "Evaluation", "FeatureScaling", "GlobalModel", "Progress", "SumRequest"]
+__all__ = [
+    "Course",
+    "CourseResult",
+    "CourseSnapshot",
+    "Evaluation",
+    "FeatureScaling",
+    "GlobalModel",
+    "Progress",
+    "SumRequest",
+]
 
 
 class Stage(enum.Enum):
@@ -180,6 +190,59 @@ class Course:
         finished = self._stage is Stage.FINISHED
         return CourseResult(self.rounds_done, self.model.threshold, evaluation, tuple(self.history), finished)
 
+    def snapshot(self) -> CourseSnapshot:
+        """Return what `restore` needs to go on from here; its vectors are the live ones, not copies."""
+        mean, best = self._mean, self._best
+        vectors = {"model": self.model.vector}
+        if mean is not None:
+            vectors["mean"] = mean.vector
+        if best is not None:
+            vectors["best"] = best.vector
+        if self.scaling is not None:
+            vectors |= {"scaling.mean": self.scaling.mean, "scaling.scale": self.scaling.scale}
+        state = CourseState(
+            stage=self._stage.value,
+            attempt=self._attempt,
+            rounds_done=self.rounds_done,
+            threshold=self.model.threshold,
+            best_objective=self._best_objective,
+            best_threshold=best.threshold if best else 0.0,
+            mean_threshold=mean.threshold if mean else 0.0,
+            mean_count=mean.count if mean else 0,
+            history=tuple(self.history),
+            final=self._final,
+        )
+        return CourseSnapshot(state_to_json(state), vectors)
+
+    def restore(self, snapshot: CourseSnapshot) -> None:
+        """Continue where a course of the same plan, layout and schema was.
+
+        Raises:
+            LocalProtocolError: the snapshot is damaged or of another plan; nothing has changed.
+        """
+        state, vectors = state_from_json(snapshot.state), snapshot.vectors
+        stage = next((stage for stage in Stage if stage.value == state.stage), None)
+        wanted = {"model"} | ({"mean"} if self._mean else set())
+        fits = all(
+            vectors[name].shape == self.model.vector.shape for name in ("model", "mean", "best") if name in vectors
+        )
+        if stage is None or not wanted <= vectors.keys() or not fits:
+            raise LocalProtocolError(
+                f"a snapshot at stage {state.stage!r} with {sorted(vectors)} does not fit this course",
+                "it belongs to another plan; start the run again",
+            )
+        self._stage, self._attempt, self.rounds_done = stage, state.attempt, RoundNumber(state.rounds_done)
+        self.history, self._final = list(state.history), state.final
+        self._best_objective = state.best_objective
+        self.model = GlobalModel(np.array(vectors["model"], self.model.vector.dtype), state.threshold)
+        if "best" in vectors:
+            self._best = GlobalModel(np.array(vectors["best"], self.model.vector.dtype), state.best_threshold)
+        if self._mean is not None:
+            self._mean.vector[:] = vectors["mean"]
+            self._mean.threshold, self._mean.count = state.mean_threshold, state.mean_count
+        if "scaling.mean" in vectors:
+            self.scaling = FeatureScaling(np.array(vectors["scaling.mean"]), np.array(vectors["scaling.scale"]))
+
     def _initial_threshold(self) -> float:
         """Return c before round 1: a number of the plan, or the bound B; without either, 1 (the paper's B)."""
         given = self._training.threshold_init
@@ -188,7 +251,7 @@ class Course:
         return min(float(given), self._upper)
 
     def _take_step(self, totals: Totals) -> None:
-        """theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
+        """Set theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
         weight, weighted_change = float(totals.header[0]), float(totals.header[1])
         check_mean(self.model.vector, totals.body, weight)
         threshold = self.model.threshold + weighted_change / weight

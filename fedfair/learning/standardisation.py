@@ -1,4 +1,4 @@
-"""Feature scaling from one sum: every site adds (n, sum x, sum x^2) per numeric column, everybody gets mean and scale.
+"""Feature scaling from one sum: sites add (n, sum x, sum x^2) per numeric column and get back mean and scale.
 
 Variances are those of the pooled training records with divisor n (ddof=0). Which columns are numeric is the
 schema's decision, and who may add to the sum is the round's. Numpy only.

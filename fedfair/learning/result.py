@@ -1,0 +1,203 @@
+"""The result of a run as JSON: the stable contract `fedfair/result/1`, for simulations and deployments alike.
+
+A simulation knows every loss, so its figures are exact and each bound is one number twice; a deployment knows
+sums, so its worst-group risks are the middles of intervals, which it states. What is not a number becomes null.
+No torch: the aggregator writes this file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.loss_sums import SPLITS
+from fedfair.evaluation.secure_cvar import SplitSummary
+from fedfair.fairness.cvar import rcvar
+from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
+from fedfair.ids import ParticipantId
+from fedfair.learning.judging import Evaluation, reported_group_sizes
+from fedfair.learning.server import CourseResult
+from fedfair.plan.schema import Plan
+
+FORMAT = "fedfair/result/1"
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"
+JsonObject: TypeAlias = dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The losses of one split at one collaborator; a value that only a simulation has.
+
+    Attributes:
+        values: float64 array (n,), in nats.
+        correct: bool array (n,).
+    """
+
+    values: NDArray[np.float64]
+    correct: NDArray[np.bool_]
+
+
+SiteLosses: TypeAlias = Mapping[str, Losses]
+"""Losses by split, for the splits that have records."""
+
+
+def simulated_result(
+    plan: Plan,
+    plan_digest: str,
+    course: CourseResult,
+    losses: Mapping[ParticipantId, SiteLosses],
+    *,
+    classes: int,
+    seconds: float,
+) -> JsonObject:
+    """Return the result of a simulation.
+
+    Args:
+        plan: the plan that was run.
+        plan_digest: its digest, "sha256:" and 64 hex digits.
+        course: what the course came to; it must have been evaluated.
+        losses: of the output model, for every collaborator.
+        classes: number of classes.
+        seconds: how long the run took.
+    """
+    stated, sizes = plan.objective, reported_group_sizes(plan)
+    pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
+    train = pooled["train"]
+    if train is None:
+        raise LocalProtocolError("a result needs training losses")
+    objective: JsonObject = {"rcvar": rcvar(train.values, stated.worst_group_size, stated.tradeoff)}
+    splits = {
+        name: None if split is None else _exact_split(summarise_losses(split.values, split.correct, sizes))
+        for name, split in pooled.items()
+    }
+    collaborators: JsonObject = {name: _site(site) for name, site in losses.items()}
+    return _result(plan, plan_digest, course, objective, splits, classes, seconds) | {
+        "collaborators": collaborators
+    }
+
+
+def deployed_result(
+    plan: Plan, plan_digest: str, course: CourseResult, *, classes: int, seconds: float
+) -> JsonObject:
+    """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`."""
+    evaluation = _evaluation(course)
+    bound = evaluation.objectives["train"]
+    objective: JsonObject = {"rcvar": bound.midpoint, "rcvar_bound": [bound.lower, bound.upper]}
+    splits = {
+        name: _bounded_split(evaluation.splits[name]) if name in evaluation.splits else None for name in SPLITS
+    }
+    return _result(plan, plan_digest, course, objective, splits, classes, seconds)
+
+
+def _result(
+    plan: Plan,
+    plan_digest: str,
+    course: CourseResult,
+    objective: JsonObject,
+    splits: Mapping[str, JsonObject | None],
+    classes: int,
+    seconds: float,
+) -> JsonObject:
+    evaluation = _evaluation(course)
+    smoothed = evaluation.splits["train"].smoothed
+    return {
+        "format": FORMAT,
+        "plan_digest": plan_digest,
+        "algorithm": plan.training.algorithm,
+        "rounds": course.rounds,
+        "threshold": course.threshold,
+        "objective": {**objective, "smoothed": smoothed, "split": "train"},
+        "uniform_floor": uniform_classifier_loss(classes),
+        **splits,
+        "history": [_history_entry(past, plan.objective.worst_group_size) for past in course.history],
+        "privacy": {"sample_level": None, "collaborator_level": None},
+        "timing": {
+            "seconds": seconds,
+            "rounds_per_second": _number(course.rounds / seconds if seconds else math.nan),
+        },
+        "versions": {name: version(name) for name in ("fedfair", "torch")},
+    }
+
+
+def _evaluation(course: CourseResult) -> Evaluation:
+    if course.evaluation is None:
+        raise LocalProtocolError("a run that was never evaluated has no result")
+    return course.evaluation
+
+
+def _exact_split(summary: RiskSummary) -> JsonObject:
+    groups = {
+        size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
+        for size, risk in summary.by_group_size.items()
+    }
+    return _split(summary.count, summary.mean, summary.accuracy, groups)
+
+
+def _bounded_split(summary: SplitSummary) -> JsonObject:
+    groups = {
+        size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper))
+        for size, risk in summary.by_group_size.items()
+    }
+    return _split(summary.n, summary.mean, summary.accuracy, groups)
+
+
+def _split(
+    n: int,
+    mean: float,
+    accuracy: float,
+    groups: Mapping[float, tuple[float, float, float, tuple[float, float]]],
+) -> JsonObject:
+    by_group_size: JsonObject = {
+        str(size): {
+            "worst": _number(worst),
+            "best": _number(best),
+            "disparity": _number(disparity),
+            "bound": [_number(end) for end in bound],
+        }
+        for size, (worst, best, disparity, bound) in groups.items()
+    }
+    return {"n": n, "mean": mean, "accuracy": accuracy, "by_group_size": by_group_size}
+
+
+def _history_entry(evaluation: Evaluation, worst_group_size: float) -> JsonObject:
+    splits: JsonObject = {
+        name: {
+            "mean": summary.mean,
+            "worst": summary.by_group_size[worst_group_size].worst,
+            "accuracy": summary.accuracy,
+        }
+        for name, summary in evaluation.splits.items()
+    }
+    return {"round": evaluation.round, "threshold": evaluation.threshold, **splits}
+
+
+def _site(site: SiteLosses) -> JsonObject:
+    """Return the means of one site: of its training records, and under their names of the other splits."""
+    means: dict[str, JsonObject] = {
+        name: {"n": len(split.values), "mean": float(split.values.mean()), "accuracy": float(split.correct.mean())}
+        for name, split in site.items()
+    }
+    train = means.pop("train", {"n": 0, "mean": None, "accuracy": None})
+    return {**train, **means}
+
+
+def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:
+    held = [site[split] for site in sites if split in site]
+    if not held:
+        return None
+    return Losses(
+        np.concatenate([losses.values for losses in held]), np.concatenate([losses.correct for losses in held])
+    )
+
+
+def _number(value: float) -> float | None:
+    """Return the value, or None for what JSON cannot hold."""
+    return float(value) if math.isfinite(value) else None

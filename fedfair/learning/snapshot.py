@@ -1,0 +1,85 @@
+"""What a journal needs to bring a course back after a crash, bit for bit.
+
+A snapshot is a value that JSON can hold and a few vectors that it should not. Decides the form and checks it when
+it comes back; where it is written, and how often, is the aggregator's business. Floats survive JSON exactly,
+because Python writes the shortest text that reads back as the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from fedfair.errors import LocalProtocolError
+from fedfair.learning.judging import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class CourseState:
+    """Everything of a course but its vectors.
+
+    Attributes:
+        stage: what it is waiting for.
+        attempt: the attempt of the sum that is due.
+        rounds_done: training rounds absorbed.
+        threshold: the threshold of the global model.
+        best_objective: the lowest objective so far; infinity before the first evaluation.
+        best_threshold: the threshold of the best model; 0 where none is kept.
+        mean_threshold: the mean of the thresholds; 0 where none is kept.
+        mean_count: how many iterates are in the means.
+        history: every evaluation so far.
+        final: the evaluation of the output model, once there is one that is not the last of the history.
+    """
+
+    stage: str
+    attempt: int
+    rounds_done: int
+    threshold: float
+    best_objective: float
+    best_threshold: float
+    mean_threshold: float
+    mean_count: int
+    history: tuple[Evaluation, ...]
+    final: Evaluation | None
+
+
+@dataclass(frozen=True, slots=True)
+class CourseSnapshot:
+    """A course on its way to or from a journal.
+
+    Attributes:
+        state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
+        vectors: arrays by name, not copied: write them out before the course absorbs anything else. `model`
+            always; `mean`, `best`, `scaling.mean` and `scaling.scale` where the course has them.
+    """
+
+    state: dict[str, object]
+    vectors: Mapping[str, NDArray[np.floating]]
+
+
+_ADAPTER = TypeAdapter(CourseState)
+
+
+def state_to_json(state: CourseState) -> dict[str, object]:
+    """Return the state in the form of `CourseSnapshot.state`."""
+    packed: dict[str, object] = _ADAPTER.dump_python(state)
+    return packed
+
+
+def state_from_json(packed: Mapping[str, object]) -> CourseState:
+    """Return the state that `state_to_json` was given, also after a journey through JSON.
+
+    Raises:
+        LocalProtocolError: it has another form; the journal is damaged or of another version.
+    """
+    try:
+        return _ADAPTER.validate_python(packed)
+    except ValidationError as error:
+        raise LocalProtocolError(
+            f"the snapshot of the course cannot be read: {error.error_count()} entries are wrong",
+            "the journal is damaged or of another version of fedfair; start the run again",
+        ) from error

@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.evaluation.loss_sums import block_length, loss_block
+from fedfair.learning.averaging import BLOCK, IterateMean, add_mean
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.exchange import SumRequest, histogram_spec
+from fedfair.learning.layout import Layout, LayoutEntry
+from fedfair.learning.server import Course
+from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.plan.schema import Plan
+from fedfair.sums.running import Totals
+from fedfair.sums.spec import Purpose
+
+DIMENSION = 3
+LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))
+SCHEMA = FeatureSchema((2,), 2, (0, 1))
+
+
+def make_plan(
+    *,
+    every: int = 2,
+    standardize: str = "none",
+    loss_bound: float | None = None,
+    worst_group_size: float = 0.25,
+    **training: object,
+) -> Plan:
+    return Plan.model_validate(
+        {
+            "federation": {"name": "test", "collaborators": ["a", "b"]},
+            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
+            "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
+            "training": {"rounds": 3, "precision": "fp64", **training},
+            "evaluation": {"every": every, "group_sizes": [0.5]},
+        }
+    )
+
+
+def make_course(plan: Plan) -> Course:
+    return Course(plan, LAYOUT, SCHEMA, np.zeros(DIMENSION))
+
+
+def training(weight: float, threshold: float, *body: float) -> Totals:
+    return Totals(np.array([weight, threshold]), np.array(body or (0.0,) * DIMENSION), 2)
+
+
+def evaluation(plan: Plan, train: list[float], validation: list[float] | None = None) -> Totals:
+    spec = histogram_spec(plan, SCHEMA)
+    blocks = [
+        loss_block(np.array(losses), np.zeros(len(losses), bool), sum(losses), spec)
+        if losses
+        else np.zeros(block_length(spec))
+        for losses in (train, validation, None)
+    ]
+    return Totals(np.concatenate(blocks), np.zeros(0), 2)
+
+
+def answer(request: SumRequest, plan: Plan, scale: float = 1.0) -> Totals:
+    """Return some plausible total of the requested sum."""
+    if request.purpose is Purpose.TRAINING:
+        return training(4.0, -0.4 * scale, scale, 2.0 * scale, 1.0)
+    if request.purpose is Purpose.EVALUATION:
+        return evaluation(plan, [0.1, 0.4 * scale, 0.9, 1.7])
+    return Totals(np.array([2.0, 2.0, 4.0, 10.0, 8.0]), np.zeros(0), 2)
+
+
+def finish(course: Course, plan: Plan) -> list[str]:
+    """Run a course to its end; return purpose and round of every sum."""
+    taken = []
+    while (request := course.next_sum()) is not None:
+        taken.append(f"{request.purpose.value} {request.round}")
+        course.absorb(answer(request, plan, 1.0 + 0.1 * len(taken)))
+    return taken
+
+
+def fingerprint(course: Course) -> tuple[object, ...]:
+    """Return all that a course's state consists of, as values."""
+    snapshot = course.snapshot()
+    return snapshot.state, {name: vector.tobytes() for name, vector in snapshot.vectors.items()}, course.next_sum()
+
+
+def test_a_run_evaluates_first_then_every_so_many_rounds_and_after_the_last() -> None:
+    plan = make_plan()
+    assert finish(make_course(plan), plan) == [
+        "evaluation 0",
+        "training 1",
+        "training 2",
+        "evaluation 2",
+        "training 3",
+        "evaluation 3",
+    ]
+
+
+def test_secure_standardisation_comes_before_everything() -> None:
+    plan = make_plan(standardize="secure")
+    assert finish(make_course(plan), plan)[:2] == ["standardisation 0", "evaluation 0"]
+
+
+def test_features_without_numeric_columns_are_not_standardised() -> None:
+    plan = make_plan(standardize="secure")
+    course = Course(plan, LAYOUT, FeatureSchema((2,), 2), np.zeros(DIMENSION))
+    request = course.next_sum()
+    assert request is not None
+    assert request.purpose is Purpose.EVALUATION
+
+
+def test_the_scaling_is_mean_and_standard_deviation_of_everybody() -> None:
+    course = make_course(make_plan(standardize="secure"))
+    assert course.scaling is None
+    # Two records (0, 2) and (2, 2): sums 2, 4; squares 4, 8. The second column never varies.
+    course.absorb(Totals(np.array([2.0, 2.0, 4.0, 4.0, 8.0]), np.zeros(0), 2))
+    assert course.scaling is not None
+    assert course.scaling.mean.tolist() == [1.0, 2.0]
+    assert course.scaling.scale.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("output", ["average", "tail", "best"])
+def test_another_output_than_the_last_model_is_evaluated_once_more(output: str) -> None:
+    plan = make_plan(output=output)
+    assert finish(make_course(plan), plan)[-2:] == ["evaluation 3", "evaluation 3"]
+
+
+def test_a_training_total_moves_the_model_by_the_weighted_mean() -> None:
+    plan = make_plan()
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [0.5]))
+    progress = course.absorb(training(4.0, -1.0, 4.0, -2.0, 1.0))
+    assert course.model.vector.tolist() == [1.0, -0.5, 0.25]
+    assert course.model.threshold == 0.75
+    assert (progress.round, progress.threshold, progress.model_changed) == (1, 0.75, True)
+
+
+def test_the_next_sum_is_the_same_until_something_happens() -> None:
+    course = make_course(make_plan())
+    assert course.next_sum() == course.next_sum()
+
+
+def test_a_retry_asks_for_the_same_sum_one_attempt_later_and_success_counts_anew() -> None:
+    plan = make_plan()
+    course = make_course(plan)
+    first = course.next_sum()
+    course.retry()
+    second = course.next_sum()
+    assert first is not None
+    assert second is not None
+    assert (second.purpose, second.round, second.attempt) == (first.purpose, first.round, 2)
+    course.absorb(evaluation(plan, [0.5]))
+    third = course.next_sum()
+    assert third is not None
+    assert third.attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "bound", "expected"), [(-40.0, None, 0.0), (40.0, 2.0, 2.0), (40.0, None, 11.0)]
+)
+def test_the_threshold_is_projected_on_its_range(change: float, bound: float | None, expected: float) -> None:
+    plan = make_plan(loss_bound=bound, threshold_init=1.0)
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [0.5]))
+    course.absorb(training(4.0, change))
+    assert course.model.threshold == expected
+
+
+@pytest.mark.parametrize(
+    ("init", "bound", "expected"),
+    [("bound", None, 1.0), ("bound", 3.0, 3.0), (0.25, None, 0.25)],
+)
+def test_the_threshold_starts_where_the_plan_says(init: object, bound: float | None, expected: float) -> None:
+    assert make_course(make_plan(threshold_init=init, loss_bound=bound)).model.threshold == expected
+
+
+def test_a_quantile_start_takes_the_threshold_from_the_first_evaluation() -> None:
+    plan = make_plan(threshold_init="quantile", worst_group_size=0.25)
+    course = make_course(plan)
+    # One of four losses is above 0.9; alone in its bin, 0.9 is known exactly.
+    progress = course.absorb(evaluation(plan, [0.1, 0.4, 1.7, 0.9]))
+    assert progress.model_changed
+    # The smallest optimal threshold is 0.9, the largest 1.7; any of them is a right answer.
+    assert 0.9 <= course.model.threshold <= 1.7
+    assert progress.threshold == course.model.threshold
+
+
+def test_average_output_is_the_mean_of_the_models_that_were_broadcast() -> None:
+    plan = make_plan(output="average")
+    course = make_course(plan)
+    broadcast, thresholds = [], []
+    while (request := course.next_sum()) is not None:
+        if request.purpose is Purpose.TRAINING:
+            broadcast.append(course.model.vector.copy())
+            thresholds.append(course.model.threshold)
+        course.absorb(answer(request, plan))
+    # Means of three small numbers: a few roundings of numbers below 4.
+    np.testing.assert_allclose(course.model.vector, np.mean(broadcast, axis=0), atol=1e-14)
+    assert course.model.threshold == pytest.approx(np.mean(thresholds), abs=1e-14)
+
+
+def test_tail_output_is_the_mean_over_the_second_half() -> None:
+    plan = make_plan(output="tail", rounds=5, every=9)
+    course = make_course(plan)
+    broadcast = []
+    while (request := course.next_sum()) is not None:
+        if request.purpose is Purpose.TRAINING:
+            broadcast.append(course.model.vector.copy())
+        course.absorb(answer(request, plan))
+    np.testing.assert_allclose(course.model.vector, np.mean(broadcast[2:], axis=0), atol=1e-14)
+
+
+def test_best_output_is_the_model_with_the_lowest_objective_on_validation_records() -> None:
+    plan = make_plan(output="best", every=1)
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [0.1], [2.0]))
+    best = []
+    for validation in (0.5, 0.3, 0.9):
+        course.absorb(training(1.0, 0.0, 1.0, 1.0, 1.0))
+        best.append(course.absorb(evaluation(plan, [1.0], [validation])).is_best)
+    assert best == [True, True, False]
+    assert course.model.vector.tolist() == [2.0, 2.0, 2.0]
+    request = course.next_sum()
+    assert request is not None
+    assert request.purpose is Purpose.EVALUATION
+
+
+def test_without_validation_records_the_training_records_decide() -> None:
+    plan = make_plan(output="best", every=1, rounds=1)
+    course = make_course(plan)
+    assert course.absorb(evaluation(plan, [0.7])).is_best
+    course.absorb(training(1.0, 0.0))
+    assert not course.absorb(evaluation(plan, [0.8])).is_best
+
+
+def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() -> None:
+    plan = make_plan(output="best", every=1, rounds=1)
+    course = make_course(plan)
+    for losses in ([0.2], [0.5], [0.25]):
+        course.absorb(evaluation(plan, losses))
+        if course.rounds_done == 0:
+            course.absorb(training(1.0, 0.0))
+    result = course.result()
+    assert result.finished
+    assert result.evaluation is not None
+    assert result.evaluation.splits["train"].mean == pytest.approx(0.25, rel=1e-15)
+    assert [past.splits["train"].mean for past in result.history] == [0.2, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("totals", "fault"),
+    [
+        (training(0.0, 0.0), "add up to 0.0"),
+        (training(-1.0, 0.0), "add up to -1.0"),
+        (training(math.nan, 0.0), "NaN or an infinity"),
+        (training(1.0, math.inf), "NaN or an infinity"),
+        (training(1.0, 0.0, math.nan, 0.0, 0.0), "not finite or too large"),
+        (training(1.0, 0.0, 0.0, -math.inf, 0.0), "not finite or too large"),
+        (training(1e-300, 0.0, 1e10, 0.0, 0.0), "not finite or too large"),
+        (training(5e-324, 1.0), "set the threshold to inf"),
+    ],
+)
+def test_a_bad_training_total_is_refused_and_changes_nothing(totals: Totals, fault: str) -> None:
+    plan = make_plan(output="average")
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [0.5]))
+    course.absorb(training(1.0, 0.1, 1.0, 1.0, 1.0))
+    before = fingerprint(course)
+    with pytest.raises(RemoteProtocolError, match=fault):
+        course.absorb(totals)
+    assert fingerprint(course) == before
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        Totals(np.zeros(3), np.zeros(DIMENSION), 1),
+        Totals(np.ones(2), np.zeros(DIMENSION + 1), 1),
+        Totals(np.ones(2), np.zeros(0), 1),
+    ],
+)
+def test_totals_of_another_shape_are_refused_and_change_nothing(totals: Totals) -> None:
+    plan = make_plan()
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [0.5]))
+    before = fingerprint(course)
+    with pytest.raises(LocalProtocolError, match="totals have shapes"):
+        course.absorb(totals)
+    assert fingerprint(course) == before
+
+
+def test_an_evaluation_over_nobody_is_refused_and_changes_nothing() -> None:
+    plan = make_plan(threshold_init="quantile", output="best")
+    course = make_course(plan)
+    before = fingerprint(course)
+    with pytest.raises(RemoteProtocolError, match="no training record"):
+        course.absorb(evaluation(plan, []))
+    assert fingerprint(course) == before
+
+
+def test_impossible_sums_for_standardisation_are_refused() -> None:
+    course = make_course(make_plan(standardize="secure"))
+    before = fingerprint(course)
+    for header in ([0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 4.0, 4.0, 1.0, 8.0]):
+        with pytest.raises(RemoteProtocolError):
+            course.absorb(Totals(np.array(header), np.zeros(0), 1))
+    assert fingerprint(course) == before
+
+
+def test_a_finished_course_absorbs_nothing() -> None:
+    plan = make_plan()
+    course = make_course(plan)
+    finish(course, plan)
+    assert course.next_sum() is None
+    with pytest.raises(LocalProtocolError, match="finished"):
+        course.absorb(training(1.0, 0.0))
+
+
+def test_an_initial_model_of_another_length_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="initial model"):
+        Course(make_plan(), LAYOUT, SCHEMA, np.zeros(DIMENSION + 1))
+
+
+def test_the_course_owns_its_model() -> None:
+    vector: NDArray[np.float64] = np.zeros(DIMENSION)
+    plan = make_plan()
+    course = Course(plan, LAYOUT, SCHEMA, vector)
+    course.absorb(evaluation(plan, [0.5]))
+    course.absorb(training(1.0, 0.0, 1.0, 1.0, 1.0))
+    assert not vector.any()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    output=st.sampled_from(["last", "average", "tail", "best"]),
+    standardize=st.sampled_from(["none", "secure"]),
+    init=st.sampled_from(["bound", "quantile", 0.3]),
+    stop=st.integers(0, 25),
+)
+def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
+    output: str, standardize: str, init: object, stop: int
+) -> None:
+    plan = make_plan(output=output, standardize=standardize, threshold_init=init, rounds=9, every=3)
+    whole, crashed = make_course(plan), make_course(plan)
+    sums = 0
+    while (request := crashed.next_sum()) is not None and sums < stop:
+        crashed.absorb(answer(request, plan, 1.0 + 0.1 * request.round))
+        sums += 1
+    crashed.retry()
+    taken = crashed.snapshot()
+    # What a journal does: words through JSON, vectors through bytes.
+    words = json.loads(json.dumps(taken.state))
+    vectors = {name: np.frombuffer(vector.tobytes(), vector.dtype) for name, vector in taken.vectors.items()}
+    restored = make_course(plan)
+    restored.restore(CourseSnapshot(words, vectors))
+    assert fingerprint(restored) == fingerprint(crashed)
+    for course in (whole, restored):
+        while (request := course.next_sum()) is not None:
+            course.absorb(answer(request, plan, 1.0 + 0.1 * request.round))
+    assert restored.model.vector.tobytes() == whole.model.vector.tobytes()
+    assert restored.result() == whole.result()
+
+
+def test_a_snapshot_of_another_plan_is_refused_and_changes_nothing() -> None:
+    plan = make_plan(output="average")
+    course = make_course(plan)
+    before = fingerprint(course)
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        course.restore(make_course(make_plan()).snapshot())
+    longer = Layout((LayoutEntry("weight", (9,)),), np.dtype(np.float64))
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        course.restore(Course(plan, longer, SCHEMA, np.zeros(9)).snapshot())
+    assert fingerprint(course) == before
+
+
+def test_a_damaged_snapshot_is_refused() -> None:
+    course = make_course(make_plan())
+    taken = course.snapshot()
+    for damage in ({"rounds_done": "many"}, {"history": [{}]}, {"stage": "dinner"}):
+        with pytest.raises(LocalProtocolError):
+            course.restore(CourseSnapshot({**taken.state, **damage}, taken.vectors))
+
+
+@settings(deadline=None, max_examples=25)
+@given(size=st.sampled_from([0, 1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK]), weight=st.floats(0.1, 1e3))
+def test_adding_in_blocks_is_adding_at_once(size: int, weight: float) -> None:
+    source = np.random.default_rng(size)
+    vector, total = source.normal(size=size), source.normal(size=size)
+    expected = vector + total / weight
+    add_mean(vector, total, weight)
+    np.testing.assert_array_equal(vector, expected)
+
+
+def test_the_iterate_mean_forgets_nothing() -> None:
+    iterates = np.random.default_rng(1).normal(size=(50, BLOCK + 3))
+    mean = IterateMean(BLOCK + 3)
+    for number, iterate in enumerate(iterates):
+        mean.include(iterate, float(number))
+    # 50 updates, each with a rounding of numbers below 5.
+    np.testing.assert_allclose(mean.vector, iterates.mean(axis=0), atol=50 * 5 * 2.0**-52)
+    assert mean.threshold == pytest.approx(24.5, abs=1e-12)
