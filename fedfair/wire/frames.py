@@ -31,7 +31,6 @@ from fedfair.wire.limits import (
     MAX_SUM_NUMBER,
     MAX_TEXT_CHARACTERS,
     MAX_VECTOR_BYTES,
-    PROTOCOL_VERSION,
 )
 
 if TYPE_CHECKING:
@@ -269,16 +268,6 @@ def _check_introduction(frame: Hello | CheckRequest) -> None:
     _exactly(frame, "plan_digest", frame.plan_digest, DIGEST_BYTES)
     _within(frame, "approval", len(frame.approval), 0, MAX_APPROVAL_BYTES, " bytes")
     _exactly(frame, "certificate_binding", frame.certificate_binding, BINDING_BYTES)
-
-
-def check_protocol_version(frame: Hello | CheckRequest) -> str:
-    """Return what is wrong with the peer's protocol version, in words; empty when nothing is."""
-    if frame.protocol_version == PROTOCOL_VERSION:
-        return ""
-    return (
-        f"the collaborator speaks protocol version {frame.protocol_version} (fedfair {frame.software_version}), "
-        f"this aggregator speaks version {PROTOCOL_VERSION}"
-    )
 
 
 def _fault(frame: Frame, field: str, complaint: str) -> LocalProtocolError:
