@@ -14,6 +14,7 @@ from fedfair.plan.document import Document, read_document
 from fedfair.plan.schema import Plan
 from fedfair.plan.wording import validated
 
+PLAN_FOLDER = "plan"
 ROSTER_FILE = "roster.yaml"
 
 
@@ -24,6 +25,12 @@ def load_plan(path: Path) -> Plan:
         PlanError: a file cannot be read or breaks the schema; the message tells all faults with their lines.
     """
     return validated(Plan, _with_roster(read_document(path)))
+
+
+def workspace_of(plan_path: Path) -> Path:
+    """Return the workspace of a plan: the folder around `plan/plan.yaml`, or else the plan's own folder."""
+    folder = plan_path.resolve().parent
+    return folder.parent if folder.name == PLAN_FOLDER else folder
 
 
 def roster_path(plan_path: Path) -> Path:

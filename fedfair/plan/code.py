@@ -1,0 +1,128 @@
+"""The "module:function" of a plan: where its source is, what its digests are, and the function itself.
+
+This is the one place where a name in a file becomes code. A module is looked for under the workspace's `src`, then
+under the workspace itself, and nowhere else: not in what happens to be installed. A module may import its
+neighbours, so every Python file that it could import from the workspace is part of what a site approves: all of
+`src`, or the files beside the workspace's own module and its package. Installed libraries are not: their versions
+are the site's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from fedfair.errors import PlanError
+
+SOURCE_FOLDER = "src"
+MAX_FILES = 1000
+
+
+def code_digests(references: Iterable[str], root: Path) -> dict[str, bytes]:
+    """Return the SHA-256 of every file that the references may run.
+
+    Args:
+        references: texts of the form "module:function".
+        root: the workspace.
+
+    Returns:
+        32 bytes by the file's path relative to the workspace, with forward slashes.
+
+    Raises:
+        PlanError: a module has no source in the workspace, or a file cannot be read.
+    """
+    files: set[Path] = set()
+    for reference in references:
+        files.update(_neighbours(_locate(reference, root)[1], root))
+    if len(files) > MAX_FILES:
+        raise PlanError(
+            f"{root} holds {len(files)} Python files beside the plan's modules, more than {MAX_FILES}",
+            f"put the modules into a folder of their own under {SOURCE_FOLDER}/",
+        )
+    return {path.relative_to(root).as_posix(): _file_digest(path) for path in sorted(files)}
+
+
+def load_callable(reference: str, root: Path = Path()) -> Callable[..., object]:
+    """Return the function that a reference names.
+
+    The caller has checked that the site allows and approved this code; from here on it runs.
+
+    Args:
+        reference: "module:function".
+        root: the workspace; by default the folder that this process works in, as commands do.
+
+    Raises:
+        PlanError: there is no such module, it fails while it is imported, or has no such function.
+    """
+    base, source = _locate(reference, root)
+    module_name, _, function_name = reference.partition(":")
+    module = _imported(module_name, base, source)
+    function: object = getattr(module, function_name, None)
+    if not callable(function):
+        known = ", ".join(name for name, value in vars(module).items() if callable(value) and name[0] != "_")
+        raise PlanError(f"{source} has no function {function_name!r}", f"it has {known or 'none'}")
+    return function
+
+
+def _locate(reference: str, root: Path) -> tuple[Path, Path]:
+    """Return the folder that a module's name starts from, and the module's file."""
+    module = reference.partition(":")[0]
+    parts = module.split(".")
+    bases = (root / SOURCE_FOLDER, root)
+    for base in bases:
+        for path in (base.joinpath(*parts).with_suffix(".py"), base.joinpath(*parts, "__init__.py")):
+            if path.is_file():
+                return base, path
+    raise PlanError(
+        f"{reference}: there is no module {module!r} under {' or '.join(str(base) for base in bases)}",
+        f"write it to {bases[0].joinpath(*parts).with_suffix('.py')}",
+    )
+
+
+def _neighbours(source: Path, root: Path) -> Iterator[Path]:
+    top = source.relative_to(root).parts[0]
+    found = [(root / top).rglob("*.py")]
+    if top != SOURCE_FOLDER:
+        found.append(root.glob("*.py"))
+    yield from (path for path in itertools.chain(*found) if path.is_file())
+
+
+def _file_digest(path: Path) -> bytes:
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _imported(name: str, base: Path, source: Path) -> ModuleType:
+    present = sys.modules.get(name)
+    if present is not None and _is_from(present, source):
+        return present
+    top = sys.modules.get(name.partition(".")[0])
+    if top is not None and not _is_under(top, base):
+        raise PlanError(f"{source} has the name of another module that is in use: {name}", "rename it")
+    sys.path.insert(0, str(base))
+    try:
+        importlib.invalidate_caches()
+        module = importlib.import_module(name)
+    except (Exception, SystemExit) as error:  # foreign code may raise anything; it becomes one clear fault
+        raise PlanError(f"{source} fails while it is imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(base))
+    if not _is_from(module, source):
+        raise PlanError(f"{name} was found at {module.__file__}, not at {source}", "rename the module")
+    return module
+
+
+def _is_from(module: ModuleType, source: Path) -> bool:
+    return module.__file__ is not None and Path(module.__file__).resolve() == source.resolve()
+
+
+def _is_under(module: ModuleType, base: Path) -> bool:
+    places = [module.__file__] if module.__file__ else list(getattr(module, "__path__", []))
+    return any(Path(place).resolve().is_relative_to(base.resolve()) for place in places)

@@ -1,0 +1,104 @@
+"""The digest that every site approves: over plan, layout, initial weights and all code that the plan names.
+
+Canonical form of a plan: JSON in ASCII, keys sorted, no spaces, every default filled in, every float written by
+`float.hex`. Comments, the order of keys, quotes and `1` for `1.0` therefore change nothing, and a change of any
+value, however small, changes the digest. Lists keep their order, because the order of collaborators has a meaning.
+
+    SHA-256 over these fields, each with its length in front (8 bytes, big-endian):
+    "fedfair/plan/v1", canonical plan, layout digest, initial weights digest, number of code files,
+    then name and digest of each, sorted by name
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from fedfair.errors import PlanError
+from fedfair.plan.schema import Plan
+
+LABEL = b"fedfair/plan/v1"
+WEIGHTS_LABEL = b"fedfair/initial-weights/v1"
+DIGEST_BYTES = 32
+
+_PREFIX = "sha256:"
+_TEXT = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+def plan_digest(
+    plan: Plan, *, layout_digest: bytes, initial_weights_digest: bytes, code_digests: Mapping[str, bytes]
+) -> bytes:
+    """Return the 32 bytes that a site approves.
+
+    Args:
+        plan: the plan.
+        layout_digest: 32 bytes, of the model's layout.
+        initial_weights_digest: 32 bytes, by `weights_digest`.
+        code_digests: SHA-256 of every file that the plan's "module:function" may run, by its path.
+    """
+    return _digest(_fields(plan, layout_digest, initial_weights_digest, code_digests))
+
+
+def _fields(
+    plan: Plan, layout_digest: bytes, initial_weights_digest: bytes, code_digests: Mapping[str, bytes]
+) -> Iterator[bytes]:
+    yield LABEL
+    yield canonical_plan(plan)
+    yield layout_digest
+    yield initial_weights_digest
+    yield len(code_digests).to_bytes(8, "big")
+    for name, digest in sorted(code_digests.items()):
+        yield name.encode()
+        yield digest
+
+
+def weights_digest(vector: bytes | memoryview) -> bytes:
+    """Return the digest of a model's flat vector.
+
+    Args:
+        vector: its little-endian bytes, in the plan's width.
+    """
+    return _digest(iter((WEIGHTS_LABEL, vector)))
+
+
+def canonical_plan(plan: Plan) -> bytes:
+    """Return the one spelling of a plan, as this module's header describes it."""
+    return json.dumps(_canonical(plan.model_dump()), sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _canonical(value: object) -> object:
+    if isinstance(value, float):
+        # The word keeps 1.0 apart from the text "0x1.0000000000000p+0".
+        return {"float": value.hex()}
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_canonical(item) for item in value]
+    return value
+
+
+def _digest(fields: Iterator[bytes | memoryview]) -> bytes:
+    sha = hashlib.sha256()
+    for field in fields:
+        sha.update(memoryview(field).nbytes.to_bytes(8, "big"))
+        sha.update(field)
+    return sha.digest()
+
+
+def format_digest(digest: bytes) -> str:
+    """Return a digest as people see it: "sha256:" and 64 hex digits."""
+    return _PREFIX + digest.hex()
+
+
+def parse_digest(text: str) -> bytes:
+    """Return the 32 bytes of a digest.
+
+    Raises:
+        PlanError: the text is not "sha256:" and 64 lower-case hex digits.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise PlanError(f"{text[:80]!r} is not a digest", "it is 'sha256:' and 64 hex digits")
+    return bytes.fromhex(match[1])

@@ -1,0 +1,108 @@
+"""The code that a plan names: found in the workspace only, digested with its neighbours, run in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedfair.errors import PlanError
+from fedfair.plan.code import code_digests, load_callable
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """Give a workspace, and forget what was imported from it."""
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def write(root: Path, path: str, text: str = "") -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+def test_the_module_and_all_its_neighbours_are_digested(root: Path) -> None:
+    write(root, "src/model.py", "def build(schema): ...\n")
+    write(root, "src/helper.py", "X = 1\n")
+    write(root, "src/deep/__init__.py")
+    write(root, "src/notes.txt")
+    write(root, "elsewhere.py")
+    digests = code_digests(["model:build"], root)
+    assert set(digests) == {"src/model.py", "src/helper.py", "src/deep/__init__.py"}
+    assert digests["src/helper.py"] == hashlib.sha256(b"X = 1\n").digest()
+    assert code_digests(["src.model:build", "model:build"], root) == digests
+
+
+def test_a_package_beside_the_plan_is_digested_with_the_files_beside_it(root: Path) -> None:
+    write(root, "mine/__init__.py")
+    write(root, "mine/sub/model.py")
+    write(root, "beside.py")
+    write(root, "other/unrelated.py")
+    assert set(code_digests(["mine.sub.model:build"], root)) == {
+        "mine/__init__.py",
+        "mine/sub/model.py",
+        "beside.py",
+    }
+
+
+def test_no_reference_needs_no_code(root: Path) -> None:
+    assert code_digests([], root) == {}
+
+
+def test_a_change_of_a_neighbour_changes_its_digest(root: Path) -> None:
+    write(root, "src/model.py")
+    write(root, "src/helper.py", "X = 1\n")
+    before = code_digests(["model:build"], root)
+    write(root, "src/helper.py", "X = 2\n")
+    after = code_digests(["model:build"], root)
+    assert {name for name in before if before[name] != after[name]} == {"src/helper.py"}
+
+
+def test_a_function_is_loaded_with_its_neighbours(root: Path) -> None:
+    write(root, "src/fedfair_test_model.py", "from fedfair_test_helper import X\n\ndef build():\n    return X\n")
+    write(root, "src/fedfair_test_helper.py", "X = 41\n")
+    path = list(sys.path)
+    function = load_callable("fedfair_test_model:build", root)
+    assert function() == 41
+    assert load_callable("fedfair_test_model:build", root) is function
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("reference", "text", "expected"),
+    [
+        ("fedfair_test_none:build", None, "there is no module 'fedfair_test_none' under"),
+        ("fedfair_test_a:build", "def bild(): ...\n", "has no function 'build'"),
+        ("fedfair_test_b:build", "build = 3\n", "has no function 'build'"),
+        ("fedfair_test_c:build", "1 / 0\n", "fails while it is imported: ZeroDivisionError: division by zero"),
+        ("fedfair_test_d:build", "def (\n", "fails while it is imported: SyntaxError"),
+        ("fedfair_test_e:build", "raise SystemExit(0)\n", "fails while it is imported: SystemExit"),
+        (
+            "fedfair_test_f:build",
+            "import fedfair_not_there\n",
+            "ModuleNotFoundError: No module named 'fedfair_not",
+        ),
+        ("json:build", "def build(): ...\n", "has the name of another module that is in use: json"),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_one_clear_error(
+    root: Path, reference: str, text: str | None, expected: str
+) -> None:
+    if text is not None:
+        write(root, f"src/{reference.partition(':')[0]}.py", text)
+    with pytest.raises(PlanError) as caught:
+        load_callable(reference, root)
+    assert expected in caught.value.message
+
+
+def test_an_installed_module_is_not_taken_for_the_workspaces_own(root: Path) -> None:
+    with pytest.raises(PlanError, match="there is no module 'os'"):
+        load_callable("os:system", root)
+    with pytest.raises(PlanError, match="there is no module 'os'"):
+        code_digests(["os:system"], root)
