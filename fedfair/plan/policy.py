@@ -1,0 +1,76 @@
+"""Whether a plan keeps to a site's policy.
+
+The policy is the site's own file, read at its own start; the aggregator never sees it and cannot override it. A
+refusal names every term that the plan breaks, with the plan's value, the site's value and what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedfair.errors import PlanError
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SitePolicy
+
+_FILE = "collaborator.yaml"
+
+
+def check_policy(plan: Plan, policy: SitePolicy, name: str) -> None:
+    """Refuse a plan that asks for more than the site allows.
+
+    Args:
+        plan: what is asked.
+        policy: what the site allows.
+        name: the site, for the message.
+
+    Raises:
+        PlanError: at least one term is broken; the message names all of them.
+    """
+    broken = list(_broken_terms(plan, policy))
+    if broken:
+        raise PlanError("\n  ".join([f"the policy of {name} refuses this plan:", *broken]))
+
+
+def _broken_terms(plan: Plan, policy: SitePolicy) -> Iterator[str]:
+    mode = plan.secure_aggregation.mode
+    if mode == "off" and not policy.allow_plain_sums:
+        yield _term(
+            "the plan asks for secure_aggregation.mode: off; this site's policy refuses plain sums",
+            "set policy.allow_plain_sums: true",
+        )
+    if plan.task.references and not policy.allow_module_code:
+        named = ", ".join(plan.task.references)
+        yield _term(
+            f"the plan runs code of its own here ({named}); this site's policy refuses module code",
+            "read that code, then set policy.allow_module_code: true",
+        )
+    rounds = plan.training.rounds
+    if policy.max_rounds is not None and rounds > policy.max_rounds:
+        yield _term(
+            f"the plan asks for training.rounds: {rounds}; this site's policy allows {policy.max_rounds}",
+            f"set policy.max_rounds: {rounds} or more",
+        )
+    quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+    if policy.min_collaborators is not None and quorum < policy.min_collaborators:
+        yield _term(
+            f"the plan sums over as few as {quorum} collaborators; "
+            f"this site's policy wants {policy.min_collaborators}",
+            f"set policy.min_collaborators: {quorum} or less",
+        )
+    for purpose in _purposes(plan):
+        if purpose not in policy.purposes:
+            yield _term(
+                f"the plan asks for {purpose} sums; this site's policy allows {', '.join(policy.purposes)}",
+                f"add {purpose} to policy.purposes",
+            )
+
+
+def _term(fault: str, change: str) -> str:
+    return f"{fault} -> {change} in {_FILE} if you agree"
+
+
+def _purposes(plan: Plan) -> Iterator[str]:
+    yield "training"
+    yield "evaluation"
+    if plan.task.standardize == "secure":
+        yield "standardisation"

@@ -1,0 +1,97 @@
+"""`collaborator.yaml`: what one site says about itself and to nobody else.
+
+Decides where a site's own data, keys and approval are, what it computes on, and its policy: terms that no plan and
+no aggregator can change. Whether a plan keeps to the policy is `policy.py`'s question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedfair.plan.document import read_document
+from fedfair.plan.fields import Device, Fault, Items, ParticipantName, PositiveInt, Section, Text, refuse, repeated
+from fedfair.plan.wording import validated
+
+Purpose = Literal["training", "evaluation", "standardisation"]
+
+
+class SiteData(Section):
+    """Where the site's own records are; which of the three is needed depends on the plan's data."""
+
+    train: Text | None = Field(default=None, description="file with the training records; a path")
+    test: Text | None = Field(default=None, description="file with the test records; a path")
+    root: Text | None = Field(
+        default=None, description="folder of the files, for data that are several files; a path"
+    )
+
+
+class SitePolicy(Section):
+    """What a plan may ask of this site."""
+
+    allow_plain_sums: bool = Field(
+        default=False, description="true lets the aggregator see this site's updates in the clear"
+    )
+    allow_module_code: bool = Field(
+        default=False, description="true lets the plan name Python code (module:function) that runs here"
+    )
+    max_rounds: PositiveInt | None = Field(
+        default=None, description="most training rounds this site takes part in; null for any number"
+    )
+    min_collaborators: PositiveInt | None = Field(
+        default=None, description="fewest collaborators in every sum this site takes part in; null for any number"
+    )
+    purposes: Items[Purpose] = Field(
+        default=("training", "evaluation", "standardisation"),
+        min_length=1,
+        description="sums that this site takes part in: training, evaluation, standardisation",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> SitePolicy:
+        refuse(self, self._faults())
+        return self
+
+    def _faults(self) -> Iterator[Fault]:
+        for index, purpose in repeated(self.purposes):
+            yield Fault(("purposes", index), f"{purpose!r} is listed twice", "remove one of them")
+
+
+class SiteConfig(Section):
+    """One site's own file."""
+
+    collaborator: ParticipantName = Field(description="name of this site in the plan")
+    data: SiteData = Field(default=SiteData(), description="where the site's own records are")
+    device: Device | None = Field(
+        default=None, description="auto, cpu, cuda or mps; null takes training.device of the plan"
+    )
+    threads: PositiveInt | None = Field(
+        default=None, le=1024, description="threads to compute with, 1 to 1024; null for all cores"
+    )
+    policy: SitePolicy = Field(default=SitePolicy(), description="what a plan may ask of this site")
+    cert_folder: Text = Field(default="cert", description="folder of the keys and certificates; a path")
+    approval: Text | None = Field(
+        default=None, description="this site's approval; a path; null means approvals/<name>.json"
+    )
+
+
+def load_site_config(path: Path) -> SiteConfig:
+    """Return a site's configuration; its paths are absolute, relative ones start from the file's folder.
+
+    Raises:
+        PlanError: the file cannot be read or breaks the schema; the message tells all faults with their lines.
+    """
+    config = validated(SiteConfig, read_document(path))
+    folder = path.resolve().parent
+    data = config.data.model_copy(
+        update={name: _absolute(getattr(config.data, name), folder) for name in SiteData.model_fields}
+    )
+    paths = {"cert_folder": _absolute(config.cert_folder, folder), "approval": _absolute(config.approval, folder)}
+    return config.model_copy(update={"data": data, **paths})
+
+
+def _absolute(text: str | None, folder: Path) -> str | None:
+    return None if text is None else str(folder / Path(text).expanduser())

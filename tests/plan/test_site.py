@@ -1,0 +1,161 @@
+"""A site's own file and policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedfair.errors import PlanError
+from fedfair.plan.policy import check_policy
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SitePolicy, load_site_config
+
+PLAN: dict[str, dict[str, object]] = {
+    "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"], "min_collaborators": 2},
+    "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "secure"},
+    "training": {"rounds": 300},
+    "secure_aggregation": {"mode": "off"},
+}
+
+
+def plan(**sections: dict[str, object]) -> Plan:
+    return Plan.model_validate({**PLAN, **{name: {**PLAN[name], **keys} for name, keys in sections.items()}})
+
+
+def test_a_site_that_says_only_its_name_has_careful_defaults(tmp_path: Path) -> None:
+    (tmp_path / "collaborator.yaml").write_text("collaborator: clinic-a\n")
+    site = load_site_config(tmp_path / "collaborator.yaml")
+    assert site.collaborator == "clinic-a"
+    assert not site.policy.allow_plain_sums
+    assert not site.policy.allow_module_code
+    assert site.policy.purposes == ("training", "evaluation", "standardisation")
+    assert (site.device, site.threads, site.approval, site.data.train) == (None, None, None, None)
+    assert site.cert_folder == str(tmp_path / "cert")
+
+
+def test_paths_start_from_the_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sites").mkdir()
+    path = tmp_path / "sites" / "collaborator.yaml"
+    path.write_text(
+        "collaborator: clinic-a\ndata: {train: data/train.csv, test: /srv/test.csv}\n"
+        "cert_folder: ../cert\napproval: approvals/clinic-a.json\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for spelling in (path, Path("sites/collaborator.yaml")):
+        site = load_site_config(spelling)
+        assert site.data.train == str(tmp_path / "sites/data/train.csv")
+        assert site.data.test == "/srv/test.csv"
+        assert site.data.root is None
+        assert Path(site.cert_folder).resolve() == tmp_path / "cert"
+        assert site.approval == str(tmp_path / "sites/approvals/clinic-a.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "collaborator.yaml is empty"),
+        ("device: cpu\n", "collaborator.yaml:1: collaborator: is missing -> name of this site in the plan"),
+        ("collaborator: aggregator\n", "collaborator.yaml:1: collaborator: 'aggregator' is reserved"),
+        ("collaborator: a\ndevise: cpu\n", "collaborator.yaml:2: devise: unknown key -> did you mean 'device'?"),
+        ("collaborator: a\nthreads: 0\n", "collaborator.yaml:2: threads: must be >= 1, found 0"),
+        ("collaborator: a\ndata: x.csv\n", "collaborator.yaml:2: data: must be a mapping, found 'x.csv'"),
+        (
+            "collaborator: a\npolicy: {allow_plain_sums: yes}\n",
+            "allow_plain_sums: must be true or false, found 'yes'",
+        ),
+        ("collaborator: a\npolicy: {purposes: []}\n", "policy.purposes: must have at least 1 items"),
+        ("collaborator: a\npolicy: {purposes: [training, training]}\n", "purposes[1]: 'training' is listed twice"),
+        (
+            "collaborator: a\npolicy: {purposes: [spying]}\n",
+            "policy.purposes[0]: must be 'training', 'evaluation' or",
+        ),
+        ("collaborator: a\npolicy: {max_rounds: 1.5}\n", "policy.max_rounds: must be an integer, found 1.5"),
+    ],
+)
+def test_a_mistake_in_a_sites_file_is_told_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "collaborator.yaml"
+    path.write_text(text)
+    with pytest.raises(PlanError) as caught:
+        load_site_config(path)
+    assert expected in caught.value.message
+
+
+def test_a_plan_within_the_policy_passes() -> None:
+    policy = SitePolicy(allow_plain_sums=True, max_rounds=300, min_collaborators=2)
+    check_policy(plan(), policy, "clinic-a")
+    check_policy(plan(secure_aggregation={"mode": "malicious"}), SitePolicy(), "clinic-a")
+
+
+BROKEN = [
+    (
+        plan(),
+        SitePolicy(),
+        (
+            "the plan asks for secure_aggregation.mode: off; this site's policy refuses plain sums "
+            "-> set policy.allow_plain_sums: true in collaborator.yaml if you agree"
+        ),
+    ),
+    (
+        plan(task={"model": "model:build"}),
+        SitePolicy(allow_plain_sums=True),
+        (
+            "the plan runs code of its own here (model:build); this site's policy refuses module code "
+            "-> read that code, then set policy.allow_module_code: true in collaborator.yaml if you agree"
+        ),
+    ),
+    (
+        plan(),
+        SitePolicy(allow_plain_sums=True, max_rounds=299),
+        (
+            "the plan asks for training.rounds: 300; this site's policy allows 299 "
+            "-> set policy.max_rounds: 300 or more in collaborator.yaml if you agree"
+        ),
+    ),
+    (
+        plan(),
+        SitePolicy(allow_plain_sums=True, min_collaborators=3),
+        (
+            "the plan sums over as few as 2 collaborators; this site's policy wants 3 "
+            "-> set policy.min_collaborators: 2 or less in collaborator.yaml if you agree"
+        ),
+    ),
+    (
+        plan(),
+        SitePolicy(allow_plain_sums=True, purposes=("training", "standardisation")),
+        (
+            "the plan asks for evaluation sums; this site's policy allows training, standardisation "
+            "-> add evaluation to policy.purposes in collaborator.yaml if you agree"
+        ),
+    ),
+    (
+        plan(),
+        SitePolicy(allow_plain_sums=True, purposes=("training", "evaluation")),
+        (
+            "the plan asks for standardisation sums; this site's policy allows training, evaluation "
+            "-> add standardisation to policy.purposes in collaborator.yaml if you agree"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "policy", "expected"), BROKEN)
+def test_a_broken_term_is_named_with_both_values(asked: Plan, policy: SitePolicy, expected: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        check_policy(asked, policy, "clinic-a")
+    assert caught.value.message == f"the policy of clinic-a refuses this plan:\n  {expected}"
+
+
+def test_all_broken_terms_are_named_together() -> None:
+    policy = SitePolicy(max_rounds=1, min_collaborators=3, purposes=("evaluation",))
+    with pytest.raises(PlanError) as caught:
+        check_policy(plan(task={"data": "data:load"}), policy, "clinic-a")
+    assert caught.value.message.count(" in collaborator.yaml if you agree") == 6
+
+
+def test_a_quorum_of_all_is_held_against_the_policy_as_all() -> None:
+    check_policy(
+        plan(federation={"min_collaborators": None}),
+        SitePolicy(allow_plain_sums=True, min_collaborators=3),
+        "clinic-a",
+    )
