@@ -1,0 +1,1 @@
+"""The local part of each algorithm: from per-sample losses to what is sent backward."""

@@ -1,0 +1,23 @@
+"""The local rule of FedAvg: every record of the batch counts the same, and there is no threshold to learn.
+
+FedSRCVaR with tradeoff=1 or worst_group_size=1 is this rule, by the same code. Source: McMahan et al. 2017,
+"Communication-Efficient Learning of Deep Networks from Decentralized Data", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def equal_coefficients(losses: Tensor, threshold: Tensor) -> tuple[Tensor, None]:  # noqa: ARG001  # one signature for all local rules
+    """Return what to send backward for the gradient of mean(l_i), and no gradient for the threshold.
+
+    Args:
+        losses: float tensor (batch,), the per-sample losses.
+        threshold: scalar tensor; not used.
+
+    Returns:
+        The tensor (batch,) of 1/batch, and None: the threshold stays as it is.
+    """
+    return torch.full_like(losses, 1.0 / losses.shape[0]), None

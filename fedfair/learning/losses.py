@@ -1,0 +1,27 @@
+"""The losses of a model on a split, one by one. Nothing is trained here.
+
+Losses are computed from the logits in float64 on the CPU, whatever the precision of the training, so that the
+figures that are reported are those of the model that is saved.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from fedfair.learning.device import Records
+from fedfair.learning.parameters import FlatModel
+from fedfair.learning.result import Losses
+
+
+def evaluate(model: FlatModel, records: Records) -> Losses:
+    """Return the cross-entropy of each record and whether its largest logit is the label's."""
+    if model.training:
+        model.eval()
+    values, correct = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.bool)]
+    with torch.inference_mode():
+        for features, labels in records.in_order():
+            logits, there = model(features).cpu().double(), labels.cpu()
+            values.append(functional.cross_entropy(logits, there, reduction="none"))
+            correct.append(logits.argmax(dim=1) == there)
+    return Losses(torch.cat(values).numpy(), torch.cat(correct).numpy())

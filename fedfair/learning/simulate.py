@@ -1,0 +1,99 @@
+"""A whole federation in one process: the same course, the same contributions, the same bytes, no network.
+
+Every contribution is encoded and added as it would be after travelling, so a simulation gives the numbers of the
+deployed run. What a deployment can never know is known here: exact risks and per-site means; the result has them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfair.ids import ParticipantId
+from fedfair.learning.binding import bound
+from fedfair.learning.data.dataset import Splits
+from fedfair.learning.data.source import load_federation
+from fedfair.learning.device import choose_device
+from fedfair.learning.layout import Layout
+from fedfair.learning.result import JsonObject, simulated_result
+from fedfair.learning.server import Course, GlobalModel, Progress
+from fedfair.learning.task import TrainingTask, flat_model, local_steps
+from fedfair.plan.digest import format_digest
+from fedfair.plan.schema import Plan
+from fedfair.sums.contribution import encode
+from fedfair.sums.running import PlainSum
+from fedfair.sums.spec import Purpose
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOutcome:
+    """What a simulation leaves behind.
+
+    Attributes:
+        result: the JSON contract `fedfair/result/1`.
+        model: the output model.
+        layout: where its tensors lie.
+    """
+
+    result: JsonObject
+    model: GlobalModel
+    layout: Layout
+
+
+def simulate(plan: Plan, root: Path, *, on_progress: OnProgress | None = None) -> SimulationOutcome:
+    """Run the plan on this machine.
+
+    Args:
+        plan: the plan; `secure_aggregation` plays no part, since masks do not change a sum.
+        root: the workspace: the plan's data paths and code start there.
+        on_progress: called after every sum.
+
+    Raises:
+        FedfairError: the plan's data cannot be loaded, or training left the finite numbers.
+    """
+    return simulate_sites(plan, load_federation(plan, root), root, on_progress=on_progress)
+
+
+def simulate_sites(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    root: Path,
+    *,
+    on_progress: OnProgress | None = None,
+) -> SimulationOutcome:
+    """Run the plan on records that are in memory already; otherwise as `simulate`."""
+    schema = next(iter(sites.values())).train.schema
+    binding = bound(plan, schema, root)
+    course = Course(plan, binding.layout, schema, binding.vector)
+    model = flat_model(plan, schema, choose_device(plan.training.device), root)
+    steps = local_steps(plan, model)
+    tasks = {name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()}
+    start = time.perf_counter()
+    play(course, list(tasks.values()), on_progress)
+    result = simulated_result(
+        plan,
+        format_digest(binding.digest),
+        course.result(),
+        {name: task.losses(course.model) for name, task in tasks.items()},
+        classes=schema.classes,
+        seconds=time.perf_counter() - start,
+    )
+    return SimulationOutcome(result, course.model, model.layout)
+
+
+def play(course: Course, tasks: Sequence[TrainingTask], on_progress: OnProgress | None = None) -> None:
+    """Drive a course to its end with everybody present in every sum."""
+    while (request := course.next_sum()) is not None:
+        total = PlainSum(request.spec)
+        for task in tasks:
+            total.add(encode(task.contribution(request, course.model), request.spec))
+        progress = course.absorb(total.totals())
+        if request.purpose is Purpose.STANDARDISATION and course.scaling is not None:
+            for task in tasks:
+                task.apply_scaling(course.scaling)
+        if on_progress is not None:
+            on_progress(progress)

@@ -1,0 +1,249 @@
+"""One collaborator's part in every sum: what it adds, computed from its own records and the broadcast model.
+
+Decides which records make up a batch, what a site weighs, and what the segments of a contribution hold. The steps
+are `local.py`'s, the shapes `exchange.py`'s. A contribution is a function of (plan, records, model, request), so
+that a simulation and a deployed site compute the same one. The mapping from the plan's words to the objective is
+here too, because `fairness` knows no plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.loss_sums import SPLITS, block_length, loss_block
+from fedfair.fairness.rcvar import Objective
+from fedfair.fairness.smoothing import smoothing
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.algorithms.fedavg import equal_coefficients
+from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
+from fedfair.learning.device import Records
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
+from fedfair.learning.losses import evaluate
+from fedfair.learning.models import build_model
+from fedfair.learning.parameters import FlatModel
+from fedfair.learning.result import Losses
+from fedfair.learning.seeds import derived_seed, draw_batch, generator
+from fedfair.learning.standardisation import column_sums, scale_columns
+from fedfair.plan.schema import Plan
+from fedfair.sums.contribution import Contribution
+from fedfair.sums.spec import Purpose
+
+
+def objective_of(plan: Plan) -> Objective:
+    """Return the objective that the plan describes."""
+    stated = plan.objective
+    smoothed = smoothing(stated.smoothing.name, stated.smoothing.gamma)
+    return Objective(stated.worst_group_size, stated.tradeoff, smoothed, stated.loss_bound)
+
+
+def local_rule(plan: Plan) -> LocalRule:
+    """Return what the plan's algorithm does with losses.
+
+    The worst group of everybody is the mean, and so is a tradeoff of 1: both run FedAvg's own rule, so that the
+    results are equal bit for bit and not only in theory.
+    """
+    objective = objective_of(plan)
+    if plan.training.algorithm == "fedavg" or objective.is_plain_mean:
+        return equal_coefficients
+    return partial(tail_coefficients, objective=objective)
+
+
+def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspace: Path) -> FlatModel:
+    """Return the plan's model before round 1 on a device, as one vector.
+
+    Args:
+        plan: the plan.
+        schema: what the model must accept and return.
+        device: where it will be trained.
+        workspace: where the source of a "module:function" is.
+    """
+    dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
+    module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
+    return FlatModel(module, dtype, device)
+
+
+class TrainingTask:
+    """What one collaborator computes; the aggregator never sees one.
+
+    Args:
+        plan: the plan that everybody approved.
+        participant: whose records these are; part of what seeds its draws.
+        splits: its records, unscaled.
+        model: the plan's model on the device to work on; its content is overwritten by every broadcast, so several
+            tasks of one thread may share it.
+        steps: how a step is made on that model; by default as the plan says.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        participant: ParticipantId,
+        splits: Splits,
+        model: FlatModel,
+        steps: LocalSteps | None = None,
+    ) -> None:
+        self._plan = plan
+        self._participant = participant
+        self._splits = splits
+        self._model = model
+        self._steps = steps or local_steps(plan, model)
+        self._objective = objective_of(plan)
+        self._histogram = histogram_spec(plan, splits.train.schema)
+        wants_scaling = plan.task.standardize == "secure" and len(splits.train.schema.numeric) > 0
+        self._records = None if wants_scaling else self._place(None)
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        """Return what this site adds to the requested sum over the broadcast model."""
+        if request.purpose is Purpose.TRAINING:
+            return self.training_contribution(model, request.round, request.attempt)
+        if request.purpose is Purpose.EVALUATION:
+            return self.evaluation_contribution(model)
+        return self.standardisation_contribution()
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale the features as everybody does; a second call replaces the first.
+
+        Raises:
+            LocalProtocolError: the scaling is for another number of numeric columns.
+        """
+        numeric = self._splits.train.schema.numeric
+        if scaling.mean.shape != (len(numeric),) or scaling.scale.shape != (len(numeric),):
+            raise LocalProtocolError(
+                f"the scaling has {scaling.mean.shape} means and {scaling.scale.shape} scales, "
+                f"the features have {len(numeric)} numeric columns"
+            )
+        self._records = self._place(scaling)
+
+    def standardisation_contribution(self) -> Contribution:
+        """Return [n, sum of x_j, sum of x_j^2] over the numeric columns of the training records."""
+        train = self._splits.train
+        return self._header_only(column_sums(train.features[:, list(train.schema.numeric)]))
+
+    def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
+        """Return [w, w * change of c] and w * change of theta after this round's local steps.
+
+        A site without training records adds zeros.
+
+        Raises:
+            TrainingError: the gradients cannot be represented in the plan's precision.
+        """
+        records = self._ready()["train"]
+        weight = self._weight(len(records))
+        if weight == 0.0:
+            return Contribution(np.zeros(2), np.zeros_like(model.vector))
+        own = self._model
+        own.load(model.vector)
+        if not own.training:
+            own.train()
+        start = own.flat.clone()
+        threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
+        with self._own_draws(round_number, attempt):
+            moved = self._steps.descend(self._batches(records, round_number, attempt), threshold)
+        change = own.flat.sub(start).mul_(weight).cpu().numpy()
+        # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
+        return Contribution(np.array([weight, weight * (float(moved) - float(threshold))]), change)
+
+    def evaluation_contribution(self, model: GlobalModel) -> Contribution:
+        """Return a block of loss sums for each of train, validation, test; zeros for a split without records."""
+        self._model.load(model.vector)
+        blocks = []
+        for name in SPLITS:
+            records = self._ready().get(name)
+            if records is None or len(records) == 0:
+                blocks.append(np.zeros(block_length(self._histogram)))
+                continue
+            losses = evaluate(self._model, records)
+            smoothed = self._objective.per_sample(torch.from_numpy(losses.values), model.threshold).sum()
+            blocks.append(loss_block(losses.values, losses.correct, float(smoothed), self._histogram))
+        return self._header_only(np.concatenate(blocks))
+
+    def losses(self, model: GlobalModel) -> dict[str, Losses]:
+        """Return the losses of every split that has records; for a simulation, since a site never sends them."""
+        self._model.load(model.vector)
+        return {name: evaluate(self._model, records) for name, records in self._ready().items() if len(records)}
+
+    def _batches(self, records: Records, round_number: RoundNumber, attempt: int) -> Iterator[Batch]:
+        """Yield the batches of one round; every draw is a function of seed, round, attempt, participant, step."""
+        training, size = self._plan.training, self._batch_size(len(records))
+        words = ("batch", int(round_number), attempt, self._participant)
+        if training.local_epochs is not None:
+            for epoch in range(training.local_epochs):
+                order = torch.randperm(len(records), generator=generator(training.seed, *words, epoch))
+                for indices in torch.split(order, size):
+                    yield records.take(indices)
+        elif size == len(records):
+            batch = records.everything()
+            for _ in range(training.local_steps):
+                yield batch
+        elif training.resample == "round":
+            batch = records.take(draw_batch(generator(training.seed, *words, 0), len(records), size))
+            for _ in range(training.local_steps):
+                yield batch
+        else:
+            for step in range(training.local_steps):
+                source = generator(training.seed, *words, step)
+                yield records.take(draw_batch(source, len(records), size))
+
+    @contextmanager
+    def _own_draws(self, round_number: RoundNumber, attempt: int) -> Iterator[None]:
+        """Let a "module:function" draw (dropout) from this round's seed, and leave the global generators alone.
+
+        The built-in models draw nothing, and are spared what saving two generators costs in every round.
+        """
+        if not isinstance(self._plan.task.model, str):
+            yield
+            return
+        device = self._model.flat.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            words = ("model", int(round_number), attempt, self._participant)
+            torch.manual_seed(derived_seed(self._plan.training.seed, *words))
+            yield
+
+    def _batch_size(self, count: int) -> int:
+        stated = self._plan.training.batch_size
+        return count if isinstance(stated, str) else min(stated, count)
+
+    def _weight(self, count: int) -> float:
+        """Return w_k: n_k, b_k or 1 (`weights: samples | batch | uniform`); 0 without records."""
+        if count == 0:
+            return 0.0
+        return {"samples": float(count), "batch": float(self._batch_size(count)), "uniform": 1.0}[
+            self._plan.training.weights
+        ]
+
+    def _header_only(self, header: NDArray[np.float64]) -> Contribution:
+        return Contribution(header, np.zeros(0, self._model.layout.dtype))
+
+    def _ready(self) -> dict[str, Records]:
+        if self._records is None:
+            raise LocalProtocolError("this plan standardises features, and their scaling has not arrived")
+        return self._records
+
+    def _place(self, scaling: FeatureScaling | None) -> dict[str, Records]:
+        splits = zip(SPLITS, (self._splits.train, self._splits.validation, self._splits.test), strict=True)
+        return {name: self._records_of(dataset, scaling) for name, dataset in splits if dataset is not None}
+
+    def _records_of(self, dataset: Dataset, scaling: FeatureScaling | None) -> Records:
+        features = dataset.features
+        if scaling is not None:
+            features = scale_columns(features, dataset.schema.numeric, scaling)
+        return Records.place(features, dataset.labels, self._model.flat.dtype, self._model.flat.device)
+
+
+def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
+    """Return how the plan makes a local step on `model`."""
+    training = plan.training
+    rate = training.learning_rate
+    threshold_rate = rate if training.threshold_learning_rate is None else training.threshold_learning_rate
+    losses = loss_function(model, training.precision, compiled=training.compile)
+    return LocalSteps(model, losses, local_rule(plan), rate, threshold_rate, scaled=training.precision == "fp16")

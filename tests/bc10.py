@@ -1,0 +1,103 @@
+"""The data set of tests/vectors/bc10.json, cut into federations, and plans over it. For tests of training only."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+
+from fedfair.ids import ParticipantId
+from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
+from fedfair.learning.layout import Layout
+from fedfair.learning.server import Course, GlobalModel
+from fedfair.learning.simulate import play
+from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.schema import Plan
+
+ORACLE = json.loads((Path(__file__).parent / "vectors" / "bc10.json").read_text())
+
+
+@cache
+def dataset() -> Dataset:
+    """Return all 569 records: ten columns, standardised with ddof=0; class 0 is malignant."""
+    bunch = load_breast_cancer()
+    features = bunch.data[:, :10]
+    features = (features - features.mean(axis=0)) / features.std(axis=0)
+    return Dataset(features, bunch.target.astype(np.int64), FeatureSchema((10,), 2, tuple(range(10))))
+
+
+def pooled() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features and labels of all records, in float64."""
+    return torch.tensor(dataset().features), torch.tensor(dataset().labels)
+
+
+def random_thirds() -> list[NDArray[np.int64]]:
+    """Return three disjoint random parts of very different sizes."""
+    order = np.random.default_rng(7).permutation(len(dataset()))
+    return [order[:40], order[40:200], order[200:]]
+
+
+def by_class() -> list[NDArray[np.int64]]:
+    """Return the records of each class: the most unlike collaborators there can be."""
+    return [np.flatnonzero(dataset().labels == label) for label in (0, 1)]
+
+
+def everybody() -> list[NDArray[np.int64]]:
+    """Return one part that holds all records, in their order."""
+    return [np.arange(len(dataset()))]
+
+
+def sites(parts: list[NDArray[np.int64]]) -> dict[ParticipantId, Splits]:
+    """Return one collaborator for each part."""
+    return {ParticipantId(f"site-{i}"): Splits(dataset().take(part)) for i, part in enumerate(parts)}
+
+
+def plan(collaborators: int, *, objective: dict[str, object] | None = None, **training: object) -> Plan:
+    """Return a full-batch fp64 plan for logistic regression from zero; `training` and `objective` override it."""
+    return Plan.model_validate(
+        {
+            "federation": {"name": "bc10", "collaborators": [f"site-{i}" for i in range(collaborators)]},
+            "task": {"data": "breast-cancer", "model": {"name": "linear", "init": "zeros"}},
+            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
+            "training": {
+                "rounds": 20,
+                "batch_size": "full",
+                "learning_rate": 0.1,
+                "precision": "fp64",
+                "device": "cpu",
+                **training,
+            },
+            "evaluation": {"every": 10**9, "group_sizes": [0.1, 0.3]},
+        }
+    )
+
+
+class Federation:
+    """A course with everybody that takes part in it, in one process."""
+
+    def __init__(self, plan: Plan, members: dict[ParticipantId, Splits]) -> None:
+        schema = next(iter(members.values())).train.schema
+        self.flat = flat_model(plan, schema, torch.device("cpu"), Path())
+        self.layout: Layout = self.flat.layout
+        self.course = Course(plan, self.layout, schema, self.flat.vector())
+        self.tasks = [TrainingTask(plan, name, splits, self.flat) for name, splits in members.items()]
+
+    def run(self) -> GlobalModel:
+        """Run the course to its end and return its model."""
+        play(self.course, self.tasks)
+        return self.course.model
+
+    def losses(self) -> NDArray[np.float64]:
+        """Return the training losses of everybody under the course's model."""
+        held = [task.losses(self.course.model)["train"].values for task in self.tasks]
+        return np.concatenate(held)
+
+
+def final_model(plan: Plan, parts: list[NDArray[np.int64]]) -> GlobalModel:
+    """Return the model that the plan trains on a federation with these parts."""
+    return Federation(plan, sites(parts)).run()
