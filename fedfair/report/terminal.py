@@ -1,0 +1,50 @@
+"""How a command ends: the work was done, or one clear message and exit status 1.
+
+Shared by `fedfair`, `python -m aggregator` and `python -m collaborator`. `--debug`, anywhere on the line, shows
+the traceback of a fault instead of its message.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from fedfair.errors import FedfairError
+
+console = Console(highlight=False)
+"""Answers go here, to stdout."""
+
+error_console = Console(stderr=True, highlight=False)
+"""Everything else goes here, to stderr."""
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line and exit: 0 done, 1 refused or failed, 2 wrong usage.
+
+    Args:
+        app: the commands.
+        arguments: the words after the program's name; None takes them from the process.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    try:
+        app(args=[word for word in words if word != "--debug"])
+    except FedfairError as error:
+        if debug:
+            raise
+        _complain(error.diagnostics())
+    except OSError as error:
+        if debug:
+            raise
+        place = f" ({error.filename})" if error.filename else ""
+        _complain(f"{error.strerror or error}{place}")
+    sys.exit(1)
+
+
+def _complain(text: str) -> None:
+    error_console.print(Text.assemble(("error:", "bold red"), " ", text), soft_wrap=True)
