@@ -1,0 +1,135 @@
+"""What is to be sent to one collaborator, and what it may answer.
+
+The driver fills a connection, the service's writer drains it; neither ever waits for the other. The queue holds
+short frames and references to shared vectors, so a slow reader costs a few kilobytes, and one that lets more
+than a handful of frames pile up is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aggregator.publication import Publication
+from fedfair.errors import RemoteProtocolError
+from fedfair.ids import ParticipantId, SumNumber
+from fedfair.sums.spec import SumSpec
+from fedfair.wire.codec import encode_aggregator_frame
+from fedfair.wire.frames import AggregatorFrame, Finished, Refused
+
+MAX_QUEUED = 64
+"""Frames and vectors that may wait; an honest reader that keeps up has at most four."""
+
+FAREWELL_SECONDS = 5.0
+"""How long the last frame may take to be read before the stream is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The sum that a stream was asked for last."""
+
+    number: SumNumber
+    spec: SumSpec
+
+
+class Connection:
+    """One authenticated stream.
+
+    Attributes:
+        participant: who speaks on it, by its certificate.
+        cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
+    """
+
+    def __init__(self, participant: ParticipantId) -> None:
+        self.participant = participant
+        self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._queue: deque[bytes | Publication] = deque()
+        self._filled = asyncio.Event()
+        self._leaving = False
+        self._first_asked: SumNumber | None = None
+        self._asked: Asked | None = None
+
+    # -------------------------------------------------------------- the driver's side
+
+    def send(self, frame: AggregatorFrame) -> None:
+        """Queue one short frame; after `leave`, nothing is queued any more."""
+        self._put(encode_aggregator_frame(frame))
+
+    def publish(self, publication: Publication) -> None:
+        """Queue a vector."""
+        self._put(publication)
+
+    def ask(self, number: SumNumber, spec: SumSpec) -> None:
+        """Note that this stream is being asked for a sum, so that its upload is expected."""
+        self._first_asked = number if self._first_asked is None else self._first_asked
+        self._asked = Asked(number, spec)
+
+    def leave(self, farewell: Finished | Refused) -> None:
+        """Queue the last frame; the stream ends when it was read, or soon after."""
+        if self._leaving:
+            return
+        self.send(farewell)
+        self._leaving = True
+        loop = asyncio.get_running_loop()
+        loop.call_later(FAREWELL_SECONDS, self.cut, "the last frame was not read")
+
+    def cut(self, reason: str) -> None:
+        """End the stream now, in the middle of whatever is being sent."""
+        if not self.cut_reason.done():
+            self.cut_reason.set_result(reason)
+
+    def still_needs(self, publication: Publication) -> bool:
+        """Return whether some of this vector has not been written yet."""
+        return publication in self._queue
+
+    def _put(self, item: bytes | Publication) -> None:
+        if self._leaving:
+            return
+        if len(self._queue) >= MAX_QUEUED:
+            self.cut(f"{len(self._queue)} frames wait to be read")
+            return
+        self._queue.append(item)
+        self._filled.set()
+
+    # -------------------------------------------------------------- the service's side
+
+    def expected(self, number: SumNumber) -> SumSpec | None:
+        """Return the shape of an announced upload; None where it is late and only to be read past.
+
+        Raises:
+            RemoteProtocolError: this stream was never asked for that sum.
+        """
+        if (
+            self._asked is None
+            or self._first_asked is None
+            or not (self._first_asked <= number <= self._asked.number)
+        ):
+            asked = "nothing yet" if self._asked is None else f"sum {self._asked.number}"
+            raise RemoteProtocolError(
+                f"upload for sum {number} arrived, but this stream was asked for {asked}",
+                "an upload follows the sum it answers; restart the collaborator",
+            )
+        return self._asked.spec if number == self._asked.number else None
+
+    async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Write everything that is queued, as it comes, until the last frame is written."""
+        while self._queue or not self._leaving:
+            if not self._queue:
+                self._filled.clear()
+                await self._filled.wait()
+                continue
+            item = self._queue[0]
+            if isinstance(item, Publication):
+                await self._write_vector(item, write)
+            else:
+                await write(item)
+            self._queue.popleft()
+
+    async def _write_vector(self, publication: Publication, write: Callable[[bytes], Awaitable[None]]) -> None:
+        for frame in publication.frames():
+            await write(frame)
+            if publication.withdrawn:
+                # The driver has cut the stream already; nothing of the next vector may follow.
+                await asyncio.Future()
