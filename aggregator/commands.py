@@ -1,0 +1,114 @@
+"""The aggregator's commands, for `python -m aggregator` and `fedfair aggregator`: parse, call, print."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from aggregator.live import LiveDisplay
+from aggregator.observer import Lines, Observer, Silent
+from aggregator.outcome import Ending, State, write_result
+from aggregator.preparation import Run, Start, prepare
+from aggregator.server import Listen, serve
+from fedfair.errors import FedfairError
+from fedfair.report.terminal import console, error_console
+
+app = typer.Typer(
+    help="Run the aggregator: it adds up what the collaborators send, and sees nobody's data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def group() -> None:
+    """Keep `start` a word of its own, although there is only one command."""
+
+
+PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan that every site approved.")]
+CertFolder = Annotated[Path, typer.Option("--cert-folder", help="Where this host's identity is.")]
+ListenOn = Annotated[
+    str | None,
+    typer.Option("--listen", help="HOST:PORT to listen on instead of the plan's; port 0 lets the system choose."),
+]
+ReadyFile = Annotated[
+    Path | None,
+    typer.Option("--ready-file", help="Write one JSON line with the port here when connections are accepted."),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin anew.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
+
+DEFAULT_PLAN = Path("plan/plan.yaml")
+DEFAULT_CERT_FOLDER = Path("cert")
+
+
+@app.command()
+def start(
+    plan: PlanFile = DEFAULT_PLAN,
+    cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
+    listen: ListenOn = None,
+    ready_file: ReadyFile = None,
+    fresh: Fresh = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the aggregator here, in the folder of the federation, and stay until the run has ended.
+
+    Stopped or crashed, it continues after the last recorded round when it is started again.
+    """
+    run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
+    try:
+        ending = _finished_before(run) or _drive(run, _address(run, listen, ready_file), quiet=quiet)
+        result = write_result(run, ending)
+    finally:
+        run.records.close()
+    if as_json:
+        console.print_json(json.dumps(result))
+    elif not quiet:
+        console.print(Text(f"{ending.state.value}: {ending.words}"))
+    if ending.state is not State.FINISHED:
+        raise FedfairError(f"the run was {ending.state.value}: {ending.words}", ending.remedy)
+
+
+def warn(text: str) -> None:
+    """Show a warning or a piece of news, whatever the verbosity."""
+    error_console.print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def _finished_before(run: Run) -> Ending | None:
+    if run.course.next_sum() is not None:
+        return None
+    words = f"all {run.plan.training.rounds} rounds were done before; nothing was repeated"
+    return Ending(State.FINISHED, words)
+
+
+def _drive(run: Run, address: Listen, *, quiet: bool) -> Ending:
+    observer = _observer(run, quiet=quiet)
+    try:
+        return asyncio.run(serve(run, address, observer))
+    finally:
+        observer.close()
+
+
+def _observer(run: Run, *, quiet: bool) -> Observer:
+    if quiet:
+        return Silent()
+    if error_console.is_terminal:
+        return LiveDisplay(error_console, run.plan.training.rounds, run.course.rounds_done)
+    return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), run.plan.training.rounds)
+
+
+def _address(run: Run, listen: str | None, ready_file: Path | None) -> Listen:
+    if listen is None:
+        own = run.plan.federation.aggregator
+        return Listen.from_plan(own.host, own.port, ready_file)
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
+    return Listen(host.strip("[]"), int(port), ready_file)

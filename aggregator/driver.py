@@ -1,0 +1,283 @@
+"""The one task that owns the round rules: events in, effects out, in one order for everybody.
+
+Streams, timers and signals put events in a queue; this task takes them one by one, lets `Federation` decide, and
+carries the effects out. It never waits for a peer: sending means filling a connection's queue. It does wait for
+its own disk: files are written in a thread while the collaborators already work on the next sum, and the next
+event is looked at only when the writing is done, because the course may not change while it is being written.
+
+When a training sum changes the global vector in place, whoever is still being sent the old one is cut off
+(`publication.py` says why).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from aggregator.connection import Connection
+from aggregator.observer import Observer
+from aggregator.outcome import Ending, State
+from aggregator.publication import Publication, publish_model, publish_scaling
+from aggregator.records import Records, SumFigures
+from fedfair.ids import ParticipantId
+from fedfair.learning.server import Course, Progress
+from fedfair.rounds.events import (
+    Abort,
+    Accept,
+    CancelDeadline,
+    Checkpoint,
+    Connected,
+    DeadlineKind,
+    DeadlinePassed,
+    DeadlineToken,
+    Disconnected,
+    Effect,
+    Event,
+    Finish,
+    Refuse,
+    Report,
+    SendModel,
+    SendScaling,
+    SendSum,
+    SetDeadline,
+    Started,
+    StopRequested,
+    SumLost,
+    UploadArrived,
+    Waiting,
+)
+from fedfair.rounds.federation import Federation
+from fedfair.sums.spec import Purpose
+from fedfair.wire.frames import Accepted, Finished, Refused, SumStart, Welcome
+
+LAGGARD = "the model changed before all of it had been read; the present one follows after a reconnect"
+
+
+class Driver:
+    """Carries one run; belongs to one event loop."""
+
+    def __init__(self, federation: Federation, course: Course, records: Records, observer: Observer) -> None:
+        self._federation = federation
+        self._course = course
+        self._records = records
+        self._observer = observer
+        self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
+        self._connections: dict[ParticipantId, Connection] = {}
+        self._streams = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
+        self._model: Publication | None = None
+        self._scaling: Publication | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._figures = SumFigures(time.monotonic())
+        self._stop_reason: str | None = None
+        self._ending: Ending | None = None
+
+    # -------------------------------------------------------------- what the service calls
+
+    def welcome(self) -> Welcome:
+        """Return the first frame for a stream that is let in."""
+        return Welcome(self._records.run_id, self._federation.rounds_done, self._federation.rounds_total)
+
+    def connect(self, connection: Connection) -> None:
+        """Take a stream over; an older one of the same participant is half-open, or a second process."""
+        self._streams += 1
+        self._quiet.clear()
+        if self._ending is not None:
+            connection.leave(self._farewell(self._ending))
+            return
+        older = self._connections.get(connection.participant)
+        if older is not None:
+            older.leave(
+                Refused(
+                    f"another process connected as {connection.participant}",
+                    "run one process per collaborator; if that was not you, have the certificate revoked",
+                    try_again=False,
+                )
+            )
+        self._connections[connection.participant] = connection
+        self._observer.note(f"{connection.participant} {'returned on a new stream' if older else 'connected'}")
+        self._put(Connected(connection.participant))
+
+    def disconnect(self, connection: Connection) -> None:
+        """Note that a stream has ended."""
+        self._streams -= 1
+        if self._streams == 0:
+            self._quiet.set()
+        if self._connections.get(connection.participant) is connection:
+            del self._connections[connection.participant]
+            self._observer.note(f"{connection.participant} disconnected")
+            self._put(Disconnected(connection.participant))
+
+    async def submit(self, connection: Connection, event: Event) -> None:
+        """Have the round rules take what a stream said, unless a newer stream speaks for its participant."""
+        if self._connections.get(connection.participant) is connection:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._events.put_nowait((event, done))
+            del event
+            await done
+
+    def stop(self, reason: str) -> None:
+        """Ask for an orderly end; collaborators are told and the run can be continued later."""
+        self._stop_reason = reason
+        self._put(StopRequested(reason))
+
+    # -------------------------------------------------------------- the one task
+
+    async def run(self) -> Ending:
+        """Drive the run to its end, tell everybody, and return how it ended."""
+        self._put(Started())
+        try:
+            while self._ending is None:
+                await self._step(*await self._events.get())
+            await self._written()
+        except (OSError, sqlite3.Error) as fault:
+            self._ending = Ending(
+                State.ABORTED,
+                f"the aggregator cannot write its files: {fault}",
+                "make room on the disk and start it again; it continues after the last recorded sum",
+            )
+        for timer in self._timers.values():
+            timer.cancel()
+        for connection in tuple(self._connections.values()):
+            connection.leave(self._farewell(self._ending))
+        await self._quiet.wait()
+        return self._ending
+
+    async def _step(self, event: Event, done: asyncio.Future[None] | None) -> None:
+        await self._written()
+        if isinstance(event, UploadArrived):
+            self._figures.bytes_in += len(event.payload)
+        effects = self._federation.receive(event)
+        self._withdraw(effects)
+        for effect in effects:
+            await self._carry_out(effect)
+        self._begin_writing(effects)
+        self._observer.waiting(self._federation.connected, self._federation.waiting_for)
+        if done is not None and not done.cancelled():
+            done.set_result(None)
+
+    def _put(self, event: Event) -> None:
+        self._events.put_nowait((event, None))
+
+    async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912 - one case per effect
+        match effect:
+            case SendScaling(participant):
+                await self._send_scaling(participant)
+            case SendModel(participant):
+                await self._send_model(participant)
+            case SendSum():
+                await self._send_sum(effect)
+            case Accept(participant, sum_number):
+                if participant in self._connections:
+                    self._connections[participant].send(Accepted(sum_number))
+            case Refuse(participant, message, remedy, try_again):
+                self._observer.note(f"{participant} is sent away: {message}")
+                if participant in self._connections:
+                    self._connections[participant].leave(Refused(message, remedy, try_again))
+            case SetDeadline(token, seconds):
+                self._begin_sum(token)
+                loop = asyncio.get_running_loop()
+                self._timers[token] = loop.call_later(seconds, self._put, DeadlinePassed(token))
+            case CancelDeadline(token):
+                self._timers.pop(token).cancel()
+            case Report(progress):
+                self._report(progress)
+            case SumLost(_, request, reason):
+                sum_words = f"{request.purpose.value} sum of round {request.round}, attempt {request.attempt}"
+                self._observer.note(f"{sum_words}, is lost: {reason}")
+            case Waiting(missing, reason):
+                self._observer.note(f"waiting for {', '.join(missing)}: {reason}")
+            case Checkpoint():
+                pass  # `_begin_writing` writes all files of a step together.
+            case Finish(_, outcome):
+                self._ending = Ending(State.FINISHED, outcome)
+            case Abort(reason, remedy):
+                state = State.ABORTED if self._stop_reason is None else State.STOPPED
+                self._ending = Ending(state, reason, remedy)
+
+    # -------------------------------------------------------------- sending
+
+    async def _send_model(self, participant: ParticipantId) -> None:
+        model = await self._publication()
+        if participant in self._connections:
+            self._connections[participant].publish(model)
+            self._figures.bytes_out += model.nbytes
+
+    async def _send_scaling(self, participant: ParticipantId) -> None:
+        if self._scaling is None and self._course.scaling is not None:
+            self._scaling = await publish_scaling(self._course.scaling)
+        if self._scaling is not None and participant in self._connections:
+            self._connections[participant].publish(self._scaling)
+            self._figures.bytes_out += self._scaling.nbytes
+
+    async def _send_sum(self, effect: SendSum) -> None:
+        request = effect.request
+        digest = b"" if request.purpose is Purpose.STANDARDISATION else (await self._publication()).sha256
+        connection = self._connections.get(effect.participant)
+        if connection is not None:
+            connection.ask(effect.sum_number, request.spec)
+            connection.send(
+                SumStart(
+                    effect.sum_number,
+                    request.purpose,
+                    request.round,
+                    request.attempt,
+                    digest,
+                    effect.deadline_seconds,
+                )
+            )
+
+    async def _publication(self) -> Publication:
+        if self._model is None:
+            self._model = await publish_model(self._course.model)
+        return self._model
+
+    def _withdraw(self, effects: Sequence[Effect]) -> None:
+        """Stop sending a model that has just changed; nothing was awaited since it did."""
+        changed = any(isinstance(effect, Report) and effect.progress.model_changed for effect in effects)
+        if self._model is None or not changed:
+            return
+        self._model.withdraw()
+        for connection in self._connections.values():
+            if self._model.withdrawn and connection.still_needs(self._model):
+                connection.cut(LAGGARD)
+        self._model = None
+
+    def _farewell(self, ending: Ending) -> Finished | Refused:
+        if ending.state is State.FINISHED:
+            return Finished(self._federation.rounds_done, ending.words)
+        return Refused(
+            f"the run was {ending.state.value}: {ending.words}",
+            ending.remedy,
+            try_again=ending.state is State.STOPPED,
+        )
+
+    # -------------------------------------------------------------- recording
+
+    def _begin_sum(self, token: DeadlineToken) -> None:
+        """Start the clocks of a sum; its deadline is set before anybody is asked."""
+        if token.kind is DeadlineKind.SUM:
+            self._figures = SumFigures(time.monotonic())
+            self._records.begin_work()
+
+    def _report(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self._records.append_line(progress, self._figures, now)
+        self._observer.progressed(progress)
+
+    def _begin_writing(self, effects: Sequence[Effect]) -> None:
+        kinds = {effect.kind for effect in effects if isinstance(effect, Checkpoint)}
+        reports = [effect.progress for effect in effects if isinstance(effect, Report)]
+        journal = self._ending is not None or any(self._records.is_entry_due(report) for report in reports)
+        if kinds or journal:
+            work = asyncio.to_thread(self._records.write, self._course, kinds, journal)
+            self._writing = asyncio.create_task(work)
+
+    async def _written(self) -> None:
+        if self._writing is not None:
+            await self._writing
+            self._writing = None

@@ -1,0 +1,80 @@
+"""Who is told what happens in a run; the driver speaks, an observer shows.
+
+Three of them: silence, one plain line per event for a log file, and a live display for a terminal (`live.py`).
+None decides anything, and none sees more than the sums do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import Protocol
+
+from fedfair.ids import ParticipantId
+from fedfair.learning.server import Progress
+
+
+class Observer(Protocol):
+    """What the driver tells."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
+        """Who is connected, and whose answer (or coming) is awaited; told after every event."""
+
+    def progressed(self, progress: Progress) -> None:
+        """A sum was absorbed."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
+        """Show nothing."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Show nothing."""
+
+
+class Lines:
+    """Writes one line per event that a log should keep; a round that was only trained is not one."""
+
+    def __init__(self, write: Callable[[str], None], rounds_total: int) -> None:
+        self._write = write
+        self._rounds_total = rounds_total
+
+    def note(self, text: str) -> None:
+        """Write the line."""
+        self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
+
+    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
+        """Write nothing: it happens several times a round, and comings and goings are noted in words."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Write the round's figures where it was evaluated."""
+        if progress.evaluation is not None:
+            self.note(f"round {progress.round} of {self._rounds_total}: {summary(progress)}")
+
+    def close(self) -> None:
+        """Write nothing more."""
+
+
+def summary(progress: Progress) -> str:
+    """Return the figures of an evaluation in words: threshold, then mean and worst-group risk by split."""
+    words = [f"threshold {progress.threshold:.4g}"]
+    if progress.evaluation is not None:
+        words += [
+            f"{name}: mean {split.mean:.4g}, accuracy {split.accuracy:.1%}"
+            for name, split in progress.evaluation.splits.items()
+        ]
+    return "; ".join(words)

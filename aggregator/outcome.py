@@ -1,0 +1,50 @@
+"""How a run ended, and what `result.json` says about it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedfair.learning.result import FORMAT, JsonObject, deployed_result
+
+if TYPE_CHECKING:
+    from aggregator.preparation import Run
+
+
+class State(enum.Enum):
+    """How a run ended; the value is the word in `result.json`."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        state: finished, stopped by the operator, or aborted; the last two can be continued.
+        words: what happened.
+        remedy: what to do about it; empty where there is nothing to do.
+    """
+
+    state: State
+    words: str
+    remedy: str = ""
+
+
+def write_result(run: Run, ending: Ending) -> JsonObject:
+    """Write what the run has come to and return it; a run that was not evaluated yet has only its state."""
+    digest = f"sha256:{run.plan_digest.hex()}"
+    course = run.course.result()
+    if course.evaluation is None:
+        figures: JsonObject = {"format": FORMAT, "plan_digest": digest, "rounds": course.rounds}
+    else:
+        figures = deployed_result(
+            run.plan, digest, course, classes=run.schema.classes, seconds=run.records.seconds
+        )
+    result = figures | {"state": ending.state.value, "outcome": ending.words}
+    run.records.write_result(result)
+    return result

@@ -1,0 +1,172 @@
+"""Everything that must be right before the aggregator listens, gathered from files and one child process.
+
+The initial model comes from `python -m fedfair.learning.initial`, run to its end before anything else, so that
+torch is never loaded into the process that faces the network. Nothing here is left half done: a fault ends the
+start with a sentence.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.admission import Admission, check_roster_complete
+from aggregator.journal import Journal, forget
+from aggregator.records import Paths, Records
+from fedfair import __version__
+from fedfair.errors import FedfairError, PlanError
+from fedfair.identity.roster import parse_roster
+from fedfair.identity.store import SiteIdentity, load_site_identity
+from fedfair.ids import AGGREGATOR, FederationName
+from fedfair.learning import checkpoint
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.layout import Layout
+from fedfair.learning.server import Course
+from fedfair.plan.schema import Plan
+from fedfair.plan.source import load_plan
+
+IN_THE_CLEAR = (
+    "WARNING: secure aggregation is OFF. The aggregator sees every collaborator's own update in the clear, and "
+    "updates can give training records away. Only for rehearsals, and for data that everybody may see."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the operator asked for.
+
+    Attributes:
+        plan: the plan's file.
+        folder: where the files of the run go.
+        cert_folder: where the aggregator's identity is.
+        fresh: forget the run that was recorded in the folder, if any.
+    """
+
+    plan: Path
+    folder: Path
+    cert_folder: Path
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that is ready to be driven."""
+
+    plan: Plan
+    plan_digest: bytes
+    layout: Layout
+    schema: FeatureSchema
+    course: Course
+    records: Records
+    last_sum_number: int
+    identity: SiteIdentity
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What the child process found: the model before round 1, and what the plan is bound to."""
+
+    layout: Layout
+    vector: NDArray[np.floating]
+    schema: FeatureSchema
+    plan_digest: bytes
+
+
+def prepare(start: Start, note: Callable[[str], None]) -> Run:
+    """Check and load everything.
+
+    Args:
+        start: what the operator asked for.
+        note: takes warnings and news for the operator.
+
+    Raises:
+        FedfairError: something is missing or wrong; nothing was started.
+    """
+    plan = load_plan(start.plan)
+    check_mode(plan)
+    identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
+    for warning in (IN_THE_CLEAR, *identity.warnings):
+        note(warning)
+    roster = parse_roster(plan.federation.roster)
+    check_roster_complete(roster, plan.federation.collaborators)
+    binding = initial_binding(start.plan)
+    course = Course(plan, binding.layout, binding.schema, binding.vector)
+    paths = Paths(start.folder)
+    journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
+    _resume(course, journal, note)
+    metadata = {
+        "plan_digest": f"sha256:{binding.plan_digest.hex()}",
+        "federation": plan.federation.name,
+        "fedfair": __version__,
+    }
+    return Run(
+        plan,
+        binding.plan_digest,
+        binding.layout,
+        binding.schema,
+        course,
+        Records(paths, binding.layout, journal, metadata, plan.objective.worst_group_size),
+        journal.last_sum_number,
+        identity,
+        Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
+    )
+
+
+def check_mode(plan: Plan) -> None:
+    """Refuse a plan that asks for more protection than this version can give.
+
+    Raises:
+        PlanError: the plan wants masked sums.
+    """
+    mode = plan.secure_aggregation.mode
+    if mode != "off":
+        raise PlanError(
+            f"secure_aggregation.mode is {mode}, which this version can not deploy yet; nothing was started",
+            "wait for the version that masks sums; to rehearse without protection, set mode: off in the plan and "
+            "have every site allow it in its policy (allow_plain_sums: true)",
+        )
+
+
+def initial_binding(plan: Path) -> Binding:
+    """Have a child process make the model before round 1.
+
+    Raises:
+        FedfairError: the child failed; its own words say why.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedfair-") as folder:
+        path = Path(folder) / "initial.safetensors"
+        command = [sys.executable, "-m", "fedfair.learning.initial", str(plan), str(path)]
+        child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+        if child.returncode != 0:
+            words = child.stderr.strip()
+            words = words.splitlines()[-1] if words.startswith("Traceback") else words
+            fault, _, remedy = words.partition("\n  -> ")
+            raise FedfairError(f"the initial model cannot be made: {fault}", remedy)
+        layout, vector, metadata = checkpoint.load(path)
+    schema = FeatureSchema.from_json(metadata["schema"])
+    return Binding(layout, vector, schema, bytes.fromhex(metadata["plan_digest"].removeprefix("sha256:")))
+
+
+def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
+    paths.save.mkdir(parents=True, exist_ok=True)
+    paths.metrics.parent.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        forget(paths.journal)
+    return Journal.open(paths.journal, plan_digest, uuid.uuid4().hex)
+
+
+def _resume(course: Course, journal: Journal, note: Callable[[str], None]) -> None:
+    entry = journal.latest()
+    if entry is not None:
+        course.restore(entry.course)
+        note(f"continuing run {journal.run_id[:8]} after round {course.rounds_done}, as recorded in the journal")

@@ -1,0 +1,172 @@
+"""Every file that a run leaves behind, in the folder it was started in.
+
+    save/init.safetensors, last, best   the models, for anybody to load
+    save/journal.sqlite                 what a restart continues from (`journal.py`)
+    logs/aggregator_metrics.jsonl       one line per sum
+    result.json                         the result, by the contract `fedfair/result/1`
+
+Decides when each is due; what is in them is decided by the course and by `learning.result`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aggregator.journal import Entry, Journal
+from fedfair.evaluation.secure_cvar import SplitSummary
+from fedfair.learning import checkpoint
+from fedfair.learning.layout import Layout
+from fedfair.learning.result import JsonObject
+from fedfair.learning.server import Course, Progress
+from fedfair.rounds.events import CheckpointKind
+
+SMALL_MODEL_BYTES = 1 << 20
+"""Up to this size every sum is recorded: it takes a fraction of a millisecond."""
+
+LARGE_MODEL_SECONDS = 10.0
+"""A larger model is recorded at most this often between two evaluations."""
+
+
+@dataclass(slots=True)
+class SumFigures:
+    """What one sum has cost so far.
+
+    Attributes:
+        started: on the monotonic clock, in seconds.
+        bytes_in: bytes of uploads.
+        bytes_out: bytes of broadcast vectors.
+    """
+
+    started: float
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where the files are.
+
+    Attributes:
+        folder: the folder of the run.
+    """
+
+    folder: Path
+
+    @property
+    def save(self) -> Path:
+        """The folder of models and journal."""
+        return self.folder / "save"
+
+    @property
+    def journal(self) -> Path:
+        """The journal."""
+        return self.save / "journal.sqlite"
+
+    @property
+    def metrics(self) -> Path:
+        """The metrics."""
+        return self.folder / "logs" / "aggregator_metrics.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The result."""
+        return self.folder / "result.json"
+
+    def model(self, kind: CheckpointKind) -> Path:
+        """The file of one of the models."""
+        return self.save / f"{kind.value}.safetensors"
+
+
+class Records:
+    """The files of one run; the methods that take long are called from one thread at a time.
+
+    Args:
+        paths: where they are.
+        layout: of the model.
+        journal: of this run, open.
+        metadata: strings that every model file carries.
+        worst_group_size: the group size of the objective, whose risk the metrics hold.
+
+    Attributes:
+        run_id: names the run, the same after every restart.
+    """
+
+    def __init__(
+        self, paths: Paths, layout: Layout, journal: Journal, metadata: Mapping[str, str], worst_group_size: float
+    ) -> None:
+        self.run_id = journal.run_id
+        self._paths = paths
+        self._layout = layout
+        self._journal = journal
+        self._metadata = metadata
+        self._worst_group_size = worst_group_size
+        self._is_small = layout.dimension * layout.dtype.itemsize <= SMALL_MODEL_BYTES
+        recorded = journal.latest()
+        self._seconds_before = 0.0 if recorded is None else recorded.seconds
+        self._started: float | None = None
+        self._entered = time.monotonic()
+        self._lines = paths.metrics.open("w" if recorded is None else "a", buffering=1)
+
+    @property
+    def seconds(self) -> float:
+        """How long this run has worked, over all its starts; waiting for the first collaborators is no work."""
+        return self._seconds_before + (0.0 if self._started is None else time.monotonic() - self._started)
+
+    def begin_work(self) -> None:
+        """Note that a sum begins."""
+        self._started = time.monotonic() if self._started is None else self._started
+
+    def is_entry_due(self, progress: Progress) -> bool:
+        """Return whether the journal is to be written after this sum."""
+        overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
+        return self._is_small or overdue or progress.evaluation is not None
+
+    def write(self, course: Course, kinds: Collection[CheckpointKind], journal: bool) -> None:
+        """Write model files and, if asked for, the journal; the course may not change meanwhile."""
+        words = {
+            **self._metadata,
+            "round": str(course.rounds_done),
+            "threshold": repr(course.model.threshold),
+        }
+        for kind in kinds:
+            checkpoint.save(self._paths.model(kind), self._layout, course.model.vector, words)
+        if journal:
+            self._journal.record(Entry(course.snapshot(), self.seconds))
+            self._entered = time.monotonic()
+
+    def append_line(self, progress: Progress, figures: SumFigures, now: float) -> None:
+        """Append one line of metrics for a sum that closed."""
+        line: dict[str, object] = {
+            "round": progress.round,
+            "purpose": progress.purpose.value,
+            "seconds": round(now - figures.started, 6),
+            "contributors": progress.contributors,
+            "bytes_in": figures.bytes_in,
+            "bytes_out": figures.bytes_out,
+            "threshold": progress.threshold,
+        }
+        if progress.evaluation is not None:
+            line |= {name: self._split_figures(split) for name, split in progress.evaluation.splits.items()}
+        self._lines.write(json.dumps(line) + "\n")
+
+    def _split_figures(self, split: SplitSummary) -> dict[str, float]:
+        return {
+            "mean": split.mean,
+            "worst": split.by_group_size[self._worst_group_size].worst,
+            "accuracy": split.accuracy,
+        }
+
+    def write_result(self, result: JsonObject) -> None:
+        """Write `result.json` in one step: a reader sees the older file or the new one."""
+        temporary = self._paths.result.with_suffix(".json.part")
+        temporary.write_text(json.dumps(result, indent=2) + "\n")
+        temporary.replace(self._paths.result)
+
+    def close(self) -> None:
+        """Close every file."""
+        self._lines.close()
+        self._journal.close()

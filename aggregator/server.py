@@ -1,0 +1,124 @@
+"""From a prepared run to its end: the listening socket, the signals, the driver, the result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from aggregator.driver import Driver
+from aggregator.intake import UploadBudget
+from aggregator.observer import Observer
+from aggregator.outcome import Ending
+from aggregator.preparation import Run
+from aggregator.service import SERVER_OPTIONS, Service
+from fedfair.errors import FedfairError
+from fedfair.identity.tls import server_credentials
+from fedfair.learning.exchange import sum_specs
+from fedfair.rounds.federation import Federation
+from fedfair.sums.running import PlainSum
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+EXIT_BY_SIGNAL = 130
+CLOSING_SECONDS = 2.0
+"""How long streams may take to end by themselves when the server stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen.
+
+    Attributes:
+        host: name or address of this machine.
+        port: 0 lets the system choose one.
+        ready_file: gets one JSON line {"host", "port", "pid"} when connections are accepted; None for no file.
+    """
+
+    host: str
+    port: int
+    ready_file: Path | None = None
+
+    @classmethod
+    def from_plan(cls, host: str, port: int, ready_file: Path | None) -> Listen:
+        """Return where to listen so that the plan's address reaches this machine.
+
+        A name that is only this machine stays on this machine; any other address may be a firewall's, which this
+        machine does not have, so every interface listens.
+        """
+        return cls(host if host in LOOPBACK else "::", port, ready_file)
+
+
+async def serve(run: Run, listen: Listen, observer: Observer) -> Ending:
+    """Listen, drive the run to its end, tell everybody, and return how it ended.
+
+    Raises:
+        FedfairError: the address cannot be listened on.
+    """
+    federation = Federation(run.plan, run.course, PlainSum, last_sum_number=run.last_sum_number)
+    driver = Driver(federation, run.course, run.records, observer)
+    specs = sum_specs(run.plan, run.layout, run.schema)
+    budget = UploadBudget(max(spec.upload_bytes for spec in specs.values()))
+    service = Service(run.admission, driver, budget)
+    async with _listening(service, run, listen) as port:
+        observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
+        with _signals(driver, observer):
+            _announce(listen, port)
+            return await driver.run()
+
+
+@asynccontextmanager
+async def _listening(service: Service, run: Run, listen: Listen) -> AsyncIterator[int]:
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((service.handlers(),))
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    try:
+        port = server.add_secure_port(f"{host}:{listen.port}", server_credentials(run.identity))
+    except RuntimeError as error:
+        raise FedfairError(
+            f"cannot listen on {host}:{listen.port}: {error}",
+            "is another aggregator running there? or is that no address of this machine? "
+            "choose another with --listen HOST:PORT",
+        ) from error
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=CLOSING_SECONDS)
+
+
+@contextmanager
+def _signals(driver: Driver, observer: Observer) -> Iterator[None]:
+    """While the block runs, the first SIGINT or SIGTERM stops in order, the second at once."""
+    asked = False
+
+    def stop(name: str) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(EXIT_BY_SIGNAL)
+        asked = True
+        observer.note(f"{name}: telling the collaborators and recording the run; once more to stop at once")
+        driver.stop(f"its operator stopped it ({name})")
+
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def _announce(listen: Listen, port: int) -> None:
+    if listen.ready_file is not None:
+        temporary = listen.ready_file.with_name(f".{listen.ready_file.name}.part")
+        temporary.write_text(json.dumps({"host": listen.host, "port": port, "pid": os.getpid()}) + "\n")
+        temporary.replace(listen.ready_file)

@@ -1,0 +1,234 @@
+"""The gRPC service: who is let in, what is read, and where a peer's fault ends.
+
+Identity is settled from the certificate before a byte of the peer's is read. Then the stream is two loops: one
+reads frames and hands complete events to the driver, the other writes what the driver queued. A peer that breaks
+the protocol is reported to the round rules, which send it away in words; a peer that stops in the middle of an
+upload gives its place up and is cut off. Nothing that happens on one stream can raise into another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable
+from typing import Protocol
+
+import grpc
+
+from aggregator.admission import Admission
+from aggregator.connection import Connection
+from aggregator.intake import UploadBudget
+from fedfair.errors import FedfairError, RemoteProtocolError
+from fedfair.identity.tls import Peer
+from fedfair.rounds.events import Abstained, Event, Misbehaved, UploadArrived
+from fedfair.wire.chunking import expect_upload
+from fedfair.wire.codec import (
+    decode_check_request,
+    decode_collaborator_frame,
+    encode_aggregator_frame,
+    encode_check_reply,
+)
+from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, Refused, UploadStart, Welcome
+from fedfair.wire.limits import MAX_FRAME_BYTES
+from fedfair.wire.service import CHECK_METHOD, PARTICIPATE_METHOD, SERVICE
+
+HELLO_SECONDS = 30.0
+"""How long an authenticated peer may take to say hello."""
+
+STALL_SECONDS = 30.0
+"""How long an upload may stand still before it gives its place up."""
+
+LEAST_BYTES_PER_SECOND = 128 << 10
+"""The pace below which an upload gives its place up while others wait for one."""
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    # Without this, a second aggregator on the same port would silently share its connections.
+    ("grpc.so_reuseport", 0),
+    # A peer that has vanished without a word is noticed within a minute.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 4),
+)
+
+
+class Floor(Protocol):
+    """What the service needs of the driver."""
+
+    def welcome(self) -> Welcome:
+        """Return the first frame for a stream that is let in."""
+
+    def connect(self, connection: Connection) -> None:
+        """Take a stream over; it replaces an older one of the same participant."""
+
+    def disconnect(self, connection: Connection) -> None:
+        """Note that a stream has ended."""
+
+    def submit(self, connection: Connection, event: Event) -> Awaitable[None]:
+        """Have the round rules take an event; done when nothing refers to its payload any more."""
+
+
+class Service:
+    """The two methods of the service, for one run."""
+
+    def __init__(self, admission: Admission, floor: Floor, budget: UploadBudget) -> None:
+        self._admission = admission
+        self._floor = floor
+        self._budget = budget
+
+    def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
+        """Return what a gRPC server needs; frames stay bytes so that a bad one can be answered in words."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                PARTICIPATE_METHOD: grpc.stream_stream_rpc_method_handler(self._participate),
+                CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
+            },
+        )
+
+    async def _check(self, request: bytes, context: Context) -> bytes:
+        try:
+            peer = self._admission.authenticate(_auth_context(context))
+            frame = decode_check_request(request)
+        except FedfairError as fault:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
+        return encode_check_reply(self._admission.check(peer, frame))
+
+    async def _participate(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        requests = aiter(requests)
+        try:
+            peer = self._admission.authenticate(_auth_context(context))
+            async with asyncio.timeout(HELLO_SECONDS):
+                await self._take_hello(peer, requests)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
+        except FedfairError as fault:
+            refused = Refused(fault.message, fault.remedy, try_again=False)
+            await context.write(encode_aggregator_frame(refused))
+            return
+        connection = Connection(peer.name)
+        connection.send(self._floor.welcome())
+        self._floor.connect(connection)
+        try:
+            await self._carry(connection, requests, context)
+        finally:
+            self._floor.disconnect(connection)
+
+    async def _take_hello(self, peer: Peer, requests: AsyncIterator[bytes]) -> None:
+        frame = await _next_frame(requests)
+        if not isinstance(frame, Hello):
+            raise RemoteProtocolError(
+                f"the stream begins with {'nothing' if frame is None else type(frame).__name__}, expected Hello"
+            )
+        self._admission.admit(peer, frame)
+
+    async def _carry(self, connection: Connection, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
+        reader = asyncio.create_task(self._read(connection, requests))
+        writer = asyncio.create_task(connection.drain(context.write))
+        waiting: tuple[asyncio.Future[None] | asyncio.Future[str], ...] = (reader, writer, connection.cut_reason)
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reader.cancel()
+            writer.cancel()
+            # Their faults are raised below; a cancelled one has none.
+            await asyncio.gather(reader, writer, return_exceptions=True)
+        if connection.cut_reason.done():
+            await context.abort(grpc.StatusCode.ABORTED, connection.cut_reason.result())
+        for task in (reader, writer):
+            if not task.cancelled():
+                task.result()
+
+    async def _read(self, connection: Connection, requests: AsyncIterator[bytes]) -> None:
+        try:
+            while (frame := await _next_frame(requests)) is not None:
+                await self._take(frame, connection, requests)
+        except _Stalled as stalled:
+            connection.cut(str(stalled))
+        except RemoteProtocolError as fault:
+            event = Misbehaved(connection.participant, fault.message, fault.remedy)
+            await self._floor.submit(connection, event)
+            # The rules answer with a refusal; the writer sends it and ends the stream.
+            await asyncio.wait([connection.cut_reason])
+
+    async def _take(
+        self, frame: CollaboratorFrame, connection: Connection, requests: AsyncIterator[bytes]
+    ) -> None:
+        match frame:
+            case UploadStart():
+                await self._take_upload(frame, connection, requests)
+            case Abstain(sum_number, reason):
+                connection.expected(sum_number)
+                event = Abstained(connection.participant, sum_number, reason)
+                await self._floor.submit(connection, event)
+            case Hello() | Chunk():
+                raise RemoteProtocolError(
+                    f"{type(frame).__name__} is out of place here", "restart the collaborator"
+                )
+
+    async def _take_upload(
+        self, start: UploadStart, connection: Connection, requests: AsyncIterator[bytes]
+    ) -> None:
+        spec = connection.expected(start.sum_number)
+        if spec is None:
+            await self._skip(start, requests)
+            return
+        async with self._budget.place(spec.upload_bytes):
+            assembler = expect_upload(start, spec)
+            started = time.monotonic()
+            while not assembler.complete:
+                assembler.add(await _next_chunk(requests))
+                self._check_pace(spec.upload_bytes - assembler.missing, time.monotonic() - started)
+            event = UploadArrived(connection.participant, start.sum_number, assembler.take())
+            await self._floor.submit(connection, event)
+            # The place is free only when the bytes are: no name may keep them.
+            del event, assembler
+
+    def _check_pace(self, arrived: int, seconds: float) -> None:
+        if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * LEAST_BYTES_PER_SECOND:
+            raise _Stalled(
+                f"the upload brought {arrived} bytes in {seconds:.0f} s while others waited for its place"
+            )
+
+    async def _skip(self, start: UploadStart, requests: AsyncIterator[bytes]) -> None:
+        """Read past an upload that came after its sum had closed, without keeping any of it."""
+        if start.length > self._budget.capacity:
+            raise RemoteProtocolError(f"an upload of {start.length} bytes is longer than any sum of this plan")
+        missing = start.length
+        while missing > 0:
+            missing -= len((await _next_chunk(requests)).data)
+        if missing < 0:
+            raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
+
+
+class _Stalled(Exception):  # noqa: N818 - not an error of anybody: the network stands still
+    """An upload that no longer moves."""
+
+
+def _auth_context(context: Context) -> dict[str, list[bytes]]:
+    return {name: list(values) for name, values in context.auth_context().items()}
+
+
+async def _next_frame(requests: AsyncIterator[bytes]) -> CollaboratorFrame | None:
+    raw = await anext(requests, None)
+    return None if raw is None else decode_collaborator_frame(raw)
+
+
+async def _next_chunk(requests: AsyncIterator[bytes]) -> Chunk:
+    frame: CollaboratorFrame | None = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STALL_SECONDS):
+            frame = await _next_frame(requests)
+            if frame is None:
+                raise _Stalled("the stream ended in the middle of an upload")
+    if frame is None:
+        raise _Stalled(f"the upload stood still for {STALL_SECONDS:.0f} s")
+    if not isinstance(frame, Chunk):
+        raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of an upload")
+    return frame
