@@ -1,0 +1,112 @@
+"""What this site answers to a question, computed once in one worker thread and kept until it is accepted.
+
+An answer is bound to its question, word for word. When a connection breaks while the answer is being computed or
+sent, and the same question comes again on the next one, the same bytes are sent again; they are never computed
+twice. A newer question makes an older answer worthless: it is dropped unsent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from collaborator.inbox import Question
+from fedfair.errors import TrainingError
+from fedfair.ids import RoundNumber, SumNumber
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.sums.contribution import Contribution, encode
+from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.wire.frames import SumStart
+
+
+class Task(Protocol):
+    """What computes: `learning.task.TrainingTask`."""
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        """Return what this site adds to the requested sum."""
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale the features."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reluctance:
+    """Why this site adds nothing to a sum; in words, without data."""
+
+    reason: str
+
+
+Answer = bytes | Reluctance
+Rule = Callable[[SumStart], str | None]
+"""From a question to the reason of the site's policy against it; None where there is none."""
+
+
+class Answers:
+    """The worker of one site; belongs to one event loop.
+
+    Attributes:
+        last_sum: the newest sum that this site was asked for; 0 before the first.
+        busy: whether the worker computes at this moment.
+    """
+
+    def __init__(self, task: Task, specs: dict[Purpose, SumSpec], objection: Rule) -> None:
+        self._task = task
+        self._specs = specs
+        self._objection = objection
+        self._worker = ThreadPoolExecutor(1, "training")
+        self._current: tuple[SumStart, asyncio.Future[Answer | None]] | None = None
+        self.last_sum = SumNumber(0)
+        self.busy = False
+
+    async def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale the features before anything else is computed."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._worker, self._task.apply_scaling, scaling)
+
+    def expect(self, question: Question) -> None:
+        """Note that this question has arrived; every older one is worthless from now on."""
+        self.last_sum = question.start.sum_number
+
+    async def answer(self, question: Question) -> Answer | None:
+        """Return the answer; None where a newer question has made it worthless.
+
+        Raises:
+            FedfairError: this site cannot go on; the reason is not for the aggregator.
+        """
+        start = question.start
+        if self._current is None or self._current[0] != start:
+            loop = asyncio.get_running_loop()
+            self._current = (start, loop.run_in_executor(self._worker, self._compute, question))
+        # The stream that asked may end before the answer is there; the next one wants it still.
+        answer = await asyncio.shield(self._current[1])
+        return answer if start.sum_number == self.last_sum else None
+
+    def forget(self, number: SumNumber) -> None:
+        """Drop the answer to a sum: it was accepted."""
+        if self._current is not None and self._current[0].sum_number == number:
+            self._current = None
+
+    def close(self) -> None:
+        """Let the worker end after what it is doing now."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _compute(self, question: Question) -> Answer | None:
+        """In the worker thread: compute and encode."""
+        start = question.start
+        if start.sum_number != self.last_sum:
+            return None
+        objection = self._objection(start)
+        if objection is not None:
+            return Reluctance(objection)
+        spec = self._specs[start.purpose]
+        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec)
+        self.busy = True
+        try:
+            return encode(self._task.contribution(request, question.model), spec)
+        except TrainingError as fault:
+            return Reluctance(fault.message)
+        finally:
+            self.busy = False

@@ -1,0 +1,34 @@
+"""How long to wait before the next attempt to connect.
+
+Doubles from a quarter of a second to half a minute, and takes a random part of it, so that many sites which lost
+the same aggregator do not all come back in the same moment. Starts again after every stream that was welcomed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+FIRST_SECONDS = 0.25
+LONGEST_SECONDS = 30.0
+
+
+class Backoff:
+    """The waiting times of one process.
+
+    Args:
+        draw: returns a number in [0, 1); randomness comes from outside.
+    """
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+        self._longest = FIRST_SECONDS
+
+    def next(self) -> float:
+        """Return the seconds to wait now: between half of the present bound and all of it."""
+        bound = self._longest
+        self._longest = min(2 * bound, LONGEST_SECONDS)
+        return bound * (1 + self._draw()) / 2
+
+    def reset(self) -> None:
+        """Begin again with the shortest wait."""
+        self._longest = FIRST_SECONDS

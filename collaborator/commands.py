@@ -1,0 +1,120 @@
+"""The collaborator's commands, for `python -m collaborator` and `fedfair collaborator`: parse, call, print."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from collaborator.link import Address
+from collaborator.observer import Lines, Observer, Silent
+from collaborator.participation import Terms, answers_of, participate
+from collaborator.preflight import Item, check_site
+from collaborator.preparation import Site, make_ready, read_site
+from fedfair.errors import AbortedError
+from fedfair.report.terminal import console, error_console
+
+app = typer.Typer(
+    help="Take part with this site's own data, which stay here.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[str | None, typer.Option("--name", "-n", help="This collaborator's name in the plan.")]
+Config = Annotated[Path, typer.Option("--config", "-c", help="This site's own configuration.")]
+PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan that this site approved.")]
+Approval = Annotated[Path | None, typer.Option("--approval", help="The approval, if it is not where -c says.")]
+Aggregator = Annotated[
+    str | None, typer.Option("--aggregator", "-a", help="HOST:PORT of the aggregator, instead of the plan's.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
+GiveUp = Annotated[
+    float | None,
+    typer.Option(
+        "--give-up-after", min=0, help="Seconds without the aggregator after which to stop; never if absent."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+DEFAULT_CONFIG = Path("collaborator.yaml")
+DEFAULT_PLAN = Path("plan/plan.yaml")
+
+
+@app.command()
+def start(
+    name: Name = None,
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    approval: Approval = None,
+    aggregator: Aggregator = None,
+    give_up_after: GiveUp = None,
+    quiet: Quiet = False,
+) -> None:
+    """Connect to the aggregator and take part until the run has ended; come back after every interruption."""
+    site = read_site(name, config, plan, approval)
+    for warning in site.identity().warnings:
+        error_console.print(Text(warning, style="yellow"), soft_wrap=True)
+    ready = make_ready(site)
+    observer: Observer = Silent() if quiet else Lines(_say)
+    terms = Terms(_address(site, aggregator), Path("logs"), give_up_after)
+    answers = answers_of(ready)
+    try:
+        finished = asyncio.run(participate(ready, answers, terms, observer))
+    except AbortedError as fault:
+        if answers.busy:
+            # The interpreter would wait for local training, which nobody wants any more, before it ended.
+            _say(f"error: {fault.diagnostics()}")
+            os._exit(1)
+        raise
+    if not quiet:
+        console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
+
+
+@app.command()
+def check(
+    name: Name = None,
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    approval: Approval = None,
+    aggregator: Aggregator = None,
+    as_json: AsJson = False,
+) -> None:
+    """See whether a start would work: files, data, approval, certificate, clock and connection."""
+    site = read_site(name, config, plan, approval)
+    items = check_site(site, _address(site, aggregator))
+    failed = [item for item in items if not item.passed]
+    if as_json:
+        console.print_json(json.dumps({"ok": not failed, "items": [asdict(item) for item in items]}))
+    else:
+        console.print(_table(items))
+    if failed:
+        raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    error_console.print(Text(line), soft_wrap=True)
+
+
+def _table(items: tuple[Item, ...]) -> Table:
+    table = Table("", "", "found", "what to do", box=None)
+    for item in items:
+        mark = Text("✓", style="green") if item.passed else Text("✗", style="bold red")
+        table.add_row(mark, Text(item.name), Text(item.detail), Text(item.remedy))
+    return table
+
+
+def _address(site: Site, given: str | None) -> Address:
+    stated = site.plan.federation.aggregator
+    if given is None:
+        return Address(stated.host, stated.port)
+    host, _, port = given.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise typer.BadParameter(f"{given!r} is not HOST:PORT", param_hint="--aggregator")
+    return Address(host.strip("[]"), int(port))

@@ -1,0 +1,161 @@
+"""One site's part in one run: connect, answer what is asked, come back after an interruption, end.
+
+On every stream two tasks work: one listens, so that a break, a newer question or the end is noticed at once, the
+other answers, one question at a time, the newest first. Computing happens in the worker thread of `answers.py` and
+outlives the stream. The network may fail as often as it likes; a refusal ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from collaborator.answers import Answers, Reluctance
+from collaborator.backoff import Backoff
+from collaborator.inbox import Inbox, Question, Shapes
+from collaborator.link import Link
+from collaborator.observer import Observer
+from collaborator.records import Records
+from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, UnreachableError
+from fedfair.learning.exchange import FeatureScaling
+from fedfair.sums.spec import Purpose
+from fedfair.wire.chunking import upload_frames
+from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, Welcome
+
+Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
+"""Opens one stream, and says what to introduce oneself with on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a site goes on trying.
+
+    Attributes:
+        backoff: the waits between two attempts.
+        give_up_after_seconds: how long without a stream before it gives up; None for never.
+    """
+
+    backoff: Backoff
+    give_up_after_seconds: float | None = None
+
+
+class Driver:
+    """Carries one site through one run; belongs to one event loop."""
+
+    def __init__(
+        self,
+        dial: Dial,
+        shapes: Shapes,
+        answers: Answers,
+        records: Records,
+        observer: Observer,
+        patience: Patience,
+    ) -> None:
+        self._dial = dial
+        self._shapes = shapes
+        self._answers = answers
+        self._records = records
+        self._observer = observer
+        self._patience = patience
+        self._last_contact = time.monotonic()
+
+    async def run(self) -> Finished:
+        """Take part until the run is finished; return the aggregator's last words.
+
+        Raises:
+            ConnectionRefusedByPeerError: the aggregator does not want this site.
+            AbortedError: nobody answered for longer than the site's patience.
+            FedfairError: the aggregator broke the protocol, or this site cannot go on.
+        """
+        while True:
+            try:
+                return await self._participate()
+            except UnreachableError as fault:
+                await self._pause(fault)
+
+    async def _pause(self, fault: UnreachableError) -> None:
+        limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
+        if limit is not None and away >= limit:
+            raise AbortedError(
+                f"gave up after {away:.0f} s without the aggregator; the last attempt: {fault.message}",
+                "ask the aggregator's operator whether it runs, then start again",
+            )
+        seconds = self._patience.backoff.next()
+        self._observer.note(f"{fault.message}; trying again in {seconds:.1f} s")
+        await asyncio.sleep(seconds)
+
+    # -------------------------------------------------------------- one stream
+
+    async def _participate(self) -> Finished:
+        async with self._dial() as (link, hello):
+            self._records.begin_link()
+            await link.send(hello)
+            questions: asyncio.Queue[Question] = asyncio.Queue()
+            listener = asyncio.create_task(self._listen(link, questions))
+            replier = asyncio.create_task(self._reply(link, questions))
+            try:
+                await asyncio.wait((listener, replier), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (listener, replier):
+                    task.cancel()
+                await asyncio.gather(listener, replier, return_exceptions=True)
+            # The replier only ever ends with a fault of this site.
+            return replier.result() if not replier.cancelled() else listener.result()
+
+    async def _listen(self, link: Link, questions: asyncio.Queue[Question]) -> Finished:
+        inbox = Inbox(self._shapes, self._answers.last_sum)
+        async for frame in link.frames():
+            self._last_contact = time.monotonic()
+            match inbox.take(frame):
+                case Welcome() as welcome:
+                    self._greet(welcome)
+                case FeatureScaling() as scaling:
+                    await self._answers.apply_scaling(scaling)
+                case Question() as question:
+                    self._answers.expect(question)
+                    self._records.asked(question.start, link)
+                    questions.put_nowait(question)
+                case Accepted(sum_number):
+                    self._answers.forget(sum_number)
+                    self._records.answered(link, "accepted")
+                case Finished() as finished:
+                    return finished
+                case Refused() as refused:
+                    raise _refusal(refused)
+        raise UnreachableError("the aggregator closed the stream")
+
+    async def _reply(self, link: Link, questions: asyncio.Queue[Question]) -> Finished:
+        while True:
+            question = await questions.get()
+            answer = await self._answers.answer(question)
+            if answer is None:
+                continue
+            number = question.start.sum_number
+            # A write that fails is not the news: the listener hears of the same break, and before that whatever
+            # the aggregator still had to say.
+            with contextlib.suppress(UnreachableError, ConnectionRefusedByPeerError):
+                if isinstance(answer, Reluctance):
+                    self._observer.note(f"takes no part in sum {number}: {answer.reason}")
+                    await link.send(Abstain(number, answer.reason))
+                    self._records.answered(link, "abstained")
+                else:
+                    for frame in upload_frames(number, answer):
+                        await link.send(frame)
+            if question.start.purpose is Purpose.EVALUATION:
+                self._observer.note(f"round {question.start.round} of {self._shapes.rounds} evaluated")
+
+    def _greet(self, welcome: Welcome) -> None:
+        self._patience.backoff.reset()
+        self._observer.note(
+            f"connected; run {welcome.run_id[:8]} stands at round {welcome.rounds_done} of {welcome.rounds_total}"
+        )
+
+
+def _refusal(refused: Refused) -> UnreachableError | ConnectionRefusedByPeerError:
+    if refused.try_again:
+        return UnreachableError(refused.reason, refused.remedy)
+    return ConnectionRefusedByPeerError(f"the aggregator refused this site: {refused.reason}", refused.remedy)

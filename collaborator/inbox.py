@@ -1,0 +1,167 @@
+"""What the aggregator has said on one stream, checked frame by frame.
+
+The aggregator is not trusted to keep the order of the protocol: this side compares lengths with its own layout
+before it allocates, a sum with the model that it is about, and sum and round numbers with those before. What is
+left when a frame has passed is something that the driver can act on. No socket, no clock, no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import RemoteProtocolError
+from fedfair.ids import SumNumber
+from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.sums.spec import Purpose
+from fedfair.wire.chunking import Assembler, expect_broadcast
+from fedfair.wire.frames import (
+    Accepted,
+    AggregatorFrame,
+    BroadcastKind,
+    BroadcastStart,
+    Chunk,
+    Finished,
+    Refused,
+    SumStart,
+    Welcome,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """What the plan and the model fix about every broadcast.
+
+    Attributes:
+        dimension: values in the model vector.
+        dtype: float32 or float64, its width.
+        numeric: numeric columns that are scaled.
+        rounds: training rounds of the plan.
+    """
+
+    dimension: int
+    dtype: np.dtype[np.floating]
+    numeric: int
+    rounds: int
+
+    def nbytes(self, kind: BroadcastKind) -> int:
+        """Return the length of a broadcast of this kind."""
+        if kind is BroadcastKind.MODEL:
+            return self.dimension * self.dtype.itemsize
+        return 2 * self.numeric * np.dtype(np.float64).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One sum that this site is asked for, with the model that it is about.
+
+    Attributes:
+        start: the question as it came; equal questions have equal answers.
+        model: the global model; a vector of no length where the sum is about no model.
+    """
+
+    start: SumStart
+    model: GlobalModel
+
+
+Said = Welcome | FeatureScaling | Question | Accepted | Finished | Refused
+
+
+class Inbox:
+    """The receiving half of one stream.
+
+    Args:
+        shapes: what this site expects.
+        last_sum: the newest sum that an earlier stream asked for; 0 if there was none.
+    """
+
+    def __init__(self, shapes: Shapes, last_sum: SumNumber) -> None:
+        self._shapes = shapes
+        self._last_sum = last_sum
+        self._last_round = 0
+        self._asked_here = False
+        self._welcomed = False
+        self._arriving: tuple[BroadcastStart, Assembler] | None = None
+        self._model = GlobalModel(np.zeros(0, shapes.dtype), 0.0)
+        self._model_sha256 = b""
+
+    def take(self, frame: AggregatorFrame) -> Said | None:
+        """Take one frame; return what it means, or None where more must come first.
+
+        Raises:
+            RemoteProtocolError: the frame is out of order or contradicts the plan.
+        """
+        if isinstance(frame, Refused | Finished):
+            return frame
+        if self._arriving is not None:
+            return self._append(frame, *self._arriving)
+        if isinstance(frame, Welcome) == self._welcomed:
+            raise RemoteProtocolError(f"{type(frame).__name__} came at the wrong end of the greeting")
+        match frame:
+            case Welcome():
+                return self._greet(frame)
+            case BroadcastStart():
+                self._arriving = (frame, expect_broadcast(frame, self._shapes.nbytes(frame.kind)))
+                return None
+            case SumStart():
+                return self._question(frame)
+            case Accepted(sum_number):
+                if sum_number > self._last_sum:
+                    raise RemoteProtocolError(f"sum {sum_number} was accepted before it was asked for")
+                return frame
+            case Chunk():
+                raise RemoteProtocolError("a chunk arrived that belongs to no broadcast")
+
+    def _greet(self, welcome: Welcome) -> Welcome:
+        if welcome.rounds_total != self._shapes.rounds:
+            raise RemoteProtocolError(
+                f"the aggregator announces {welcome.rounds_total} rounds, the plan has {self._shapes.rounds}"
+            )
+        self._welcomed = True
+        return welcome
+
+    def _append(self, frame: AggregatorFrame, start: BroadcastStart, assembler: Assembler) -> Said | None:
+        if not isinstance(frame, Chunk):
+            raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of a {start.kind.value}")
+        assembler.add(frame)
+        if not assembler.complete:
+            return None
+        self._arriving = None
+        payload = assembler.take()
+        if start.kind is BroadcastKind.MODEL:
+            vector = np.frombuffer(payload, self._shapes.dtype.newbyteorder("<"))
+            _check_finite(vector, start.kind)
+            self._model = GlobalModel(vector.astype(self._shapes.dtype, copy=False), start.threshold)
+            self._model_sha256 = start.sha256
+            return None
+        values = np.frombuffer(payload, "<f8").astype(np.float64, copy=False)
+        _check_finite(values, start.kind)
+        mean, scale = values[: self._shapes.numeric], values[self._shapes.numeric :]
+        if not (scale > 0).all():
+            raise RemoteProtocolError("the feature scaling holds a scale that is not positive")
+        return FeatureScaling(mean, scale)
+
+    def _question(self, start: SumStart) -> Question:
+        # The first question of a stream may repeat the last one of the stream before it, after an interruption.
+        grows = start.sum_number > self._last_sum or (start.sum_number == self._last_sum and not self._asked_here)
+        if not grows:
+            raise RemoteProtocolError(f"sum {start.sum_number} follows sum {self._last_sum}")
+        if not self._last_round <= start.round <= self._shapes.rounds:
+            raise RemoteProtocolError(
+                f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "
+                f"of {self._shapes.rounds}"
+            )
+        if start.purpose is not Purpose.STANDARDISATION and start.model_sha256 != self._model_sha256:
+            raise RemoteProtocolError(
+                f"sum {start.sum_number} is about model {start.model_sha256.hex()}, "
+                f"the last one that arrived is {self._model_sha256.hex() or 'none'}"
+            )
+        self._last_sum, self._last_round, self._asked_here = start.sum_number, start.round, True
+        return Question(start, self._model)
+
+
+def _check_finite(values: NDArray[np.floating], kind: BroadcastKind) -> None:
+    if not np.isfinite(values).all():
+        raise RemoteProtocolError(f"the {kind.value} holds a NaN or an infinity")

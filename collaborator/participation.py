@@ -1,0 +1,103 @@
+"""From a ready site to the end of its run: dialling, signals, the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from collaborator.answers import Answers
+from collaborator.backoff import Backoff
+from collaborator.driver import Driver, Patience
+from collaborator.link import Address, Link, open_link
+from collaborator.observer import Observer
+from collaborator.preparation import Readiness, introduction, objection
+from collaborator.records import Records
+from fedfair.errors import AbortedError
+from fedfair.identity.preflight import preflight
+from fedfair.identity.tls import channel_credentials
+from fedfair.wire.frames import Finished, Hello
+
+EXIT_BY_SIGNAL = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How to take part.
+
+    Attributes:
+        address: where the aggregator is.
+        logs: the folder of this site's metrics.
+        give_up_after_seconds: how long to go on without the aggregator; None for ever.
+    """
+
+    address: Address
+    logs: Path
+    give_up_after_seconds: float | None = None
+
+
+def answers_of(ready: Readiness) -> Answers:
+    """Return the worker of this site."""
+    return Answers(ready.task, ready.specs, partial(objection, ready.site))
+
+
+async def participate(ready: Readiness, answers: Answers, terms: Terms, observer: Observer) -> Finished:
+    """Take part in the run until it ends.
+
+    Raises:
+        FedfairError: the run ended in another way than finished, for this site at least.
+    """
+    records = Records(terms.logs / f"{ready.site.participant}_metrics.jsonl")
+    patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
+    driver = Driver(partial(_dial, ready, terms.address), ready.shapes, answers, records, observer, patience)
+    try:
+        return await _until_stopped(driver, observer)
+    finally:
+        answers.close()
+        records.close()
+
+
+@asynccontextmanager
+async def _dial(ready: Readiness, address: Address) -> AsyncIterator[tuple[Link, Hello]]:
+    site = ready.site
+    identity = site.identity()
+    # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable".
+    now = datetime.now(UTC)
+    server = await asyncio.to_thread(preflight, address.host, address.port, identity, now)
+    async with open_link(address, channel_credentials(identity, server)) as link:
+        yield link, introduction(site, identity, ready.binding.digest, ready.approval)
+
+
+async def _until_stopped(driver: Driver, observer: Observer) -> Finished:
+    """Run the driver; the first SIGINT or SIGTERM closes the stream in order, the second ends the process."""
+    running = asyncio.create_task(driver.run())
+    asked = False
+
+    def stop(name: str) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(EXIT_BY_SIGNAL)
+        asked = True
+        observer.note(f"{name}: leaving the federation; once more to stop at once")
+        running.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        return await running
+    except asyncio.CancelledError as cancelled:
+        raise AbortedError(
+            "this site was stopped by its operator; the others may go on without it",
+            "start it again to take part in the remaining rounds",
+        ) from cancelled
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

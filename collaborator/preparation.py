@@ -1,0 +1,183 @@
+"""Everything that must be right before a site connects: its files, its data, its policy and its approval.
+
+The site's own digest of the plan, made from its own copy of plan, code and initial model, is what counts here: the
+approval must be of that digest, and the aggregator must run that digest. Nothing is sent before all of it holds.
+Each step is a function of its own, so that the preflight can take them one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from collaborator.inbox import Shapes
+from fedfair import __version__
+from fedfair.errors import ApprovalError, PlanError
+from fedfair.identity.certificate import fingerprint
+from fedfair.identity.roster import bind_certificate
+from fedfair.identity.store import SiteIdentity, load_site_identity
+from fedfair.ids import FederationName, ParticipantId, parse_participant_id
+from fedfair.learning.binding import PlanBinding, plan_binding
+from fedfair.learning.data.dataset import Splits
+from fedfair.learning.data.source import load_site
+from fedfair.learning.device import choose_device
+from fedfair.learning.exchange import sum_specs
+from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.approval import verify_approval
+from fedfair.plan.policy import check_policy
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SiteConfig, load_site_config
+from fedfair.plan.source import load_plan, workspace_of
+from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.wire.frames import Hello, SumStart
+from fedfair.wire.limits import PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A site's configuration, read and fitting together.
+
+    Attributes:
+        plan: its copy of the plan.
+        config: its `collaborator.yaml`.
+        participant: its name.
+        federation: the federation's name.
+        workspace: the folder that the plan belongs to.
+        approval_file: where its approval should be.
+    """
+
+    plan: Plan
+    config: SiteConfig
+    participant: ParticipantId
+    federation: FederationName
+    workspace: Path
+    approval_file: Path
+
+    def identity(self) -> SiteIdentity:
+        """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.
+
+        Raises:
+            IdentityError: something is missing, malformed, expired or revoked.
+        """
+        return load_site_identity(Path(self.config.cert_folder), self.participant, datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What a site takes part with."""
+
+    site: Site
+    binding: PlanBinding
+    approval: bytes
+    shapes: Shapes
+    specs: dict[Purpose, SumSpec]
+    task: TrainingTask
+
+
+def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
+    """Read the plan and the site's configuration, and hold the plan against the site's policy.
+
+    Raises:
+        FedfairError: a file is unreadable or wrong, the names do not fit, or the policy forbids the plan.
+    """
+    plan = load_plan(plan_file)
+    config = load_site_config(config_file)
+    participant = parse_participant_id(config.collaborator if name is None else name)
+    if config.collaborator != participant:
+        raise PlanError(
+            f"{config_file} is the configuration of {config.collaborator}, not of {participant}",
+            "give the right file with -c, or the right name with -n",
+        )
+    if participant not in plan.federation.collaborators:
+        raise PlanError(
+            f"{participant} is no collaborator of '{plan.federation.name}'",
+            f"the plan names {', '.join(plan.federation.collaborators)}",
+        )
+    check_policy(plan, config.policy, participant)
+    stated = approval or (None if config.approval is None else Path(config.approval))
+    return Site(
+        plan,
+        config,
+        participant,
+        FederationName(plan.federation.name),
+        workspace_of(plan_file),
+        stated or config_file.parent / "approvals" / f"{participant}.json",
+    )
+
+
+def read_approval(site: Site, identity: SiteIdentity, plan_digest: bytes) -> bytes:
+    """Return the site's approval after checking that it is of exactly this plan.
+
+    Raises:
+        ApprovalError: there is none, or it is of another plan; both digests are shown.
+    """
+    remedy = f"read the plan, then run `fedfair plan approve -n {site.participant}`"
+    try:
+        approval = site.approval_file.read_bytes()
+    except FileNotFoundError as error:
+        raise ApprovalError(
+            f"{site.approval_file}: {site.participant} has not approved the plan", remedy
+        ) from error
+    try:
+        verify_approval(
+            approval,
+            plan_digest=plan_digest,
+            federation=site.federation,
+            participant=site.participant,
+            public_key=identity.signing_key.public_key(),
+        )
+    except ApprovalError as fault:
+        raise ApprovalError(f"{site.approval_file}: {fault.message}", fault.remedy or remedy) from fault
+    return approval
+
+
+def load_records(site: Site) -> Splits:
+    """Return the site's own records.
+
+    Raises:
+        DataError: they are missing, unreadable, or not what the plan declares.
+    """
+    return load_site(site.plan, site.config, site.participant, site.workspace)
+
+
+def make_ready(site: Site) -> Readiness:
+    """Load everything that takes part; nothing is sent.
+
+    Raises:
+        FedfairError: something is missing or wrong.
+    """
+    if site.config.threads is not None:
+        torch.set_num_threads(site.config.threads)
+    binding = plan_binding(site.plan, site.workspace)
+    approval = read_approval(site, site.identity(), binding.digest)
+    splits = load_records(site)
+    device = choose_device(site.config.device or site.plan.training.device)
+    model = flat_model(site.plan, binding.schema, device, site.workspace)
+    task = TrainingTask(site.plan, site.participant, splits, model)
+    layout = model.layout
+    shapes = Shapes(layout.dimension, layout.dtype, len(binding.schema.numeric), site.plan.training.rounds)
+    return Readiness(site, binding, approval, shapes, sum_specs(site.plan, layout, binding.schema), task)
+
+
+def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:
+    """Return the first frame of a stream."""
+    binding = bind_certificate(
+        identity.signing_key, fingerprint(identity.certificate), site.federation, site.participant
+    )
+    return Hello(PROTOCOL_VERSION, __version__, plan_digest, approval, binding)
+
+
+def objection(site: Site, start: SumStart) -> str | None:
+    """Return what the site's policy has against one sum; None where it allows it.
+
+    `check_policy` has held the whole plan against the policy; this holds the aggregator to the same terms.
+    """
+    policy = site.config.policy
+    if start.purpose.value not in policy.purposes:
+        return f"the policy of {site.participant} does not allow sums for {start.purpose.value}"
+    if policy.max_rounds is not None and start.round > policy.max_rounds:
+        return f"the policy of {site.participant} allows {policy.max_rounds} rounds, this is round {start.round}"
+    return None

@@ -1,0 +1,69 @@
+"""What this site writes down about its own part: one JSON line per accepted answer, in `logs/`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from collaborator.link import Link
+from fedfair.wire.frames import SumStart
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Where the counters stood when a question had arrived.
+
+    Attributes:
+        start: the question.
+        seconds: on the monotonic clock.
+        sent: bytes of frames sent on the link until then.
+    """
+
+    start: SumStart
+    seconds: float
+    sent: int
+
+
+class Records:
+    """The metrics file of one collaborator.
+
+    Args:
+        path: the file; lines are appended to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lines = path.open("a", buffering=1)
+        self._open: Tally | None = None
+        self._received = 0
+
+    def begin_link(self) -> None:
+        """Note that counters start from nothing again."""
+        self._open, self._received = None, 0
+
+    def asked(self, start: SumStart, link: Link) -> None:
+        """Note that a question has arrived."""
+        self._open = Tally(start, time.monotonic(), link.bytes_sent)
+
+    def answered(self, link: Link, outcome: str) -> None:
+        """Append the line of the question that was answered last."""
+        if self._open is None:
+            return
+        tally, self._open = self._open, None
+        line = {
+            "round": tally.start.round,
+            "purpose": tally.start.purpose.value,
+            "attempt": tally.start.attempt,
+            "outcome": outcome,
+            "seconds": round(time.monotonic() - tally.seconds, 6),
+            "bytes_sent": link.bytes_sent - tally.sent,
+            "bytes_received": link.bytes_received - self._received,
+        }
+        self._received = link.bytes_received
+        self._lines.write(json.dumps(line) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()

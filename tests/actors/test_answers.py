@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from collaborator.answers import Answers, Reluctance
+from collaborator.inbox import Question
+from fedfair.errors import TrainingError
+from fedfair.ids import SumNumber
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.sums.contribution import Contribution
+from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.wire.frames import SumStart
+
+T = TypeVar("T")
+Answered = bytes | Reluctance | None
+SPECS = {Purpose.TRAINING: SumSpec(Purpose.TRAINING, 1, 2, np.dtype("<f4"))}
+
+
+def question(number: int, round_number: int = 1) -> Question:
+    start = SumStart(SumNumber(number), Purpose.TRAINING, round_number, 1, bytes(32), 60)
+    return Question(start, GlobalModel(np.zeros(2, np.float32), 0.0))
+
+
+class CountingTask:
+    """Adds its call count; may wait for a gate, or fail."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.calls = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.fault = fault
+        self.threads = set()
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        del model
+        self.gate.wait(10)
+        self.threads.add(threading.current_thread())
+        self.calls += 1
+        if self.fault:
+            raise self.fault
+        return Contribution(np.array([float(request.round)]), np.full(2, self.calls, np.float32))
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        del scaling
+
+
+def played(
+    scenario: Callable[[Answers], Coroutine[object, object, T]],
+    task: CountingTask | None = None,
+    objection: Callable[[SumStart], str | None] = lambda _: None,
+) -> T:
+    async def play() -> T:
+        answers = Answers(task or CountingTask(), SPECS, objection)
+        try:
+            return await scenario(answers)
+        finally:
+            answers.close()
+
+    return asyncio.run(asyncio.wait_for(play(), 10))
+
+
+async def asked(answers: Answers, one: Question) -> Answered:
+    answers.expect(one)
+    return await answers.answer(one)
+
+
+def test_the_same_question_gets_the_same_bytes_without_a_second_computation() -> None:
+    task = CountingTask()
+
+    async def scenario(answers: Answers) -> tuple[Answered, Answered]:
+        return await asked(answers, question(1)), await asked(answers, question(1))
+
+    first, again = played(scenario, task)
+    assert first == again
+    assert task.calls == 1
+
+
+def test_after_it_was_accepted_an_answer_is_forgotten() -> None:
+    async def scenario(answers: Answers) -> tuple[Answered, Answered]:
+        first = await asked(answers, question(1))
+        answers.forget(SumNumber(1))
+        return first, await asked(answers, question(1))
+
+    first, again = played(scenario)
+    assert first != again
+
+
+def test_a_computation_outlives_the_stream_that_asked_for_it() -> None:
+    task = CountingTask()
+    task.gate.clear()
+
+    async def scenario(answers: Answers) -> Answered:
+        answers.expect(question(1))
+        stream = asyncio.create_task(answers.answer(question(1)))
+        await asyncio.sleep(0)
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        task.gate.set()
+        return await asked(answers, question(1))
+
+    assert isinstance(played(scenario, task), bytes)
+    assert task.calls == 1
+
+
+def test_a_newer_question_makes_the_older_answer_worthless() -> None:
+    task = CountingTask()
+    task.gate.clear()
+
+    async def scenario(answers: Answers) -> tuple[Answered, Answered]:
+        answers.expect(question(1))
+        older = asyncio.create_task(answers.answer(question(1)))
+        await asyncio.sleep(0)
+        answers.expect(question(2))
+        newer = asyncio.create_task(answers.answer(question(2)))
+        task.gate.set()
+        return await older, await newer
+
+    older, newer = played(scenario, task)
+    assert older is None
+    assert isinstance(newer, bytes)
+    assert len(task.threads) == 1
+
+
+def test_a_fault_of_training_becomes_a_reason_and_nothing_is_sent() -> None:
+    task = CountingTask(TrainingError("the body holds 3 values that are NaN"))
+    assert played(lambda answers: asked(answers, question(1)), task) == Reluctance(
+        "the body holds 3 values that are NaN"
+    )
+
+
+def test_any_other_fault_stays_at_the_site() -> None:
+    with pytest.raises(ZeroDivisionError):
+        played(lambda answers: asked(answers, question(1)), CountingTask(ZeroDivisionError()))
+
+
+def test_the_policy_is_asked_before_anything_is_computed() -> None:
+    task = CountingTask()
+    answer = played(lambda answers: asked(answers, question(1)), task, lambda start: f"not round {start.round}")
+    assert answer == Reluctance("not round 1")
+    assert task.calls == 0
