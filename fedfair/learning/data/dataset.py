@@ -1,16 +1,19 @@
 """Records in memory: what one collaborator holds, whichever source it came from.
 
-Decides the form that everything after loading relies on (finite features, labels from 0 to classes - 1, equal
-lengths) and checks it once, at construction. Loading is the business of the modules beside this one.
+Decides the form that everything after loading relies on (no infinite feature, labels from 0 to classes - 1, equal
+lengths) and checks it once, at construction. NaN is a missing value, and gone once `missing.py` has filled the
+splits of a site. Loading is the business of the modules beside this one.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import DataError
 
@@ -34,13 +37,34 @@ class FeatureSchema:
     numeric: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
 
+    def name_of(self, place: tuple[int, ...]) -> str:
+        """Return what to call the feature at `place` in a message."""
+        return f"'{self.names[place[0]]}'" if self.names else f"feature {place}"
+
+    def to_json(self) -> str:
+        """Return the schema as text, for the metadata of a file."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> FeatureSchema:
+        """Return the schema that `to_json` wrote.
+
+        Raises:
+            DataError: the text is something else.
+        """
+        try:
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            raise DataError(f"{text[:80]!r} is not the schema of a model's data") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """Labelled records.
 
     Attributes:
-        features: float array (n, *input_shape), finite; float64 for tables, float32 in [0, 1] for images.
+        features: float array (n, *input_shape), NaN where missing; float64 for tables, float32 from 0 to 1 for
+            images.
         labels: int64 array (n,), from 0 to classes - 1.
         schema: what the features are.
         columns: raw columns (n,) by name, kept for partitions and group reports.
@@ -96,11 +120,12 @@ def _check_shapes(
 def _check_values(features: NDArray[np.floating], labels: NDArray[np.int64], schema: FeatureSchema) -> None:
     if not np.issubdtype(features.dtype, np.floating) or labels.dtype != np.int64:
         raise DataError(f"features must be floats and labels int64, not {features.dtype} and {labels.dtype}")
-    finite = np.isfinite(features)
-    if not finite.all():
-        first = tuple(int(i) for i in np.argwhere(~finite)[0])
-        place = schema.names[first[1]] if schema.names else first[1:]
-        raise DataError(f"feature {place} of record {first[0]} is {features[first]}", "remove or fill such values")
+    infinite = np.isinf(features)
+    if infinite.any():
+        record, *place = (int(i) for i in np.argwhere(infinite)[0])
+        raise DataError(
+            f"{schema.name_of(tuple(place))} of record {record} is infinite", "remove or fill such values"
+        )
     if len(labels) and (labels.min() < 0 or labels.max() >= schema.classes):
         raise DataError(
             f"labels run from {labels.min()} to {labels.max()}, but there are {schema.classes} classes",

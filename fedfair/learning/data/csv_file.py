@@ -1,0 +1,118 @@
+"""A site's own table, read by the schema that the plan declares.
+
+Decides how texts become features: numeric columns as they are, then one column for each declared value of each
+categorical column and one for any other value. Nothing is learnt from the file about its own schema, so that
+every site's features mean the same; for that reason `numeric: all` takes the columns in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import DataError
+from fedfair.learning.data.dataset import Dataset, FeatureSchema
+from fedfair.learning.data.reading import Faults, Table, numbers, read_table, require_columns
+from fedfair.plan.data import CsvData
+from fedfair.plan.fields import Scalar
+
+OTHER = "other"
+BINARY = 2
+
+
+def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> FeatureSchema:
+    """Return what the declared columns amount to.
+
+    Args:
+        spec: the plan's description of the table.
+        classes: number of classes that the plan states, if any.
+        numeric: the numeric columns, in order.
+    """
+    names = (*numeric, *(name for column, values in spec.categorical.items() for name in _one_hot(column, values)))
+    count = len(spec.label_values) if spec.label_values is not None else classes or BINARY
+    return FeatureSchema((len(names),), count, tuple(range(len(numeric))), names)
+
+
+def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> Dataset:
+    """Return the records of one file; a missing number is NaN where the plan allows it.
+
+    Args:
+        path: comma-separated file with a header, plain or gzip.
+        spec: the plan's description of it.
+        classes: number of classes that the plan states, if any.
+        extra: columns to keep raw beside those that the plan keeps, such as the one that records are divided by.
+
+    Raises:
+        DataError: the file cannot be read or has values that the plan does not allow; all of them are reported.
+    """
+    table = read_table(path)
+    kept = dict.fromkeys((*spec.keep, *extra))
+    numeric = _numeric_columns(table, spec, kept)
+    require_columns(path, list(table.columns), (spec.label, *numeric, *spec.categorical, *kept))
+    schema = csv_schema(spec, classes, numeric)
+    faults = Faults(table)
+    features = [_numeric(table, column, spec, faults) for column in numeric]
+    features += [
+        block for column, values in spec.categorical.items() for block in _indicators(table, column, values)
+    ]
+    labels = _labels(table, spec, schema.classes, faults)
+    faults.refuse()
+    return Dataset(np.stack(features, axis=1), labels, schema, {name: table.columns[name] for name in kept})
+
+
+def _numeric_columns(table: Table, spec: CsvData, kept: Collection[str]) -> tuple[str, ...]:
+    if not isinstance(spec.numeric, str):
+        return spec.numeric
+    named = {spec.label, spec.collaborator, *spec.categorical, *kept}
+    columns = tuple(sorted(name for name in table.columns if name not in named))
+    if not columns and not spec.categorical:
+        raise DataError(f"{table.path} has no column left for numeric: all", "check the file's columns")
+    return columns
+
+
+def _numeric(table: Table, column: str, spec: CsvData, faults: Faults) -> NDArray[np.float64]:
+    missing = np.isin(table.columns[column], spec.missing_values)
+    if spec.missing == "refuse":
+        faults.add(column, "missing values", missing, "fill them in, or set missing: mean or zero in the plan")
+    return numbers(table, column, missing, faults)
+
+
+def _indicators(table: Table, column: str, values: Sequence[Scalar]) -> list[NDArray[np.float64]]:
+    """Return one 0/1 array (n,) for each value and one for all other texts, missing ones included."""
+    hits = [_matches(table.columns[column], value).astype(np.float64) for value in values]
+    return [*hits, 1.0 - np.max(hits, axis=0)]
+
+
+def _one_hot(column: str, values: Sequence[Scalar]) -> list[str]:
+    return [f"{column}={value}" for value in (*values, OTHER)]
+
+
+def _labels(table: Table, spec: CsvData, classes: int, faults: Faults) -> NDArray[np.int64]:
+    values = spec.label_values if spec.label_values is not None else tuple(range(classes))
+    classes_of = np.full(len(table), -1, np.int64)
+    for index, value in enumerate(values):
+        classes_of[_matches(table.columns[spec.label], value)] = index
+    remedy = f"the plan allows {', '.join(map(str, values[:10]))}{', ...' if len(values) > 10 else ''}"
+    faults.add(spec.label, "a label that the plan does not name", classes_of < 0, f"{remedy} (label_values)")
+    return classes_of
+
+
+def _matches(texts: NDArray[np.str_], value: Scalar) -> NDArray[np.bool_]:
+    """Return where a text means a value: equal text, equal number (1 and 1.0), true or false in any case."""
+    distinct, index = np.unique(texts, return_inverse=True)
+    same: NDArray[np.bool_] = np.array([_means(str(text), value) for text in distinct], np.bool_)[index]
+    return same
+
+
+def _means(text: str, value: Scalar) -> bool:
+    if isinstance(value, bool):
+        return text.lower() == str(value).lower()
+    if isinstance(value, str):
+        return text == value
+    try:
+        return float(text) == value
+    except ValueError:
+        return False

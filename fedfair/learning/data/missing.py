@@ -1,0 +1,60 @@
+"""What stands in for a value that was not measured.
+
+Decides the filling, which a site does alone: its own means, of its own training records, so that nothing about a
+missing value is sent. Which values count as missing is each source's decision; here they are NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import DataError
+from fedfair.learning.data.dataset import Dataset, Splits
+
+
+def fill_missing(splits: Splits, policy: str) -> Splits:
+    """Return the splits with every NaN filled.
+
+    Args:
+        splits: one collaborator's records.
+        policy: refuse, zero, or mean (of the column over this collaborator's training records).
+
+    Raises:
+        DataError: a value is missing and the policy is to refuse, or a column has no value to take the mean of.
+    """
+    fills = _column_means(splits.train) if policy == "mean" else np.zeros(splits.train.schema.input_shape)
+    return Splits(
+        _filled(splits.train, fills, policy),
+        None if splits.validation is None else _filled(splits.validation, fills, policy),
+        None if splits.test is None else _filled(splits.test, fills, policy),
+    )
+
+
+def _column_means(train: Dataset) -> NDArray[np.float64]:
+    known = ~np.isnan(train.features)
+    counts = known.sum(axis=0)
+    if not counts.all():
+        place = tuple(int(i) for i in np.argwhere(counts == 0)[0])
+        raise DataError(
+            f"column {train.schema.name_of(place)} has no value in any of the {len(train)} training records",
+            "use missing: zero, or leave the column out of the plan",
+        )
+    means: NDArray[np.float64] = np.where(known, train.features, 0.0).sum(axis=0) / counts
+    return means
+
+
+def _filled(part: Dataset, fills: NDArray[np.float64], policy: str) -> Dataset:
+    missing = np.isnan(part.features)
+    if not missing.any():
+        return part
+    if policy == "refuse":
+        record, *place = (int(i) for i in np.argwhere(missing)[0])
+        raise DataError(
+            f"{part.schema.name_of(tuple(place))} of record {record} is missing, "
+            f"and {int(missing.sum()) - 1} more values are",
+            "fill in or remove such records, or choose another policy for missing values",
+        )
+    return replace(part, features=np.where(missing, fills, part.features).astype(part.features.dtype))

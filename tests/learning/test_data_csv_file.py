@@ -1,0 +1,101 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedfair.errors import DataError
+from fedfair.learning.data.csv_file import csv_schema, load_csv
+from fedfair.plan.data import CsvData
+
+PATIENTS = "age,sex,died,clinic\n41,F,0,a\n50.5,M,1,b\n7,X,1,a\n"
+
+
+def write(folder: Path, text: str = PATIENTS) -> Path:
+    path = folder / "patients.csv"
+    path.write_text(text)
+    return path
+
+
+def spec(**fields: object) -> CsvData:
+    return CsvData.model_validate({"label": "died", "numeric": ["age"], **fields})
+
+
+def test_numbers_come_first_then_one_column_for_each_category_and_one_for_the_others(tmp_path: Path) -> None:
+    dataset = load_csv(write(tmp_path), spec(categorical={"sex": ["F", "M"]}, keep=["sex"]), None, ("clinic",))
+    assert dataset.schema.names == ("age", "sex=F", "sex=M", "sex=other")
+    assert dataset.schema.numeric == (0,)
+    assert dataset.features.tolist() == [[41, 1, 0, 0], [50.5, 0, 1, 0], [7, 0, 0, 1]]
+    assert dataset.labels.tolist() == [0, 1, 1]
+    assert {name: column.tolist() for name, column in dataset.columns.items()} == {
+        "sex": ["F", "M", "X"],
+        "clinic": ["a", "b", "a"],
+    }
+
+
+def test_the_schema_that_the_plan_declares_is_that_of_the_file(tmp_path: Path) -> None:
+    stated = spec(categorical={"sex": ["F", "M"]})
+    assert load_csv(write(tmp_path), stated, None, ()).schema == csv_schema(stated, None, ("age",))
+
+
+def test_all_numbers_are_taken_in_the_order_of_their_names_so_that_sites_agree(tmp_path: Path) -> None:
+    stated = spec(numeric="all", collaborator="clinic")
+    first = load_csv(write(tmp_path, "b,a,clinic,died\n1,2,x,0\n"), stated, None, ())
+    second = load_csv(write(tmp_path, "died,a,b\n0,2,1\n"), stated, None, ())
+    assert first.schema == second.schema
+    assert first.schema.names == ("a", "b")
+    assert first.features.tolist() == second.features.tolist() == [[2, 1]]
+
+
+def test_label_values_give_the_classes_in_their_order(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,died\n1,yes\n2,no\n")
+    assert load_csv(path, spec(numeric=["x"], label_values=["no", "yes"]), None, ()).labels.tolist() == [1, 0]
+    assert load_csv(path, spec(numeric=["x"], label_values=["yes", "no"]), None, ()).labels.tolist() == [0, 1]
+
+
+def test_numbers_and_truth_values_match_in_any_spelling(tmp_path: Path) -> None:
+    path = write(tmp_path, "ca,flag,died\n1.0,TRUE,0.0\n1,False,1\nx,no,1\n")
+    stated = CsvData.model_validate({"label": "died", "categorical": {"ca": [1], "flag": [True, False]}})
+    dataset = load_csv(path, stated, None, ())
+    assert dataset.features.tolist() == [[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
+    assert dataset.labels.tolist() == [0, 1, 1]
+
+
+def test_more_classes_are_stated_in_the_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,died\n1,0\n2,2\n")
+    assert load_csv(path, spec(numeric=["x"]), 3, ()).labels.tolist() == [0, 2]
+    with pytest.raises(DataError, match=r"line 3: '2'.*the plan allows 0, 1"):
+        load_csv(path, spec(numeric=["x"]), None, ())
+
+
+@pytest.mark.parametrize("policy", ["mean", "zero"])
+def test_a_missing_number_stays_open_where_the_plan_fills_it(tmp_path: Path, policy: str) -> None:
+    path = write(tmp_path, "age,died\n?,0\n,1\nNA,1\n3,1\n")
+    features = load_csv(path, spec(missing=policy), None, ()).features[:, 0]
+    assert np.isnan(features).tolist() == [True, True, True, False]
+
+
+def test_a_missing_category_is_another_value(tmp_path: Path) -> None:
+    dataset = load_csv(write(tmp_path, "age,sex,died\n1,?,0\n"), spec(categorical={"sex": ["F"]}), None, ())
+    assert dataset.features.tolist() == [[1, 0, 1]]
+
+
+def test_all_faults_of_a_file_are_reported_together_with_their_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,bmi,died\n?,22,0\nold,23,1\n50,inf,2\n51,24,\n")
+    with pytest.raises(DataError) as caught:
+        load_csv(path, spec(numeric=["age", "bmi"]), None, ())
+    message = caught.value.message
+    assert "patients.csv cannot be used as it is" in message
+    assert "column 'age': missing values in 1 rows (line 2: '?'); fill them in, or set missing" in message
+    assert "column 'age': not a finite number in 1 rows (line 3: 'old')" in message
+    assert "column 'bmi': not a finite number in 1 rows (line 4: 'inf')" in message
+    assert "column 'died': a label that the plan does not name in 2 rows (line 4: '2', line 5: '')" in message
+
+
+def test_every_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'dead' .*, 'agee' \(did you mean 'age'\?\), 'race'"):
+        load_csv(write(tmp_path), spec(label="dead", numeric=["agee"], keep=["race"]), None, ())
+
+
+def test_a_file_without_a_column_for_numeric_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no column left for numeric: all"):
+        load_csv(write(tmp_path, "died\n1\n"), spec(numeric="all"), None, ())
