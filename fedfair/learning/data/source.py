@@ -1,0 +1,126 @@
+"""From a plan and the files that a machine has to every collaborator's splits.
+
+Decides who owns which record, and the order in which things happen: read, deal, hold out, fill in. A simulation
+holds everybody's records and deals them; a deployed site reads its own. Where the plan declares a `partition`, it
+speaks of one data set that is divided, so a site that reads the same data set takes its own part of it and ends up
+with the records that the simulation gave it. Without a partition, what a site reads is its own. Reading is
+`files.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedfair.errors import PlanError
+from fedfair.ids import ParticipantId
+from fedfair.learning.data.dataset import Dataset, Splits
+from fedfair.learning.data.declared import check_declared, declared_schema
+from fedfair.learning.data.files import read_files, simulation_paths, site_paths
+from fedfair.learning.data.holdout import hold_out
+from fedfair.learning.data.missing import fill_missing
+from fedfair.learning.partition import deal
+from fedfair.plan.data import BUILT_IN, CsvSource, EicuSource, Partition
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SiteConfig
+from fedfair.plan.task import TaskSection
+
+__all__ = ["declared_schema", "load_federation", "load_site"]
+
+
+def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
+    """Return every collaborator's splits, for a simulation.
+
+    Args:
+        plan: the plan.
+        root: the folder that the plan's paths start from.
+
+    Raises:
+        DataError: files are missing or are not what the plan declares.
+        PlanError: the plan does not say how to divide the records, or says it wrongly.
+    """
+    task = plan.task
+    rule = _rule(plan)
+    parts = read_files(task, simulation_paths(task, root), _columns_of(rule))
+    check_declared(task, parts.train.schema)
+    return {name: _finish(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
+
+
+def load_site(plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path) -> Splits:
+    """Return one site's splits, read from its own files.
+
+    Args:
+        plan: the plan.
+        site: the site's `collaborator.yaml`, which names its files.
+        participant: the site's name in the plan.
+        root: the folder that the site's paths start from.
+
+    Raises:
+        DataError: files are missing or are not what the plan declares.
+        PlanError: the plan divides one data set, and says it wrongly.
+    """
+    task = plan.task
+    built_in = isinstance(task.data, str) and task.data in BUILT_IN
+    rule = _rule(plan) if built_in or task.partition is not None else None
+    parts = read_files(task, site_paths(site, root), _columns_of(rule))
+    check_declared(task, parts.train.schema)
+    own = parts if rule is None else _deal(plan, parts, rule)[participant]
+    return _finish(plan, participant, own)
+
+
+def _rule(plan: Plan) -> Partition | None:
+    """Return how one data set is divided; None where there is only one collaborator to have it."""
+    task = plan.task
+    if task.owner_column is not None:
+        return Partition(scheme="column", column=task.owner_column)
+    if task.partition is None and len(plan.federation.collaborators) > 1:
+        raise PlanError(
+            "task.partition: is missing, and there is one data set for several collaborators",
+            "say how to divide it, such as {scheme: label}",
+        )
+    return task.partition
+
+
+def _columns_of(rule: Partition | None) -> tuple[str, ...]:
+    return () if rule is None or rule.column is None else (rule.column,)
+
+
+def _deal(plan: Plan, whole: Splits, rule: Partition | None) -> dict[ParticipantId, Splits]:
+    names = [ParticipantId(name) for name in plan.federation.collaborators]
+    if rule is None:
+        return {names[0]: whole}
+    given = [part for part in (whole.train, whole.validation, whole.test) if part is not None]
+    dealt = deal(given, rule, names, plan.training.seed)
+    return {name: _as_splits(whole, own) for name, own in dealt.items()}
+
+
+def _as_splits(whole: Splits, own: Sequence[Dataset]) -> Splits:
+    """Return one collaborator's parts under the names that they have in the whole; empty ones are None."""
+    rest = iter(own[1:])
+    validation = next(rest) if whole.validation is not None else None
+    test = next(rest) if whole.test is not None else None
+    return Splits(own[0], validation or None, test or None)
+
+
+def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
+    """Hold out what the plan asks for, then fill in missing values from what is left to train on."""
+    task = plan.task
+    for key, part in (("test_fraction", own.test), ("validation_fraction", own.validation)):
+        fraction = task.test_fraction if key == "test_fraction" else task.validation_fraction
+        if part is not None and fraction > 0:
+            raise PlanError(
+                f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
+            )
+    held = hold_out(own.train, task.test_fraction, task.validation_fraction, plan.training.seed, participant)
+    return fill_missing(
+        Splits(held.train, own.validation or held.validation, own.test or held.test), _missing_policy(task)
+    )
+
+
+def _missing_policy(task: TaskSection) -> str:
+    match task.data:
+        case CsvSource(csv=spec):
+            return spec.missing
+        case EicuSource():
+            return "mean"
+    return "refuse"
