@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedfair.errors import IdentityError
-from fedfair.identity.certificate import Role
+from fedfair.identity.certificate import Role, check_issued_by, check_validity
 from fedfair.identity.request import SiteRequest
 from fedfair.ids import FederationName, parse_federation_name
 
@@ -81,16 +81,28 @@ def federation_of(ca: x509.Certificate) -> FederationName:
         IdentityError: the certificate is not one of an authority made by `create_authority`.
     """
     try:
-        constraints = ca.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
-        raise IdentityError("the authority's certificate has no basic constraints") from error
+        is_authority = ca.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        is_authority = False
     names = ca.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    if not constraints.ca or len(names) != 1:
+    if not is_authority or len(names) != 1:
         raise IdentityError(
             f"'{ca.subject.rfc4514_string()}' is not the certificate of a federation's authority",
             "use the ca.crt that `fedfair certs authority` made",
         )
     return parse_federation_name(str(names[0].value))
+
+
+def check_authority(ca: x509.Certificate, now: datetime) -> None:
+    """Check that `ca` is a whole and valid certificate of an authority; whether of the right one, people decide.
+
+    Raises:
+        IdentityError: it is not an authority's, was changed, or is not valid at `now`.
+    """
+    federation_of(ca)
+    # Nothing above an authority vouches for it, but its own signature shows that no field was changed.
+    check_issued_by(ca, ca)
+    check_validity(ca, now, "the authority's certificate")
 
 
 def sign_request(

@@ -18,8 +18,8 @@ from cryptography import x509
 
 from fedfair.errors import IdentityError
 from fedfair.identity import register, revocation
-from fedfair.identity.authority import Authority, create_authority, sign_request
-from fedfair.identity.certificate import Role, check_validity
+from fedfair.identity.authority import Authority, check_authority, create_authority, sign_request
+from fedfair.identity.certificate import Role
 from fedfair.identity.files import (
     certificate_pem,
     list_pem,
@@ -71,7 +71,7 @@ def load_authority(cert_folder: Path, now: datetime, passphrase: bytes | None) -
     """
     folder = cert_folder / AUTHORITY_FOLDER
     certificate = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _CREATE)
-    check_validity(certificate, now, "the authority's certificate")
+    check_authority(certificate, now)
     key = read_tls_key(folder / CA_KEY, "the authority's key", passphrase, _CREATE)
     if certificate.public_key() != key.public_key():
         raise IdentityError(

@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedfair.errors import FedfairError, IdentityError
 from fedfair.ids import AGGREGATOR, FederationName, ParticipantId, parse_federation_name, parse_participant_id
 
 SCHEME = "fedfair://"
+PARSE_FAULTS = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
+"""What `cryptography` raises on malformed input, at once or when a field is looked at for the first time."""
+
 EXPIRY_WARNING = timedelta(days=30)
 """How long before its end a certificate, or a revocation list, begins to be warned about."""
 
@@ -80,6 +84,30 @@ def parse_uri(uri: str) -> Participant:
     return parse_participant(federation, name)
 
 
+def decode_certificate(content: bytes, what: str) -> x509.Certificate:
+    """Return the certificate in `content`, with every field that is looked at later read once.
+
+    `cryptography` reads fields late, so a malformed one would otherwise turn up far from here.
+
+    Args:
+        content: one certificate, PEM or DER.
+        what: whose certificate this is, for the message.
+
+    Raises:
+        IdentityError: it is malformed, or its key is not P-256.
+    """
+    load = x509.load_pem_x509_certificate if content.lstrip().startswith(b"-") else x509.load_der_x509_certificate
+    try:
+        certificate = load(content)
+        key = certificate.public_key()
+        _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.signature_hash_algorithm
+    except PARSE_FAULTS as error:
+        raise IdentityError(f"{what} is malformed: {error}", "have it sent, or made, again") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError(f"{what} is not for a P-256 key", "use certificates made by `fedfair certs` only")
+    return certificate
+
+
 def single_uri(uris: list[str]) -> Participant:
     """Return the participant that a certificate with these URIs names.
 
@@ -103,8 +131,8 @@ def participant_of(certificate: x509.Certificate) -> Participant:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
-        raise IdentityError("the certificate has no readable subject alternative name") from error
+    except x509.ExtensionNotFound as error:
+        raise IdentityError("the certificate has no subject alternative name, so it names nobody") from error
     participant = single_uri(uris)
     role = role_of(certificate)
     if role is not participant.role:
@@ -123,7 +151,7 @@ def role_of(certificate: x509.Certificate) -> Role:
     """
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError) as error:
+    except x509.ExtensionNotFound as error:
         raise IdentityError("the certificate does not say what it may be used for (extended key usage)") from error
     roles = [_ROLE_OF_USAGE.get(oid) for oid in usage]
     if len(roles) != 1 or roles[0] is None:
@@ -154,7 +182,7 @@ def check_issued_by(certificate: x509.Certificate, ca: x509.Certificate) -> None
     """
     try:
         certificate.verify_directly_issued_by(ca)
-    except (InvalidSignature, ValueError, TypeError) as error:
+    except (InvalidSignature, *PARSE_FAULTS) as error:
         raise IdentityError(
             f"the certificate '{certificate.subject.rfc4514_string()}' was not signed by the authority "
             f"'{ca.subject.rfc4514_string()}'",

@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedfair.errors import IdentityError
+from fedfair.identity.certificate import decode_certificate
+from fedfair.identity.revocation import decode_list
 
 PUBLIC_MODE = 0o644
 PRIVATE_MODE = 0o600
@@ -93,19 +95,12 @@ def read_bytes(path: Path, what: str, remedy: str = "") -> bytes:
 
 
 def read_certificate(path: Path, what: str, remedy: str = "") -> x509.Certificate:
-    """Return the one certificate in the PEM file `path`.
+    """Return the certificate in the PEM file `path`.
 
     Raises:
-        IdentityError: the file is missing or does not hold exactly one certificate.
+        IdentityError: the file is missing or does not begin with a certificate.
     """
-    content = read_bytes(path, what, remedy)
-    try:
-        certificates = x509.load_pem_x509_certificates(content)
-    except ValueError as error:
-        raise IdentityError(f"{what} is not a certificate in PEM form: {path}") from error
-    if len(certificates) != 1:
-        raise IdentityError(f"{what} holds {len(certificates)} certificates, expected one: {path}")
-    return certificates[0]
+    return decode_certificate(read_bytes(path, what, remedy), f"{what}, {path},")
 
 
 def read_list(path: Path, remedy: str = "") -> x509.CertificateRevocationList:
@@ -116,9 +111,9 @@ def read_list(path: Path, remedy: str = "") -> x509.CertificateRevocationList:
     """
     content = read_bytes(path, "the revocation list", remedy)
     try:
-        return x509.load_pem_x509_crl(content)
-    except ValueError as error:
-        raise IdentityError(f"the revocation list is not in PEM form: {path}") from error
+        return decode_list(content)
+    except IdentityError as error:
+        raise IdentityError(f"{path}: {error.message}", error.remedy) from error
 
 
 def read_tls_key(

@@ -21,7 +21,7 @@ from datetime import datetime
 from cryptography import x509
 
 from fedfair.errors import FedfairError, IdentityError, UnreachableError
-from fedfair.identity.certificate import Role
+from fedfair.identity.certificate import Role, decode_certificate
 from fedfair.identity.files import certificate_pem
 from fedfair.identity.store import TLS_CERTIFICATE, TLS_KEY, SiteIdentity, check_certificate
 
@@ -80,7 +80,7 @@ def _meet(
         der = connection.getpeercert(binary_form=True)
         if der is None:
             raise IdentityError(f"{place} showed no certificate")
-        leaf = x509.load_der_x509_certificate(der)
+        leaf = decode_certificate(der, f"the certificate of {place}")
         _check_aggregator(leaf, identity, now, place)
         if not _answers(connection, place):
             return None

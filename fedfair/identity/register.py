@@ -109,3 +109,38 @@ def _parse(line: str, place: str) -> Issued:
 def latest_of(register: Sequence[Issued], name: str) -> Issued | None:
     """Return the latest certificate signed for `name`, or None."""
     return next((issued for issued in reversed(register) if issued.name == name), None)
+
+
+def check_same_signing_key(register: Sequence[Issued], request: SiteRequest) -> None:
+    """Check that a name that was given out keeps its signing key.
+
+    Raises:
+        IdentityError: the name was given out with another signing key: either the site has lost its key, or
+            somebody else asks in its name.
+    """
+    previous = latest_of(register, request.name)
+    if previous is None or previous.signing_key == format_signing_key(request.signing_public_key):
+        return
+    raise IdentityError(
+        f"{request.name} had the signing key {previous.signing_key} before, this request brings "
+        f"{format_signing_key(request.signing_public_key)}",
+        "a renewal keeps the key (`fedfair certs renew`); if the site really begins anew, revoke its old "
+        "certificates, sign with --replace-signing-key, and change the plan's roster",
+    )
+
+
+def choose(register: Sequence[Issued], name: str | None, serial: str | None) -> list[Issued]:
+    """Return the certificates of `name`, or the one with the hexadecimal number `serial`; neither chooses none.
+
+    Raises:
+        IdentityError: the register knows no such certificate.
+    """
+    if name is None and serial is None:
+        return []
+    chosen = [issued for issued in register if issued.name == name or f"{issued.serial:x}" == serial]
+    if not chosen:
+        raise IdentityError(
+            f"this authority has signed no certificate {f'for {name}' if name else f'with the serial {serial}'}",
+            "`fedfair certs show` lists what it has signed",
+        )
+    return chosen

@@ -16,9 +16,25 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedfair.errors import IdentityError
 from fedfair.identity.authority import BACKDATE, Authority, authority_key_identifier
-from fedfair.identity.certificate import EXPIRY_WARNING
+from fedfair.identity.certificate import EXPIRY_WARNING, PARSE_FAULTS
 
 LIST_DAYS = 400
+
+
+def decode_list(content: bytes) -> x509.CertificateRevocationList:
+    """Return the revocation list in `content` (PEM), with every field that is looked at later read once.
+
+    Raises:
+        IdentityError: it is malformed.
+    """
+    try:
+        crl = x509.load_pem_x509_crl(content)
+        _ = crl.extensions, crl.last_update_utc, crl.next_update_utc, crl.signature_hash_algorithm
+        list_number(crl)
+        revoked_serials(crl)
+    except PARSE_FAULTS as error:
+        raise IdentityError(f"the revocation list is malformed: {error}", "have it sent again") from error
+    return crl
 
 
 def empty_list(authority: Authority, now: datetime) -> x509.CertificateRevocationList:
@@ -63,7 +79,7 @@ def list_number(crl: x509.CertificateRevocationList) -> int:
     """
     try:
         return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-    except (x509.ExtensionNotFound, ValueError) as error:
+    except x509.ExtensionNotFound as error:
         raise IdentityError("the revocation list has no number") from error
 
 

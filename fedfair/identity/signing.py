@@ -1,9 +1,9 @@
-"""Ed25519 signing keys: their text form, and the bytes that a signature covers.
+"""Ed25519 signing keys as values, and the bytes that their signatures cover.
 
 A signing key outlives every certificate: the plan pins its public half, and it signs requests, bindings and
 approvals. Every signed message begins with a label of its own, and its fields are counted and length-prefixed, so
 that a signature made for one purpose, or over other fields that happen to join to the same bytes, never verifies
-for another. What is signed is `request.py`'s and `roster.py`'s business.
+for another. What is signed is `request.py`'s and `roster.py`'s business; how a key is spelt, `plan.keys`'s.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from collections.abc import Sequence
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fedfair.errors import IdentityError
+from fedfair.plan.keys import format_public_key, parse_public_key
 
-PREFIX = "ed25519:"
-KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 
 
 def format_signing_key(key: Ed25519PublicKey) -> str:
     """Return a public signing key as it stands in a plan: "ed25519:" and base64 of its 32 bytes."""
-    return PREFIX + base64.b64encode(key.public_bytes_raw()).decode("ascii")
+    return format_public_key(key.public_bytes_raw())
 
 
 def parse_signing_key(text: str) -> Ed25519PublicKey:
@@ -35,15 +34,10 @@ def parse_signing_key(text: str) -> Ed25519PublicKey:
     Raises:
         IdentityError: `text` is anything else.
     """
-    raw = b""
-    if text.startswith(PREFIX):
-        raw = decode_base64(text.removeprefix(PREFIX), "the signing key")
-    if len(raw) != KEY_BYTES:
-        raise IdentityError(
-            f"{text[:80]!r} is not an Ed25519 public key",
-            f"copy the whole line of signing.pub: '{PREFIX}' and base64 of {KEY_BYTES} bytes",
-        )
-    return Ed25519PublicKey.from_public_bytes(raw)
+    try:
+        return Ed25519PublicKey.from_public_bytes(parse_public_key(text))
+    except ValueError as error:
+        raise IdentityError(str(error), "copy the whole line of the site's signing.pub") from error
 
 
 def decode_base64(text: str, what: str) -> bytes:

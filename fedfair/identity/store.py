@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedfair.errors import IdentityError
-from fedfair.identity.authority import federation_of
+from fedfair.identity.authority import check_authority, federation_of
 from fedfair.identity.certificate import (
     Participant,
     check_issued_by,
@@ -100,8 +100,7 @@ def load_trust(cert_folder: Path, now: datetime) -> Trust:
     """
     folder = trust_folder(cert_folder)
     ca = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
-    federation_of(ca)
-    check_validity(ca, now, "the authority's certificate")
+    check_authority(ca, now)
     crl = read_list(folder / REVOCATION_LIST, _INSTALL)
     check_list(crl, ca, now)
     return Trust(ca, crl)
@@ -213,29 +212,42 @@ def renew_site(cert_folder: Path, name: str) -> bytes:
     return request
 
 
-def install_certificate(cert_folder: Path, certificate: x509.Certificate) -> Path:
-    """Put a checked certificate beside the key it belongs to, and put a waiting renewal's key in use.
+def find_key(cert_folder: Path, certificate: x509.Certificate) -> Path | None:
+    """Return the TLS key file of the participant that `certificate` names and belongs to, or None."""
+    folder = cert_folder / participant_of(certificate).name
+    for filename in (NEXT_TLS_KEY, TLS_KEY):
+        path = folder / filename
+        if path.exists() and read_tls_key(path, "the TLS key").public_key() == certificate.public_key():
+            return path
+    return None
+
+
+def owned_key(cert_folder: Path, certificate: x509.Certificate) -> Path:
+    """Return the TLS key file that `certificate` belongs to.
+
+    Raises:
+        IdentityError: no key in the participant's folder belongs to the certificate.
+    """
+    key = find_key(cert_folder, certificate)
+    if key is None:
+        raise IdentityError(
+            f"no key in {cert_folder / participant_of(certificate).name} belongs to this certificate",
+            "install it on the machine, and in the workspace, where its request was made",
+        )
+    return key
+
+
+def install_certificate(cert_folder: Path, certificate: x509.Certificate) -> None:
+    """Put a checked certificate beside its key, and put a waiting renewal's key in use.
 
     Args:
         cert_folder: the workspace's `cert` folder.
         certificate: passed `check_certificate`.
 
-    Returns:
-        The participant's folder.
-
     Raises:
         IdentityError: no key in the participant's folder belongs to the certificate.
     """
-    name = participant_of(certificate).name
-    folder = cert_folder / name
-    for filename in (NEXT_TLS_KEY, TLS_KEY):
-        path = folder / filename
-        if path.exists() and read_tls_key(path, "the TLS key").public_key() == certificate.public_key():
-            # An interruption between the two steps is mended by installing the same bundle again.
-            path.replace(folder / TLS_KEY)
-            write_public(folder / TLS_CERTIFICATE, certificate_pem(certificate))
-            return folder
-    raise IdentityError(
-        f"no key in {folder} belongs to this certificate",
-        "install it on the machine, and in the workspace, where its request was made",
-    )
+    key = owned_key(cert_folder, certificate)
+    # An interruption between the two steps is mended by installing the same certificate again.
+    key.replace(key.parent / TLS_KEY)
+    write_public(key.parent / TLS_CERTIFICATE, certificate_pem(certificate))

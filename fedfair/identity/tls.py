@@ -16,7 +16,7 @@ import grpc
 from cryptography import x509
 
 from fedfair.errors import IdentityError
-from fedfair.identity.certificate import Role, fingerprint
+from fedfair.identity.certificate import Role, decode_certificate, fingerprint
 from fedfair.identity.files import certificate_pem, private_pem
 from fedfair.identity.preflight import ServerIdentity
 from fedfair.identity.roster import Roster
@@ -122,7 +122,4 @@ def _peer_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> x509.Certi
             f"the connection shows {len(certificates)} certificates, expected one",
             "connect with the certificate that `fedfair certs install` has put in place",
         )
-    try:
-        return x509.load_pem_x509_certificate(certificates[0])
-    except ValueError as error:
-        raise IdentityError("the certificate of the connection is malformed") from error
+    return decode_certificate(certificates[0], "the certificate of the connection")

@@ -1,0 +1,161 @@
+"""What the authority sends back to a site: `<name>.certificate.pem`, and how a site takes it in.
+
+One PEM file of the site's certificate, the authority's certificate and the present revocation list; or, to bring a
+revocation list alone up to date, that list. It holds no secret. The first bundle brings the authority with it, so
+its fingerprint has to be compared with whoever keeps the authority; every later one must be of the same authority.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from fedfair.errors import IdentityError
+from fedfair.identity.authority import check_authority
+from fedfair.identity.certificate import decode_certificate, fingerprint, grouped
+from fedfair.identity.files import (
+    certificate_pem,
+    list_pem,
+    read_bytes,
+    read_certificate,
+    read_list,
+    write_public,
+)
+from fedfair.identity.revocation import check_list, decode_list, list_number
+from fedfair.identity.store import (
+    CA_CERTIFICATE,
+    REVOCATION_LIST,
+    Trust,
+    check_certificate,
+    install_certificate,
+    owned_key,
+    trust_folder,
+)
+
+_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a bundle holds, not yet checked against anything.
+
+    Attributes:
+        certificate: the site's; None where the file is a revocation list alone.
+        ca: the authority's; None where the file is a revocation list alone.
+        crl: the revocation list.
+    """
+
+    certificate: x509.Certificate | None
+    ca: x509.Certificate | None
+    crl: x509.CertificateRevocationList
+
+
+def make_bundle(certificate: x509.Certificate, trust: Trust) -> bytes:
+    """Return the content of a bundle."""
+    return certificate_pem(certificate) + certificate_pem(trust.ca) + list_pem(trust.crl)
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Return what the file `path` holds.
+
+    Raises:
+        IdentityError: it is not a bundle.
+    """
+    blocks = [(match[1], match[0]) for match in _BLOCK.finditer(read_bytes(path, "the bundle"))]
+    match blocks:
+        case [(b"X509 CRL", crl)]:
+            return Bundle(None, None, decode_list(crl))
+        case [(b"CERTIFICATE", leaf), (b"CERTIFICATE", ca), (b"X509 CRL", crl)]:
+            return Bundle(
+                decode_certificate(leaf, "the certificate in the bundle"),
+                decode_certificate(ca, "the authority's certificate in the bundle"),
+                decode_list(crl),
+            )
+    raise IdentityError(
+        f"{path} is neither a bundle nor a revocation list",
+        "install the file <name>.certificate.pem that `fedfair certs sign` wrote, or the authority's revoked.crl",
+    )
+
+
+def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime) -> Trust:
+    """Check a bundle against what is installed; nothing is written.
+
+    Args:
+        cert_folder: the workspace's `cert` folder.
+        bundle: as read.
+        now: an aware time.
+
+    Returns:
+        The trust that installing it would lead to.
+
+    Raises:
+        IdentityError: another authority than the installed one, an older list than the installed one, a list or
+            certificate that does not verify, or a certificate for which there is no key here.
+    """
+    installed = installed_authority(cert_folder)
+    ca = bundle.ca or installed
+    if ca is None:
+        raise IdentityError(
+            "this workspace knows no authority yet, so a revocation list alone cannot be checked",
+            "install this site's own bundle first",
+        )
+    if installed is not None and ca != installed:
+        raise IdentityError(
+            f"the bundle comes from the authority {grouped(fingerprint(ca))}, this workspace trusts "
+            f"{grouped(fingerprint(installed))}",
+            "if the consortium has really made a new authority, move the old ca.crt and revoked.crl away first",
+        )
+    check_authority(ca, now)
+    check_list(bundle.crl, ca, now)
+    _check_not_older(cert_folder, bundle.crl)
+    if bundle.certificate is not None:
+        check_certificate(bundle.certificate, Trust(ca, bundle.crl), now)
+        owned_key(cert_folder, bundle.certificate)
+    return Trust(ca, bundle.crl)
+
+
+def install_bundle(cert_folder: Path, bundle: Bundle, now: datetime) -> Trust:
+    """Check a bundle and put every part of it in its place.
+
+    Args:
+        cert_folder: the workspace's `cert` folder.
+        bundle: as read.
+        now: an aware time.
+
+    Returns:
+        The trust that is now installed.
+
+    Raises:
+        IdentityError: as `check_bundle`; nothing was written.
+    """
+    trust = check_bundle(cert_folder, bundle, now)
+    if trust_folder(cert_folder) == cert_folder:
+        # Where the authority itself is kept, its own files are the newest there are.
+        write_public(cert_folder / CA_CERTIFICATE, certificate_pem(trust.ca))
+        write_public(cert_folder / REVOCATION_LIST, list_pem(trust.crl))
+    if bundle.certificate is not None:
+        install_certificate(cert_folder, bundle.certificate)
+    return trust
+
+
+def installed_authority(cert_folder: Path) -> x509.Certificate | None:
+    """Return the authority that this workspace trusts already, or None before the first bundle."""
+    path = trust_folder(cert_folder) / CA_CERTIFICATE
+    return read_certificate(path, "the authority's certificate") if path.exists() else None
+
+
+def _check_not_older(cert_folder: Path, crl: x509.CertificateRevocationList) -> None:
+    path = trust_folder(cert_folder) / REVOCATION_LIST
+    if not path.exists():
+        return
+    present = list_number(read_list(path))
+    # An old list, genuine as it is, would take later revocations back.
+    if list_number(crl) < present:
+        raise IdentityError(
+            f"the bundle's revocation list is number {list_number(crl)}, this workspace has number {present}",
+            "ask whoever keeps the authority for the present list",
+        )

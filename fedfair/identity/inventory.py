@@ -1,0 +1,166 @@
+"""What a `cert` folder holds, item by item, with what is wrong or will soon be: for people, and as JSON.
+
+Reads and judges, changes nothing, and goes on after a fault: a list of certificates in which one is broken is most
+useful exactly then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from fedfair.errors import IdentityError
+from fedfair.identity.authority_store import CA_KEY, load_register
+from fedfair.identity.certificate import check_validity, expiry_warning, fingerprint
+from fedfair.identity.files import permission_warning, read_bytes, read_certificate
+from fedfair.identity.register import Issued
+from fedfair.identity.revocation import list_warning
+from fedfair.identity.store import (
+    AUTHORITY_FOLDER,
+    CA_CERTIFICATE,
+    NEXT_TLS_KEY,
+    SIGNING_KEY,
+    SIGNING_PUBLIC_KEY,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    Trust,
+    check_certificate,
+    load_trust,
+    trust_folder,
+)
+
+GOOD = "good"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One certificate, or the place of one.
+
+    Attributes:
+        name: of the participant, or "authority".
+        where: the file, or "register" for a certificate that was signed here for another place.
+        not_after: its end, aware; None where there is no certificate.
+        fingerprint: SHA-256 of the certificate in hexadecimal, or "".
+        signing_key: "ed25519:<base64>", or "".
+        serial: in hexadecimal, or "".
+        status: "good", or what is wrong.
+        warnings: what is not wrong but needs somebody's attention.
+    """
+
+    name: str
+    where: str
+    not_after: datetime | None
+    fingerprint: str
+    signing_key: str
+    serial: str
+    status: str
+    warnings: tuple[str, ...]
+
+
+def take_inventory(cert_folder: Path, now: datetime) -> list[Item]:
+    """Return everything in `cert_folder`: the authority, the participants, and what was signed for others.
+
+    Raises:
+        IdentityError: there is nothing there.
+    """
+    authority = trust_folder(cert_folder) / CA_CERTIFICATE
+    names = [path.parent.name for path in sorted(cert_folder.glob(f"*/{SIGNING_PUBLIC_KEY}"))]
+    if not names and not authority.exists():
+        raise IdentityError(
+            f"there are no certificates in {cert_folder}",
+            "begin with `fedfair certs authority`, or at a site with `fedfair certs request`",
+        )
+    try:
+        trust: Trust | IdentityError = load_trust(cert_folder, now)
+    except IdentityError as error:
+        trust = error
+    items = [_authority(authority, trust, now)] if authority.exists() else []
+    items += [_site(cert_folder / name, name, trust, now) for name in names]
+    here = {item.serial for item in items}
+    return items + [item for item in _elsewhere(cert_folder, trust, now) if item.serial not in here]
+
+
+def _authority(path: Path, trust: Trust | IdentityError, now: datetime) -> Item:
+    certificate = read_certificate(path, "the authority's certificate")
+    key = path.parent / CA_KEY
+    warnings = [expiry_warning(certificate, now, "the authority's certificate")]
+    if isinstance(trust, Trust):
+        warnings.append(list_warning(trust.crl, now))
+    if key.exists():
+        warnings.append(permission_warning(key, "the authority's key"))
+    return _item("authority", path, certificate, "", GOOD if isinstance(trust, Trust) else trust.message, warnings)
+
+
+def _site(folder: Path, name: str, trust: Trust | IdentityError, now: datetime) -> Item:
+    signing_key = (
+        read_bytes(folder / SIGNING_PUBLIC_KEY, "the public signing key").decode("ascii", "replace").strip()
+    )
+    path = folder / TLS_CERTIFICATE
+    if not path.exists():
+        return Item(name, str(path), None, "", signing_key, "", "waiting for its certificate", ())
+    try:
+        certificate = read_certificate(path, f"the certificate of {name}")
+    except IdentityError as error:
+        return Item(name, str(path), None, "", signing_key, "", error.message, ())
+    warnings = [expiry_warning(certificate, now, "the certificate")]
+    warnings += [
+        permission_warning(folder / key, "the key") for key in (TLS_KEY, SIGNING_KEY) if (folder / key).exists()
+    ]
+    if (folder / NEXT_TLS_KEY).exists():
+        warnings.append("a renewal waits for its certificate")
+    return _item(name, path, certificate, signing_key, _status(certificate, trust, now), warnings)
+
+
+def _status(certificate: x509.Certificate, trust: Trust | IdentityError, now: datetime) -> str:
+    try:
+        if isinstance(trust, IdentityError):
+            check_validity(certificate, now, "the certificate")
+            return f"cannot be checked: {trust.message}"
+        check_certificate(certificate, trust, now)
+    except IdentityError as error:
+        return error.message
+    return GOOD
+
+
+def _elsewhere(cert_folder: Path, trust: Trust | IdentityError, now: datetime) -> Iterator[Item]:
+    for issued in load_register(cert_folder):
+        yield Item(
+            issued.name,
+            f"{AUTHORITY_FOLDER} register",
+            issued.not_after,
+            issued.fingerprint,
+            issued.signing_key,
+            f"{issued.serial:x}",
+            _register_status(issued, trust, now),
+            (),
+        )
+
+
+def _register_status(issued: Issued, trust: Trust | IdentityError, now: datetime) -> str:
+    if isinstance(trust, Trust) and trust.crl.get_revoked_certificate_by_serial_number(issued.serial) is not None:
+        return "revoked"
+    return "expired" if issued.not_after < now else GOOD
+
+
+def _item(
+    name: str,
+    path: Path,
+    certificate: x509.Certificate,
+    signing_key: str,
+    status: str,
+    warnings: list[str | None],
+) -> Item:
+    return Item(
+        name=name,
+        where=str(path),
+        not_after=certificate.not_valid_after_utc,
+        fingerprint=fingerprint(certificate).hex(),
+        signing_key=signing_key,
+        serial=f"{certificate.serial_number:x}",
+        status=status,
+        warnings=tuple(warning for warning in warnings if warning is not None),
+    )
