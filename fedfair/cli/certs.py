@@ -1,0 +1,248 @@
+"""`fedfair certs`: the authority, requests, certificates, renewals and revocations of one federation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fedfair.cli.console import console, error_console
+from fedfair.errors import IdentityError
+from fedfair.identity import authority_store, bundle, register, store
+from fedfair.identity.authority import CERTIFICATE_DAYS
+from fedfair.identity.certificate import Role, fingerprint, grouped, parse_participant, participant_of
+from fedfair.identity.files import is_encrypted, read_bytes, write_public
+from fedfair.identity.inventory import GOOD, Item, take_inventory
+from fedfair.identity.request import SiteRequest, parse_request, read_request
+from fedfair.identity.signing import format_signing_key
+from fedfair.ids import parse_federation_name
+
+app = typer.Typer(
+    help="Make, sign, install, renew and revoke the certificates of a federation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Where keys and certificates are kept.")
+PASSPHRASE_FILE = typer.Option(None, "--passphrase-file", help="File that holds the authority key's passphrase.")
+YES = typer.Option(False, "--yes", "-y", help="Do not ask.")
+
+
+@app.command()
+def authority(
+    federation: str = typer.Option(..., "--federation", "-f", help="Name of the federation."),
+    passphrase: bool = typer.Option(False, "--passphrase", help="Ask for a passphrase to encrypt the key with."),
+    passphrase_file: Path | None = PASSPHRASE_FILE,
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Create the federation's certificate authority; once, on the host of whoever leads it."""
+    secret = _read_passphrase(passphrase_file)
+    if passphrase and secret is None:
+        secret = str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True)).encode()
+    made = authority_store.found_authority(
+        cert_folder, parse_federation_name(federation), datetime.now(UTC), secret
+    )
+    _say(
+        f"authority of '{federation}' created in {cert_folder / store.AUTHORITY_FOLDER}; every site will compare:"
+    )
+    _say_fingerprint(fingerprint(made.certificate))
+    if secret is None:
+        _warn(
+            "the authority's key is not encrypted: whoever reads ca.key can pose as the aggregator. "
+            "Keep this host safe, or begin again with --passphrase"
+        )
+
+
+@app.command()
+def request(
+    name: str = typer.Option(
+        ..., "--name", "-n", help="This participant: a collaborator's name, or 'aggregator'."
+    ),
+    federation: str = typer.Option(..., "--federation", "-f", help="Name of the federation."),
+    role: Role | None = typer.Option(
+        None, "--role", help="Said for clarity; must fit the name.", show_default=False
+    ),
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Make this participant's two keys, and the request to send to the authority."""
+    participant = parse_participant(federation, name)
+    if role not in {None, participant.role}:
+        raise IdentityError(
+            f"'{name}' has the role {participant.role.value}",
+            "the aggregator, and nobody else, is called 'aggregator'",
+        )
+    _write_request(name, store.create_site(cert_folder, participant))
+
+
+@app.command()
+def renew(
+    name: str = typer.Option(..., "--name", "-n", help="This participant."),
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Make a new TLS key and its request; the signing key stays, so nobody has to approve anything again."""
+    _write_request(name, store.renew_site(cert_folder, name))
+
+
+@app.command()
+def sign(
+    request_file: Path = typer.Argument(..., metavar="REQUEST", help="The site's request, <name>.request.json."),
+    host: list[str] = typer.Option(
+        [], "--host", help="Aggregator only: a name or address it is reached under; may be given several times."
+    ),
+    days: int = typer.Option(CERTIFICATE_DAYS, "--days", help="How long the certificate is good.", min=1),
+    replace_signing_key: bool = typer.Option(
+        False, "--replace-signing-key", help="Sign although this name had another signing key before."
+    ),
+    yes: bool = YES,
+    passphrase_file: Path | None = PASSPHRASE_FILE,
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Sign a site's request, after comparing its fingerprint with the site."""
+    now = datetime.now(UTC)
+    asked = read_request(request_file)
+    _show_request(asked)
+    if not replace_signing_key:
+        register.check_same_signing_key(authority_store.load_register(cert_folder), asked)
+    _confirm(f"Does {asked.name} read out the same fingerprint to you?", yes, "nothing was signed")
+    signer = authority_store.load_authority(cert_folder, now, _opening(cert_folder, passphrase_file))
+    trust = store.load_trust(cert_folder, now)
+    certificate = authority_store.issue(cert_folder, signer, asked, hosts=host, now=now, days=days)
+    target = Path(f"{asked.name}.certificate.pem")
+    write_public(target, bundle.make_bundle(certificate, trust))
+    _say(f"signed until {certificate.not_valid_after_utc:%Y-%m-%d}")
+    if store.find_key(cert_folder, certificate) is not None:
+        store.install_certificate(cert_folder, certificate)
+        _say(f"installed in {cert_folder / asked.name}, as its key is here")
+    else:
+        _say(f"next: send {target} to {asked.name}, who runs: fedfair certs install {target}")
+    if asked.role is Role.COLLABORATOR:
+        _say(f"for federation.roster in the plan:  {asked.name}: {format_signing_key(asked.signing_public_key)}")
+
+
+@app.command()
+def install(
+    file: Path = typer.Argument(
+        ..., metavar="BUNDLE", help="<name>.certificate.pem, or the authority's revoked.crl."
+    ),
+    yes: bool = YES,
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Install what the authority sent: this site's certificate, or a newer revocation list."""
+    now = datetime.now(UTC)
+    arrived = bundle.read_bundle(file)
+    trust = bundle.check_bundle(cert_folder, arrived, now)
+    if bundle.installed_authority(cert_folder) is None:
+        _say("this is the first bundle here; it comes from the authority")
+        _say_fingerprint(fingerprint(trust.ca))
+        _confirm("Does whoever keeps the authority read out the same to you?", yes, "nothing was installed")
+    bundle.install_bundle(cert_folder, arrived, now)
+    if arrived.certificate is not None:
+        name = participant_of(arrived.certificate).name
+        _say(f"{name} has a certificate until {arrived.certificate.not_valid_after_utc:%Y-%m-%d}")
+    _say("the revocation list is up to date")
+
+
+@app.command()
+def revoke(
+    name: str | None = typer.Option(None, "--name", "-n", help="Take back every certificate of this participant."),
+    serial: str | None = typer.Option(None, "--serial", help="Take back one certificate, by its number as shown."),
+    refresh: bool = typer.Option(
+        False, "--refresh", help="Take nothing back; only make the list good for longer."
+    ),
+    yes: bool = YES,
+    passphrase_file: Path | None = PASSPHRASE_FILE,
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Take certificates back, for good, before they expire."""
+    if (name is not None) + (serial is not None) + refresh != 1:
+        raise typer.BadParameter("give one of --name, --serial and --refresh")
+    now = datetime.now(UTC)
+    chosen = register.choose(authority_store.load_register(cert_folder), name, serial)
+    for issued in chosen:
+        _say(f"{issued.name}, good until {issued.not_after:%Y-%m-%d}, serial {issued.serial:x}")
+    if chosen:
+        _confirm("Take back for good?", yes, "nothing was revoked")
+    signer = authority_store.load_authority(cert_folder, now, _opening(cert_folder, passphrase_file))
+    authority_store.revoke(cert_folder, signer, frozenset(issued.serial for issued in chosen), now)
+    path = cert_folder / store.AUTHORITY_FOLDER / store.REVOCATION_LIST
+    _say(f"next: send {path} to every other host, where it takes effect with: fedfair certs install {path.name}")
+
+
+@app.command()
+def show(
+    path: Path = typer.Argument(Path("cert"), help="A folder of certificates, or a request."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Show who is who, until when, and what is wrong or will soon be."""
+    if path.is_file():
+        _show_request(read_request(path))
+        return
+    items = take_inventory(path, datetime.now(UTC))
+    if as_json:
+        listed = [{**asdict(item), "not_after": item.not_after and item.not_after.isoformat()} for item in items]
+        console.print_json(json.dumps({"format": "fedfair/certs/1", "items": listed}))
+        return
+    console.print(_table(items))
+    for item in items:
+        for warning in item.warnings:
+            _warn(f"{item.name}: {warning}")
+
+
+def _table(items: list[Item]) -> Table:
+    table = Table("name", "good until", "status", "serial", "where", box=None, pad_edge=False)
+    for item in items:
+        until = "" if item.not_after is None else f"{item.not_after:%Y-%m-%d}"
+        status = Text(item.status, style="green" if item.status == GOOD else "bold red")
+        table.add_row(Text(item.name), until, status, item.serial, Text(item.where))
+    return table
+
+
+def _write_request(name: str, content: bytes) -> None:
+    path = Path(f"{name}.request.json")
+    write_public(path, content)
+    _show_request(parse_request(content))
+    _say(f"next: send {path} to whoever keeps the authority, and read the fingerprint to them over the telephone")
+
+
+def _show_request(asked: SiteRequest) -> None:
+    _say(f"request of the {asked.role.value} '{asked.name}' of the federation '{asked.federation}', fingerprint:")
+    _say_fingerprint(asked.fingerprint)
+
+
+def _say_fingerprint(digest: bytes) -> None:
+    _say(f"  {grouped(digest)}")
+
+
+def _say(text: str) -> None:
+    console.print(Text(text), soft_wrap=True)
+
+
+def _warn(text: str) -> None:
+    error_console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
+
+
+def _confirm(question: str, yes: bool, otherwise: str) -> None:
+    if not yes and not typer.confirm(question):
+        raise IdentityError(otherwise)
+
+
+def _read_passphrase(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    secret = read_bytes(path, "the passphrase").rstrip(b"\r\n")
+    if not secret:
+        raise IdentityError(f"the passphrase in {path} is empty")
+    return secret
+
+
+def _opening(cert_folder: Path, passphrase_file: Path | None) -> bytes | None:
+    secret = _read_passphrase(passphrase_file)
+    key = cert_folder / store.AUTHORITY_FOLDER / authority_store.CA_KEY
+    if secret is None and key.exists() and is_encrypted(read_bytes(key, "the authority's key")):
+        return str(typer.prompt("Passphrase of the authority", hide_input=True)).encode()
+    return secret
