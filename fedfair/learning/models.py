@@ -24,7 +24,7 @@ TRIAL_BATCH = 2
 
 
 def build_model(
-    spec: ModelSpec, schema: FeatureSchema, seed: int, dtype: torch.dtype, workspace: Path = Path()
+    spec: ModelSpec, schema: FeatureSchema, seed: int, dtype: torch.dtype, workspace: Path
 ) -> nn.Module:
     """Return the plan's model with its initial weights, on the CPU.
 
@@ -33,7 +33,7 @@ def build_model(
         schema: what the model must accept and return.
         seed: the plan's seed.
         dtype: float32 or float64; weights are drawn in float32 and widened, so that both start alike.
-        workspace: where a "module:function" is looked for; by default the current folder.
+        workspace: where a "module:function" is looked for.
 
     Raises:
         PlanError: the model does not fit the data.

@@ -20,7 +20,7 @@ MLP = MlpModel(name="mlp", hidden=(512,))
 
 
 def vector(spec: object, seed: int, dtype: torch.dtype = torch.float32) -> np.ndarray:
-    return FlatModel(build_model(spec, TABLE, seed, dtype), dtype).vector()  # type: ignore[arg-type]  # any spec
+    return FlatModel(build_model(spec, TABLE, seed, dtype, Path()), dtype).vector()  # type: ignore[arg-type]  # any spec
 
 
 def parameters(model: nn.Module) -> int:
@@ -46,7 +46,7 @@ def test_building_leaves_the_global_generator_alone_and_does_not_depend_on_it() 
 
 
 def test_a_linear_model_of_zeros_is_the_uniform_classifier() -> None:
-    model = build_model(LinearModel(name="linear", init="zeros"), TABLE, 0, torch.float64)
+    model = build_model(LinearModel(name="linear", init="zeros"), TABLE, 0, torch.float64, Path())
     assert model(torch.ones(1, 30, dtype=torch.float64)).softmax(dim=1).tolist() == [[0.5, 0.5]]
     assert {name: tuple(p.shape) for name, p in model.named_parameters()} == {
         "output.weight": (2, 30),
@@ -65,7 +65,7 @@ def test_a_perceptron_without_hidden_layers_is_linear_and_with_them_has_their_we
 
 
 def test_a_perceptron_flattens_images() -> None:
-    assert build_model(MLP, IMAGES, 0, torch.float32)(torch.zeros(5, 1, 28, 28)).shape == (5, 10)
+    assert build_model(MLP, IMAGES, 0, torch.float32, Path())(torch.zeros(5, 1, 28, 28)).shape == (5, 10)
 
 
 def test_resnet18_has_the_published_number_of_weights() -> None:
@@ -78,20 +78,20 @@ def test_resnet18_has_the_published_number_of_weights() -> None:
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 64, 64)])
 def test_resnet18_takes_small_and_large_images(norm: str, shape: tuple[int, int, int]) -> None:
     spec = ResnetModel(name="resnet18", norm=norm)  # type: ignore[arg-type]  # one of the two
-    model = build_model(spec, FeatureSchema(shape, 3), 0, torch.float32)
+    model = build_model(spec, FeatureSchema(shape, 3), 0, torch.float32, Path())
     assert model(torch.zeros(2, *shape)).shape == (2, 3)
 
 
 def test_group_norm_has_no_running_statistics_and_batch_norm_has() -> None:
     for norm, frozen in (("group", 0), ("batch", 40)):
         spec = ResnetModel(name="resnet18", norm=norm)  # type: ignore[arg-type]  # one of the two
-        layout = FlatModel(build_model(spec, IMAGES, 0, torch.float32), torch.float32).layout
+        layout = FlatModel(build_model(spec, IMAGES, 0, torch.float32), torch.float32, Path()).layout
         assert sum(not entry.trainable for entry in layout.entries) == frozen  # mean and variance of 20 layers
 
 
 def test_resnet18_without_images_is_refused() -> None:
     with pytest.raises(PlanError, match=r"needs images .* the data are \(30,\)"):
-        build_model(ResnetModel(name="resnet18"), TABLE, 0, torch.float32)
+        build_model(ResnetModel(name="resnet18"), TABLE, 0, torch.float32, Path())
 
 
 def write_module(folder: Path, name: str, body: str) -> str:
