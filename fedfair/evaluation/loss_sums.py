@@ -1,0 +1,102 @@
+"""What one site adds to an evaluation: the histogram of its losses, as numbers that are summed over sites.
+
+Decides the layout of the header of an evaluation sum; what the summed numbers prove is `secure_cvar.py`'s
+business. Blocks of different sites add up to the block of all their records together, so nothing but sums
+need ever be seen.
+
+    block = [n, correct, smoothed, count_0 .. count_bins, sum_0 .. sum_bins]
+
+with the number of records, of correct classifications, the sum of the smoothed objective f~, and per bin how
+many losses it holds and their sum. Bin b < bins holds edge_b <= loss < edge_{b+1}; the last one holds every
+loss from the end of the range on. An evaluation header holds one block per split, always all three, zeros
+where a site has no such records: its length says nothing about a site.
+
+Rounding: a bin's sum adds up count_b non-negative numbers, over all sites and in whatever order, so it is off
+by less than count_b * 2^-53 of itself to first order (Higham 2002, section 4.2), and counts are exact below
+2^53.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError, TrainingError
+
+SPLITS = ("train", "validation", "test")
+"""The splits of an evaluation header, in the order of their blocks."""
+
+HEAD = 3
+"""Values before the counts: records, correct classifications, sum of the smoothed objective."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSpec:
+    """Equal bins over [0, loss_range], and one more for everything above.
+
+    Attributes:
+        bins: number of equal bins, at least 1.
+        loss_range: where the overflow bin begins, positive and finite, in units of the loss.
+    """
+
+    bins: int
+    loss_range: float
+
+    def __post_init__(self) -> None:
+        if self.bins < 1 or not (self.loss_range > 0.0 and math.isfinite(self.loss_range)):
+            raise LocalProtocolError(f"{self.bins} bins over [0, {self.loss_range}] make no histogram")
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Lower edges of all bins, the overflow bin's last: increasing array (bins + 1,)."""
+        return np.linspace(0.0, self.loss_range, self.bins + 1)
+
+
+def block_length(spec: HistogramSpec) -> int:
+    """Return the number of values in one split's block."""
+    return HEAD + 2 * (spec.bins + 1)
+
+
+def evaluation_header_length(spec: HistogramSpec) -> int:
+    """Return the number of values in the header of an evaluation sum: one block for each of `SPLITS`."""
+    return len(SPLITS) * block_length(spec)
+
+
+def loss_block(
+    losses: NDArray[np.floating], correct: NDArray[np.bool_], smoothed_sum: float, spec: HistogramSpec
+) -> NDArray[np.float64]:
+    """Return one site's block for one split.
+
+    Args:
+        losses: array (n,), finite and not negative; n may be 0.
+        correct: bool array (n,), True where the record was classified correctly.
+        smoothed_sum: sum of f~ over these records at the broadcast threshold, finite.
+        spec: the histogram of the plan.
+
+    Returns:
+        float64 array (block_length,).
+
+    Raises:
+        LocalProtocolError: losses and `correct` do not have the same length.
+        TrainingError: a loss is negative, NaN or infinite, or the smoothed sum is not finite.
+    """
+    values = np.asarray(losses, np.float64)
+    if values.ndim != 1 or correct.shape != values.shape:
+        raise LocalProtocolError(
+            f"losses have shape {values.shape}, `correct` has {correct.shape}; both must be (n,)"
+        )
+    bad = ~(np.isfinite(values) & (values >= 0.0))
+    if bad.any() or not math.isfinite(smoothed_sum):
+        raise TrainingError(
+            f"{int(bad.sum())} of {len(values)} losses are negative, NaN or infinite, and the smoothed "
+            f"objective sums to {smoothed_sum}; nothing was sent",
+            "lower learning_rate, or look for missing or extreme values in the local data",
+        )
+    bin_of = np.searchsorted(spec.edges, values, side="right") - 1
+    counts = np.bincount(bin_of, minlength=spec.bins + 1)
+    sums = np.bincount(bin_of, weights=values, minlength=spec.bins + 1)
+    head = (float(len(values)), float(np.count_nonzero(correct)), float(smoothed_sum))
+    return np.concatenate([head, counts.astype(np.float64), sums])

@@ -1,0 +1,100 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.evaluation.loss_sums import (
+    SPLITS,
+    HistogramSpec,
+    block_length,
+    evaluation_header_length,
+    loss_block,
+)
+
+SPEC = HistogramSpec(4, 2.0)
+losses_lists = st.lists(st.floats(0, 5), max_size=30)
+
+
+def block(losses: list[float], spec: HistogramSpec = SPEC) -> np.ndarray:
+    return loss_block(np.array(losses), np.zeros(len(losses), bool), 0.0, spec)
+
+
+def test_a_hand_worked_block() -> None:
+    losses, correct = np.array([0.1, 0.5, 0.6, 1.99, 2.0, 7.0]), np.array([1, 1, 0, 0, 1, 0], bool)
+    # Edges 0, .5, 1, 1.5, 2 and everything above; a loss on an edge belongs to the bin above it.
+    expected = [6, 3, 4.25, 1, 2, 0, 1, 2, 0.1, 1.1, 0, 1.99, 9.0]
+    assert loss_block(losses, correct, 4.25, SPEC).tolist() == pytest.approx(expected, rel=1e-15)
+
+
+def test_lengths_follow_from_the_number_of_bins_alone() -> None:
+    assert block_length(SPEC) == 13 == len(block([]))
+    assert evaluation_header_length(SPEC) == 39
+    assert SPLITS == ("train", "validation", "test")
+    assert len(block([0.1] * 1000)) == len(block([9.0]))
+
+
+def test_a_site_without_records_adds_zeros() -> None:
+    assert not block([]).any()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(losses_lists, min_size=1, max_size=5), st.integers(1, 40), st.floats(0.01, 6))
+def test_blocks_of_sites_add_up_to_the_block_of_their_union(
+    sites: list[list[float]], bins: int, loss_range: float
+) -> None:
+    spec = HistogramSpec(bins, loss_range)
+    total = sum((block(site, spec) for site in sites), np.zeros(block_length(spec)))
+    union = block([loss for site in sites for loss in site], spec)
+    counts = slice(0, 3 + bins + 1)
+    assert total[counts].tolist() == union[counts].tolist()
+    # At most 150 additions of non-negative numbers in either order.
+    assert total == pytest.approx(union, rel=300 * 2.0**-53)
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, st.integers(1, 40), st.floats(1e-3, 6))
+def test_every_loss_is_in_the_bin_between_whose_edges_it_lies(
+    losses: list[float], bins: int, loss_range: float
+) -> None:
+    spec = HistogramSpec(bins, loss_range)
+    found = block(losses, spec)
+    bounds = [*spec.edges.tolist(), math.inf]
+    for number in range(bins + 1):
+        inside = [loss for loss in losses if bounds[number] <= loss < bounds[number + 1]]
+        assert found[3 + number] == len(inside)
+        assert found[3 + bins + 1 + number] == pytest.approx(math.fsum(inside), rel=1e-14)
+    assert found[0] == len(losses) == found[3 : 3 + bins + 1].sum()
+
+
+def test_float32_losses_are_summed_in_float64() -> None:
+    losses = np.full(100_000, 0.1, np.float32)
+    found = loss_block(losses, np.ones(100_000, bool), 0.0, SPEC)
+    # 1e5 float64 additions, each wrong by 2^-53 of the sum.
+    assert found[8] == pytest.approx(1e5 * float(np.float32(0.1)), rel=1e5 * 2.0**-53)
+
+
+@pytest.mark.parametrize("bad", [-1e-12, math.nan, math.inf])
+def test_a_loss_that_is_negative_or_not_finite_never_leaves_the_site(bad: float) -> None:
+    with pytest.raises(TrainingError, match="1 of 2 losses"):
+        block([0.5, bad])
+
+
+def test_a_smoothed_sum_that_is_not_finite_never_leaves_the_site() -> None:
+    with pytest.raises(TrainingError, match="sums to nan"):
+        loss_block(np.ones(1), np.ones(1, bool), math.nan, SPEC)
+
+
+def test_arrays_of_different_lengths_are_our_own_bug() -> None:
+    with pytest.raises(LocalProtocolError, match="shape"):
+        loss_block(np.ones(2), np.ones(3, bool), 0.0, SPEC)
+    with pytest.raises(LocalProtocolError, match="shape"):
+        loss_block(np.ones((2, 1)), np.ones((2, 1), bool), 0.0, SPEC)
+
+
+@pytest.mark.parametrize(("bins", "loss_range"), [(0, 1.0), (4, 0.0), (4, -1.0), (4, math.inf), (4, math.nan)])
+def test_a_histogram_without_bins_or_range_is_our_own_bug(bins: int, loss_range: float) -> None:
+    with pytest.raises(LocalProtocolError, match="histogram"):
+        HistogramSpec(bins, loss_range)
