@@ -85,7 +85,7 @@ def test_resnet18_takes_small_and_large_images(norm: str, shape: tuple[int, int,
 def test_group_norm_has_no_running_statistics_and_batch_norm_has() -> None:
     for norm, frozen in (("group", 0), ("batch", 40)):
         spec = ResnetModel(name="resnet18", norm=norm)  # type: ignore[arg-type]  # one of the two
-        layout = FlatModel(build_model(spec, IMAGES, 0, torch.float32), torch.float32, Path()).layout
+        layout = FlatModel(build_model(spec, IMAGES, 0, torch.float32, Path()), torch.float32).layout
         assert sum(not entry.trainable for entry in layout.entries) == frozen  # mean and variance of 20 layers
 
 
