@@ -28,7 +28,6 @@ from fedfair.identity.store import TLS_CERTIFICATE, TLS_KEY, SiteIdentity, check
 TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 2
 _LOOK_AT_OWN = "`fedfair certs show` on both sides: does it come from the same authority, and is it still valid?"
-_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and an empty SETTINGS frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,13 @@ def _client_context(identity: SiteIdentity) -> ssl.SSLContext:
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
     context.set_alpn_protocols(["h2"])
     context.load_verify_locations(cadata=certificate_pem(identity.trust.ca).decode("ascii"))
-    context.load_cert_chain(identity.folder / TLS_CERTIFICATE, identity.folder / TLS_KEY)
+    try:
+        context.load_cert_chain(identity.folder / TLS_CERTIFICATE, identity.folder / TLS_KEY)
+    except OSError as error:
+        raise IdentityError(
+            f"key and certificate in {identity.folder} are not what they were at the start: {error}",
+            "start again once `fedfair certs show` finds nothing wrong",
+        ) from error
     return context
 
 
@@ -186,7 +191,8 @@ def _check_aggregator(leaf: x509.Certificate, identity: SiteIdentity, now: datet
 def _answers(connection: ssl.SSLSocket, place: str) -> bool:
     """Return whether the server says anything, which it does only to a client that it has accepted."""
     try:
-        connection.sendall(_HTTP2_PREFACE)
+        # Only read: bytes that the server leaves unread would turn its alert into a bare reset. A gRPC server
+        # sends its settings unasked.
         return connection.recv(1) != b""
     except TimeoutError as error:
         raise UnreachableError(

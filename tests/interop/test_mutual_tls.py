@@ -473,3 +473,10 @@ def test_a_server_that_dies_during_the_handshake_may_be_tried_again(heart: Hospi
         pytest.raises(UnreachableError, match="during the TLS handshake"),
     ):
         preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
+
+
+def test_keys_that_vanish_while_a_site_runs_are_named(heart: Hospital) -> None:
+    site = heart.identity("clinic-a")
+    (site.folder / "tls.key").unlink()
+    with pytest.raises(IdentityError, match="are not what they were at the start"):
+        preflight("127.0.0.1", 1, site, NOW, TIMEOUT)

@@ -1,0 +1,178 @@
+"""A whole federation inside one test: real sockets and certificates, one event loop, no child process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aggregator.observer import Silent
+from aggregator.outcome import Ending, write_result
+from aggregator.preparation import Binding, Run, Start, prepare
+from aggregator.server import Listen, serve
+from collaborator.link import Address, Link
+from collaborator.observer import Silent as SilentSite
+from collaborator.participation import Terms, answers_of, dial, driver_of
+from collaborator.preparation import Readiness, make_ready, read_site
+from collaborator.records import Records
+from fedfair.cli import loopback
+from fedfair.ids import ParticipantId
+from fedfair.learning.binding import plan_binding
+from fedfair.learning.checkpoint import load
+from fedfair.learning.server import Progress
+from fedfair.learning.simulate import simulate
+from fedfair.plan.source import load_plan, workspace_of
+from fedfair.wire.frames import Finished, Hello
+
+NAMES = ("clinic-a", "clinic-b", "clinic-c")
+SECONDS = 60.0
+"""No scenario may take longer; each takes a second or two."""
+
+
+def small_plan(
+    *, rounds: int = 5, federation: Mapping[str, object] | None = None, **training: object
+) -> dict[str, object]:
+    return {
+        "federation": {"name": "heart", "collaborators": list(NAMES), **(federation or {})},
+        "task": {
+            "data": "breast-cancer",
+            "partition": {"scheme": "random", "fractions": [0.5, 0.3, 0.2]},
+            "standardize": "secure",
+            "model": {"name": "linear", "init": "zeros"},
+        },
+        "objective": {"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
+        "training": {
+            "algorithm": "fedsrcvar",
+            "rounds": rounds,
+            "local_steps": 2,
+            "batch_size": 16,
+            "precision": "fp64",
+            **training,
+        },
+        "secure_aggregation": {"mode": "off"},
+        "evaluation": {"every": 5, "bins": 64},
+    }
+
+
+class Watching(Silent):
+    """Lets a test wait until something has been said or a round is done."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.progress: list[Progress] = []
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Event]] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self._look()
+
+    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
+        del present, awaited
+        self._look()
+
+    def progressed(self, progress: Progress) -> None:
+        self.progress.append(progress)
+        self._look()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        event = asyncio.Event()
+        self._waiting.append((condition, event))
+        self._look()
+        await event.wait()
+
+    async def until_round(self, number: int) -> None:
+        await self.until(lambda: bool(self.progress) and self.progress[-1].round >= number)
+
+    async def until_said(self, words: str) -> None:
+        await self.until(lambda: any(words in note for note in self.notes))
+
+    def _look(self) -> None:
+        for condition, event in self._waiting:
+            if condition():
+                event.set()
+
+
+@dataclass
+class Federation:
+    """One aggregator on a free port, and whoever a test sends to it."""
+
+    workspace: loopback.Workspace
+    port: int
+    watching: Watching
+    serving: asyncio.Task[Ending]
+    sites: dict[str, Readiness] = field(default_factory=dict)
+
+    def ready(self, name: str) -> Readiness:
+        if name not in self.sites:
+            folder = self.workspace.folder
+            self.sites[name] = make_ready(read_site(name, folder / f"{name}.yaml", self.workspace.plan, None))
+        return self.sites[name]
+
+    async def take_part(self, name: str) -> Finished:
+        """Play an honest collaborator to the end."""
+        ready = self.ready(name)
+        folder = self.workspace.folder / "logs"
+        answers, records = answers_of(ready), Records(folder / f"{name}_metrics.jsonl")
+        terms = Terms(Address("localhost", self.port), folder)
+        try:
+            return await driver_of(ready, answers, terms, records, SilentSite()).run()
+        finally:
+            answers.close()
+            records.close()
+
+    def dial(self, name: str) -> AbstractAsyncContextManager[tuple[Link, Hello]]:
+        """Open a stream as `name` for a test that speaks for itself."""
+        return dial(self.ready(name), Address("localhost", self.port))
+
+
+def in_process_binding(plan: Path) -> Binding:
+    made = plan_binding(load_plan(plan), workspace_of(plan))
+    return Binding(made.layout, made.vector, made.schema, made.digest)
+
+
+def prepared(workspace: loopback.Workspace, *, fresh: bool = False) -> Run:
+    folder = workspace.folder
+    start = Start(workspace.plan, folder, folder / "cert", fresh=fresh)
+    return prepare(start, lambda _: None, in_process_binding)
+
+
+def play(workspace: loopback.Workspace, scenario: Callable[[Federation], Awaitable[None]]) -> Ending:
+    """Start an aggregator, let the scenario happen, and return how the run ended."""
+
+    async def playing() -> Ending:
+        run, watching = prepared(workspace), Watching()
+        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
+        try:
+            async with asyncio.timeout(SECONDS):
+                await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
+                await scenario(Federation(workspace, port.result(), watching, serving))
+                ending = await serving
+            write_result(run, ending)
+            return ending
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            run.records.close()
+
+    return asyncio.run(playing())
+
+
+def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> None:
+    """Assert that the deployed run's last model and threshold are those of the simulation."""
+    plan = load_plan(workspace.plan)
+    simulated = simulate(plan, workspace.folder)
+    _, vector, metadata = load(workspace.folder / "save" / "last.safetensors")
+    assert float(abs(vector - simulated.model.vector).max()) <= tolerance
+    assert abs(float(metadata["threshold"]) - simulated.model.threshold) <= tolerance
+    assert metadata["round"] == str(plan.training.rounds)
+    result = json.loads(workspace.result.read_text())
+    assert result["state"] == "finished"
+    assert result["plan_digest"] == metadata["plan_digest"] == simulated.result["plan_digest"]
+
+
+def metrics(workspace: loopback.Workspace) -> list[dict[str, object]]:
+    return [json.loads(line) for line in workspace.metrics.read_text().splitlines()]

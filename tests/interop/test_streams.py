@@ -1,0 +1,256 @@
+"""Whole federations over real sockets in one process, with honest and hostile collaborators."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from federation_kit import Federation, metrics, model_files_agree, play, small_plan
+
+from collaborator.link import Link
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.errors import ConnectionRefusedByPeerError
+from fedfair.ids import SumNumber
+from fedfair.wire.chunking import upload_frames
+from fedfair.wire.frames import (
+    Abstain,
+    AggregatorFrame,
+    Chunk,
+    CollaboratorFrame,
+    Hello,
+    Refused,
+    SumStart,
+    UploadStart,
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_three_collaborators_give_the_model_of_the_simulation(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=20))
+
+    async def everybody(federation: Federation) -> None:
+        endings = await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+        assert [ending.rounds for ending in endings] == [20, 20, 20]
+
+    ending = play(workspace, everybody)
+    assert ending.state.value == "finished"
+    # The sums are the same numbers added in another order: 3 addends in float64, over 20 rounds.
+    model_files_agree(workspace, 1e-9)
+    lines = metrics(workspace)
+    assert [line["purpose"] for line in lines[:3]] == ["standardisation", "evaluation", "training"]
+    assert {line["contributors"] for line in lines} == {3}
+    assert (tmp_path / "save" / "init.safetensors").exists()
+    assert (tmp_path / "save" / "best.safetensors").exists()
+
+
+def test_a_collaborator_that_leaves_in_the_middle_and_returns_changes_nothing(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=10))
+
+    async def one_returns(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        leaving = asyncio.create_task(federation.take_part("clinic-c"))
+        await federation.watching.until_round(3)
+        leaving.cancel()
+        await federation.watching.until_said("clinic-c disconnected")
+        await asyncio.gather(*others, federation.take_part("clinic-c"))
+
+    play(workspace, one_returns)
+    model_files_agree(workspace, 1e-9)
+
+
+def test_the_same_upload_sent_again_after_a_break_is_accepted_and_not_added_twice(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2, federation={"reconnect_grace_seconds": 30}))
+
+    async def breaks_before_accepted(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        payload = np.zeros(1 + 2 * 30).tobytes()
+        numbers = []
+        for _ in range(2):
+            async with federation.dial("clinic-c") as (link, hello):
+                await link.send(hello)
+                numbers.append((await answered(link, SumStart)).sum_number)
+                for frame in upload_frames(numbers[-1], payload):
+                    await link.send(frame)
+        assert numbers[0] == numbers[1]
+        await asyncio.gather(*others, federation.take_part("clinic-c"))
+
+    play(workspace, breaks_before_accepted)
+    assert metrics(workspace)[0]["contributors"] == 3
+
+
+def test_a_late_joiner_takes_part_from_the_next_sum_on(tmp_path: Path) -> None:
+    plan = small_plan(rounds=30, federation={"min_collaborators": 2, "join_deadline_seconds": 1})
+    workspace = prepare(tmp_path, plan)
+
+    async def third_comes_late(federation: Federation) -> None:
+        late = federation.ready("clinic-c")
+        assert late.site.participant == "clinic-c"
+        first = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        await federation.watching.until_round(3)
+        await asyncio.gather(*first, federation.take_part("clinic-c"))
+
+    play(workspace, third_comes_late)
+    contributors = [line["contributors"] for line in metrics(workspace)]
+    assert contributors[0] == 2
+    assert contributors[-1] == 3
+
+
+def test_a_second_process_with_the_same_name_replaces_the_first_which_is_told_so(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=3))
+
+    async def twice(federation: Federation) -> None:
+        first = asyncio.create_task(federation.take_part("clinic-a"))
+        await federation.watching.until_said("clinic-a connected")
+        second = asyncio.create_task(federation.take_part("clinic-a"))
+        with pytest.raises(ConnectionRefusedByPeerError, match="another process connected as clinic-a"):
+            await first
+        await asyncio.gather(second, federation.take_part("clinic-b"), federation.take_part("clinic-c"))
+
+    assert play(workspace, twice).state.value == "finished"
+
+
+# ------------------------------------------------------------------ hostile members
+
+
+async def answered(link: Link, kind: type[AggregatorFrame]) -> AggregatorFrame:
+    """Read until a frame of this kind arrives."""
+    async for frame in link.frames():
+        if isinstance(frame, kind):
+            return frame
+    raise AssertionError(f"the stream ended without {kind.__name__}")
+
+
+async def junk(link: Link, asked: SumStart, hello: Hello) -> None:
+    del asked, hello
+    await link._call.write(b"\xff" * 1000)
+
+
+def sending(*frames: CollaboratorFrame) -> Callable[[Link, SumStart, Hello], Awaitable[None]]:
+    async def attack(link: Link, asked: SumStart, hello: Hello) -> None:
+        del hello
+        for frame in frames:
+            about_now = isinstance(frame, UploadStart) and frame.sum_number == 1
+            await link.send(replace(frame, sum_number=asked.sum_number) if about_now else frame)
+
+    return attack
+
+
+async def second_hello(link: Link, asked: SumStart, hello: Hello) -> None:
+    del asked
+    await link.send(hello)
+
+
+async def not_a_number(link: Link, asked: SumStart, hello: Hello) -> None:
+    del hello
+    for frame in upload_frames(asked.sum_number, np.full(61, np.nan).tobytes()):
+        await link.send(frame)
+
+
+async def other_digest(link: Link, asked: SumStart, hello: Hello) -> None:
+    del hello
+    payload = bytes(61 * 8)
+    await link.send(UploadStart(asked.sum_number, len(payload), bytes(32)))
+    await link.send(Chunk(payload))
+
+
+ONE = SumNumber(1)
+FAR = SumNumber(10**12)
+ATTACKS = {
+    "a-short-upload": (
+        sending(UploadStart(ONE, 480, bytes(32))),
+        "announced with 480 bytes, the plan makes it 488",
+    ),
+    "a-giant-length": (sending(UploadStart(ONE, 1 << 36, bytes(32))), "the plan makes it 488"),
+    "more-than-announced": (sending(UploadStart(ONE, 488, bytes(32)), Chunk(bytes(489))), "489 bytes arrived"),
+    "another-digest": (other_digest, "has SHA-256"),
+    "a-nan": (not_a_number, "NaN"),
+    "an-upload-before-its-sum": (sending(UploadStart(FAR, 488, bytes(32))), "this stream was asked for sum"),
+    "an-abstention-from-nothing": (sending(Abstain(FAR, "no")), "this stream was asked for sum"),
+    "a-stray-chunk": (sending(Chunk(b"x")), "Chunk is out of place"),
+    "an-interrupted-upload": (sending(UploadStart(ONE, 488, bytes(32)), Abstain(ONE, "no")), "interrupts"),
+    "a-second-hello": (second_hello, "Hello is out of place"),
+    "junk": (junk, "not protobuf"),
+}
+
+
+@pytest.fixture(scope="module")
+def tolerant(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A federation that goes on with two of three; its runs are begun anew by each attack."""
+    plan = small_plan(rounds=2, federation={"min_collaborators": 2})
+    return prepare(tmp_path_factory.mktemp("tolerant"), plan)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_member_that_breaks_the_protocol_is_refused_in_words_and_the_others_finish(
+    tolerant: Workspace, name: str
+) -> None:
+    attack, words = ATTACKS[name]
+
+    async def with_an_attacker(federation: Federation) -> None:
+        honest = [asyncio.create_task(federation.take_part(site)) for site in ("clinic-a", "clinic-b")]
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            asked = await answered(link, SumStart)
+            assert isinstance(asked, SumStart)
+            await attack(link, asked, hello)
+            refused = await answered(link, Refused)
+        assert isinstance(refused, Refused)
+        assert words in refused.reason
+        assert not refused.try_again
+        await asyncio.gather(*honest)
+
+    assert play(tolerant, with_an_attacker).state.value == "finished"
+    assert {line["contributors"] for line in metrics(tolerant)} == {2}
+
+
+# ------------------------------------------------------------------ who is not let in
+
+
+async def refusal(federation: Federation, name: str, frame: CollaboratorFrame | None, raw: bytes = b"") -> Refused:
+    async with federation.dial(name) as (link, _):
+        if frame is None:
+            await link._call.write(raw)
+        else:
+            await link.send(frame)
+        refused = await answered(link, Refused)
+    assert isinstance(refused, Refused)
+    assert not refused.try_again
+    return refused
+
+
+def test_whoever_introduces_itself_wrongly_is_refused_before_the_rules_hear_of_it(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1))
+
+    async def doors(federation: Federation) -> None:
+        async with federation.dial("clinic-a") as (_, hello):
+            good = hello
+        other = hashlib.sha256(b"another plan").digest()
+        digests = (await refusal(federation, "clinic-a", replace(good, plan_digest=other))).reason
+        assert other.hex() in digests
+        assert good.plan_digest.hex() in digests
+        version = await refusal(federation, "clinic-a", replace(good, protocol_version=2))
+        assert "protocol 2" in version.reason
+        approval = await refusal(federation, "clinic-a", replace(good, approval=b"{}"))
+        assert "approval" in approval.reason
+        binding = await refusal(federation, "clinic-a", replace(good, certificate_binding=bytes(64)))
+        assert "not bound to clinic-a" in binding.reason
+        # The certificate says clinic-b, whatever the introduction borrowed from clinic-a says.
+        borrowed = await refusal(federation, "clinic-b", good)
+        assert "clinic-b shows a certificate" in borrowed.reason
+        early = await refusal(federation, "clinic-a", UploadStart(ONE, 488, bytes(32)))
+        assert "expected Hello" in early.reason
+        assert "not protobuf" in (await refusal(federation, "clinic-a", None, b"\xff" * 9)).reason
+        assert not any("connected" in note and "clinic" in note for note in federation.watching.notes[2:])
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, doors).state.value == "finished"
