@@ -1,0 +1,71 @@
+"""What is allowed in a plan and yet probably not meant: warnings, each with its numbers.
+
+A warning never stops anything; what must not run is refused by the plan's schema. Sources: the stability limit of
+the threshold's step is one over the smoothness of the objective in the threshold, (1 - tradeoff) s'' / rho; that
+is 4 gamma rho / (1 - tradeoff) for softplus.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.schema import Plan
+from fedfair.plan.summary import percent
+
+
+def advice(plan: Plan) -> tuple[str, ...]:
+    """Return warnings about a plan, most serious first; none for a plan without surprises."""
+    return (*_protection(plan), *_membership(plan), *_threshold(plan), *_objective(plan))
+
+
+def stable_threshold_rate(plan: Plan) -> float:
+    """Return the largest step size of the threshold that cannot make it oscillate; infinite at tradeoff 1."""
+    objective = plan.objective
+    curvature = smoothing(objective.smoothing.name, objective.smoothing.gamma).smoothness
+    weight = (1.0 - objective.tradeoff) / objective.worst_group_size
+    return math.inf if weight == 0.0 else 1.0 / (weight * curvature)
+
+
+def _protection(plan: Plan) -> Iterator[str]:
+    mode = plan.secure_aggregation.mode
+    if mode == "off":
+        yield "secure_aggregation.mode is off: the aggregator sees every site's own update in the clear"
+    else:
+        yield f"secure_aggregation.mode is {mode}: this version can simulate the plan, but not deploy it"
+
+
+def _membership(plan: Plan) -> Iterator[str]:
+    federation = plan.federation
+    names = federation.collaborators
+    if (federation.min_collaborators or len(names)) == 1:
+        yield "a sum may hold a single collaborator, and is then that collaborator's own update"
+    missing = [name for name in names if name not in federation.roster]
+    if missing:
+        yield f"no signing key is pinned for {', '.join(missing)}: run `fedfair plan enroll` before a deployment"
+
+
+def _threshold(plan: Plan) -> Iterator[str]:
+    training = plan.training
+    if training.algorithm == "fedavg":
+        return
+    rate = training.threshold_learning_rate
+    name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
+    used = training.learning_rate if rate is None else rate
+    limit = stable_threshold_rate(plan)
+    if used > limit:
+        yield f"training.{name} is {used:g}, above the stable limit {limit:.3g}: the threshold may oscillate"
+
+
+def _objective(plan: Plan) -> Iterator[str]:
+    objective, training, task = plan.objective, plan.training, plan.task
+    if training.algorithm == "fedsrcvar" and (objective.tradeoff == 1 or objective.worst_group_size == 1):
+        yield "tradeoff or worst_group_size is 1: this is plain averaging (fedavg) under another name"
+    if not isinstance(training.batch_size, str) and training.batch_size * objective.worst_group_size < 1:
+        yield (
+            f"a batch of {training.batch_size} holds less than one record of the worst "
+            f"{percent(objective.worst_group_size)}: gradients will be very noisy"
+        )
+    if training.output == "best" and task.validation_fraction == 0:
+        yield "output is best without a validation_fraction: the model is chosen by its own training losses"

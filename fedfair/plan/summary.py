@@ -1,0 +1,109 @@
+"""A plan in words, for the people who have to agree to it.
+
+Decides what a person must see before approving: who, what, for whom it is fair, how protected, which code runs and
+what leaves a site. Whether the numbers are wise is another question, see `fedfair.learning.advice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedfair.plan.data import CsvSource
+from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
+
+_PROTECTION = {
+    "malicious": "sums are masked; holds against an aggregator that lies",
+    "semi-honest": "sums are masked; holds against an aggregator that follows the protocol",
+    "off": "NONE: the aggregator sees every site's own update in the clear",
+}
+
+
+def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return what a plan does, as pairs of a heading and a sentence."""
+    return (
+        ("federation", _federation(plan)),
+        ("learns", _task(plan)),
+        ("minimises", _objective(plan)),
+        ("trains", _training(plan)),
+        ("evaluates", _evaluation(plan)),
+        ("protection", _PROTECTION[plan.secure_aggregation.mode]),
+        ("code of its own", ", ".join(plan.task.references) or "none"),
+        ("leaves a site", "; ".join(_egress(plan))),
+    )
+
+
+def _federation(plan: Plan) -> str:
+    federation = plan.federation
+    names = federation.collaborators
+    quorum = federation.min_collaborators or len(names)
+    need = "all" if quorum == len(names) else f"at least {quorum}"
+    address = f"{federation.aggregator.host}:{federation.aggregator.port}"
+    return (
+        f"'{federation.name}' of {', '.join(names)}, connecting to {address}; "
+        f"a sum needs {need} of {len(names)} and waits {federation.round_deadline_seconds} seconds"
+    )
+
+
+def _task(plan: Plan) -> str:
+    task = plan.task
+    if isinstance(task.data, CsvSource):
+        data = f"column {task.data.csv.label!r} of each site's CSV file"
+    else:
+        data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
+    dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
+    scaled = ", columns standardised by one sum" if task.standardize == "secure" else ""
+    return f"{_model(plan)} on {data}{dealt}{scaled}"
+
+
+def _model(plan: Plan) -> str:
+    match plan.task.model:
+        case LinearModel():
+            return "a linear model"
+        case MlpModel(hidden=hidden):
+            return f"a perceptron with hidden layers of {', '.join(map(str, hidden))}"
+        case ResnetModel(norm=norm):
+            return f"a ResNet-18 with {norm} norm"
+        case reference:
+            return f"the model of {reference}"
+
+
+def _objective(plan: Plan) -> str:
+    objective, training = plan.objective, plan.training
+    if training.algorithm == "fedavg":
+        return "the mean loss (the objective below counts for evaluation only)"
+    return (
+        f"{percent(1 - objective.tradeoff)} the mean loss of the worst {percent(objective.worst_group_size)} "
+        f"plus {percent(objective.tradeoff)} the mean loss of everybody"
+    )
+
+
+def _training(plan: Plan) -> str:
+    training = plan.training
+    size = "all of a site's records" if training.batch_size == "full" else f"{training.batch_size} records"
+    steps = f"{training.local_steps} local steps" if training.local_steps > 1 else "1 local step"
+    if training.local_epochs is not None:
+        steps = f"{training.local_epochs} local epochs"
+    rate = training.threshold_learning_rate
+    threshold = training.learning_rate if rate is None else rate
+    return (
+        f"{training.rounds} rounds of {training.algorithm}, {steps} each in batches of {size}, "
+        f"learning rate {training.learning_rate:g} (threshold {threshold:g}), {training.precision}; "
+        f"result: {training.output} model"
+    )
+
+
+def _evaluation(plan: Plan) -> str:
+    sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
+    return f"every {plan.evaluation.every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+
+
+def _egress(plan: Plan) -> Iterator[str]:
+    if plan.task.standardize == "secure":
+        yield "once, its count, sums and sums of squares of the numeric columns"
+    yield "each round, its weight and the weighted change of model and threshold"
+    yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it, such as 10 %."""
+    return f"{100 * share:.4g} %"
