@@ -47,14 +47,14 @@ def code_digests(references: Iterable[str], root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): _file_digest(path) for path in sorted(files)}
 
 
-def load_callable(reference: str, root: Path = Path()) -> Callable[..., object]:
+def load_callable(reference: str, root: Path) -> Callable[..., object]:
     """Return the function that a reference names.
 
     The caller has checked that the site allows and approved this code; from here on it runs.
 
     Args:
         reference: "module:function".
-        root: the workspace; by default the folder that this process works in, as commands do.
+        root: the workspace.
 
     Raises:
         PlanError: there is no such module, it fails while it is imported, or has no such function.

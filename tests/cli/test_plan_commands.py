@@ -1,0 +1,173 @@
+"""`fedfair plan`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from typer.testing import CliRunner
+
+from fedfair.cli.plan import app
+from fedfair.errors import ApprovalError, FedfairError, IdentityError, PlanError
+from fedfair.identity.certificate import parse_participant
+from fedfair.identity.store import create_site
+from fedfair.ids import FederationName, ParticipantId
+from fedfair.plan.approval import verify_approval
+from fedfair.plan.digest import parse_digest
+from fedfair.plan.keys import parse_public_key
+from fedfair.plan.schema import Plan
+from fedfair.plan.source import load_plan
+from fedfair.plan.workspace import create_workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a new workspace whose two sites have made their requests."""
+    folder = tmp_path / "heart"
+    create_workspace(folder, "heart", "breast-cancer")
+    monkeypatch.chdir(folder)
+    for name in ("clinic-a", "clinic-b"):
+        request = create_site(Path("cert"), parse_participant("heart", name))
+        Path(f"{name}.request.json").write_bytes(request)
+    return folder
+
+
+def run(*words: str, answer: str | None = None) -> str:
+    outcome = CliRunner().invoke(app, list(words), input=answer)
+    if outcome.exception is not None:
+        raise outcome.exception
+    return outcome.output
+
+
+@pytest.fixture
+def enrolled(workspace: Path) -> Path:
+    run("enroll", "clinic-a.request.json", "clinic-b.request.json", "--yes")
+    return workspace
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_check_says_what_the_plan_does_and_warns() -> None:
+    output = " ".join(run("check").split())
+    assert "99 % the mean loss of the worst 10 % plus 1 % the mean loss of everybody" in output
+    assert "warning: secure_aggregation.mode is off" in output
+    assert "no signing key is pinned" not in output
+    assert "minimises" not in run("check", "--quiet")
+
+
+@pytest.mark.usefixtures("workspace")
+def test_check_reports_as_json() -> None:
+    report = json.loads(run("check", "--json"))
+    assert report["format"] == "fedfair/plan-check/1"
+    assert report["summary"]["code of its own"] == "none"
+    assert any("no signing key is pinned for clinic-a, clinic-b" in warning for warning in report["warnings"])
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_mistake_ends_a_command_with_the_plans_own_words() -> None:
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("rounds: 200", "rouds: 200"))
+    for command in ("check", "show", "digest"):
+        with pytest.raises(PlanError, match="unknown key -> did you mean 'rounds'"):
+            run(command)
+
+
+@pytest.mark.usefixtures("workspace")
+def test_what_show_prints_is_the_same_plan() -> None:
+    plan = load_plan(Path("plan/plan.yaml"))
+    Path("shown.yaml").write_text(run("show"))
+    assert load_plan(Path("shown.yaml")) == plan
+    assert Plan.model_validate(json.loads(run("show", "--json"))) == plan
+    assert yaml.safe_load(run("show"))["training"]["local_steps"] == 1
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_the_digest_ignores_comments_and_sees_values() -> None:
+    path = Path("plan/plan.yaml")
+    before = run("digest").strip()
+    assert len(parse_digest(before)) == 32
+    path.write_text("# another comment\n" + path.read_text())
+    assert run("digest").strip() == before
+    assert json.loads(run("digest", "--json"))["plan_digest"] == before
+    path.write_text(path.read_text().replace("rounds: 200", "rounds: 201"))
+    assert run("digest").strip() != before
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_an_approval_is_of_the_shown_digest_and_verifies() -> None:
+    output = run("approve", "--name", "clinic-a", answer="y\n")
+    digest = run("digest").strip()
+    assert f"digest {digest}" in output
+    assert "minimises" in output
+    key = parse_public_key(load_plan(Path("plan/plan.yaml")).federation.roster["clinic-a"])
+    raw = Path("approvals/clinic-a.json").read_bytes()
+    verify_approval(
+        raw,
+        plan_digest=parse_digest(digest),
+        federation=FederationName("heart"),
+        participant=ParticipantId("clinic-a"),
+        public_key=Ed25519PublicKey.from_public_bytes(key),
+    )
+    assert datetime.fromisoformat(json.loads(raw)["approved_at"]).tzinfo == UTC
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_nothing_is_approved_without_a_yes() -> None:
+    with pytest.raises(ApprovalError, match="nothing was approved"):
+        run("approve", "--name", "clinic-a", answer="n\n")
+    assert not Path("approvals/clinic-a.json").exists()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_an_approval_that_nobody_could_verify_is_refused() -> None:
+    with pytest.raises(ApprovalError, match="pins no signing key for clinic-a"):
+        run("approve", "--name", "clinic-a", "--yes")
+    with pytest.raises(IdentityError, match="clinic-z"):
+        run("approve", "--name", "clinic-z", "--yes")
+    run("enroll", "clinic-a.request.json", "--yes")
+    create_site(Path("elsewhere"), parse_participant("heart", "clinic-a"))
+    with pytest.raises(ApprovalError, match="pins another signing key for clinic-a"):
+        run("approve", "--name", "clinic-a", "--cert-folder", "elsewhere", "--yes")
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_the_code_that_would_run_is_shown_before_it_is_approved() -> None:
+    Path("src/fedfair_test_linear.py").write_text(
+        "from torch import nn\n\ndef build(schema):\n    return nn.Linear(schema.input_shape[0], schema.classes)\n"
+    )
+    Path("src/fedfair_test_neighbour.py").write_text("X = 1\n")
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("model: {name: linear}", "model: fedfair_test_linear:build"))
+    output = run("approve", "--name", "clinic-b", "--yes")
+    assert "runs src/fedfair_test_linear.py, SHA-256 " in output
+    before = run("digest")
+    Path("src/fedfair_test_neighbour.py").write_text("X = 2\n")
+    assert run("digest") != before
+
+
+@pytest.mark.usefixtures("workspace")
+def test_enrolment_shows_fingerprints_and_asks() -> None:
+    with pytest.raises(ApprovalError, match="nobody was enrolled"):
+        run("enroll", "clinic-a.request.json", answer="n\n")
+    assert not Path("plan/roster.yaml").exists()
+    output = run("enroll", "clinic-a.request.json", answer="y\n")
+    assert "clinic-a: ed25519:" in output
+    assert set(load_plan(Path("plan/plan.yaml")).federation.roster) == {"clinic-a"}
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_request_of_another_federation_or_given_twice_is_refused() -> None:
+    other = create_site(Path("other"), parse_participant("lungs", "clinic-a"))
+    Path("other.request.json").write_bytes(other)
+    with pytest.raises(ApprovalError, match="is for federation 'lungs', the plan is of 'heart'"):
+        run("enroll", "other.request.json", "--yes")
+    with pytest.raises(ApprovalError, match="second request of clinic-a"):
+        run("enroll", "clinic-a.request.json", "clinic-a.request.json", "--yes")
+    Path("aggregator.request.json").write_bytes(
+        create_site(Path("cert"), parse_participant("heart", "aggregator"))
+    )
+    with pytest.raises(FedfairError, match="'aggregator' is no collaborator"):
+        run("enroll", "aggregator.request.json", "--yes")
