@@ -1,0 +1,100 @@
+"""The files of a new workspace, as text with comments for the person who edits them."""
+
+from __future__ import annotations
+
+GITIGNORE = """\
+# Keys, certificates and data never go into version control.
+cert/
+data/
+save/
+logs/
+*.key
+*.pem
+*.request.json
+*.zip
+collaborator.yaml
+"""
+
+COLLABORATOR = """\
+# This site's own file: nobody else sees it, and no plan or aggregator can change its terms.
+collaborator: {name}          # this site's name in the plan
+# Paths start from this file's folder. Which of them is needed depends on the plan's data.
+data: {{train: null, test: null, root: null}}
+device: null                 # auto | cpu | cuda | mps; null takes the plan's
+threads: null                # null for all cores
+policy:
+  allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
+  allow_module_code: false   # true lets the plan name Python code (module:function) that runs here
+  max_rounds: null           # most training rounds; null for any number
+  min_collaborators: null    # fewest collaborators in every sum; null for any number
+  purposes: [training, evaluation, standardisation]
+"""
+
+_BREAST_CANCER = """\
+  data: breast-cancer              # 569 records that come with scikit-learn, to rehearse with
+  partition: {scheme: random}      # each site reads the same records and takes its own share of them
+  test_fraction: 0.2
+"""
+
+_CSV = """\
+  # Every site has a file with these columns and names it in its own collaborator.yaml. `train` and `collaborator`
+  # serve a simulation only: one file with everybody's rows, and the column that says whose row it is.
+  data:
+    csv:
+      label: outcome               # the column to predict; 0 and 1, or state label_values: [no, yes]
+      numeric: [age, pressure]
+      categorical: {sex: [F, M]}   # every value that counts; others share one more column
+      missing: refuse              # refuse | mean | zero
+      train: data/all.csv
+      collaborator: site
+  test_fraction: 0.2
+"""
+
+TEMPLATES = {"breast-cancer": _BREAST_CANCER, "csv": _CSV}
+
+_PLAN = """\
+# What the consortium agrees on. Check it with `fedfair plan check`; `fedfair plan show` prints every default.
+federation:
+  name: {federation}
+  aggregator:
+    host: localhost                # the name under which collaborators reach the aggregator
+    port: 8443
+  collaborators: [clinic-a, clinic-b]
+  min_collaborators: 2             # how many must contribute to every sum; null for all
+task:
+{task}  standardize: secure              # means and variances of numeric columns, from one sum before round 1
+  model: {{name: linear}}            # or {{name: mlp, hidden: [64]}}, {{name: resnet18}}, module:function
+objective:
+  name: rcvar
+  worst_group_size: 0.1            # protect every group of at least this share of the people
+  tradeoff: 0.01                   # weight of the mean of everybody: 0 is the worst group alone, 1 the mean alone
+  smoothing: {{name: softplus, gamma: 0.05}}
+training:
+  algorithm: fedsrcvar             # or fedavg
+  rounds: 200
+  local_steps: 1
+  batch_size: 64                   # or full
+  learning_rate: 0.05
+  threshold_learning_rate: 0.01
+  threshold_init: quantile         # bound | quantile | a number
+secure_aggregation:
+  mode: "off"                      # plain sums, which every site must allow; this version can not mask yet
+evaluation:
+  every: 10
+  group_sizes: [0.05, 0.1, 0.2, 0.3, 0.5]
+"""
+
+
+def plan_text(federation: str, template: str) -> str:
+    """Return a commented plan.
+
+    Args:
+        federation: a valid federation name.
+        template: a key of `TEMPLATES`.
+    """
+    return _PLAN.format(federation=federation, task=TEMPLATES[template])
+
+
+def collaborator_text(name: str) -> str:
+    """Return a commented `collaborator.yaml` with the most careful terms."""
+    return COLLABORATOR.format(name=name)
