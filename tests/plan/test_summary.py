@@ -29,8 +29,9 @@ def test_a_person_reads_what_the_plan_does() -> None:
         "5 %, 10 %, 20 %, 30 %, 50 %, 70 %, 90 %",
         "protection": "sums are masked; holds against an aggregator that lies",
         "code of its own": "none",
-        "leaves a site": "once, its count, sums and sums of squares of the numeric columns; each round, its "
-        "weight and the weighted change of model and threshold; each evaluation, three loss histograms of 256 bins",
+        "leaves a site": "once, its count, sums and sums of squares of the numeric columns; "
+        "each round, its weight and the weighted change of model and threshold; "
+        "each evaluation, three loss histograms of 256 bins",
     }
 
 
