@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
 
 from fedfair.errors import IdentityError
-from fedfair.identity.certificate import Participant, Role, parse_participant
+from fedfair.identity.certificate import PARSE_FAULTS, Participant, Role, parse_participant
 from fedfair.identity.signing import decode_base64, format_signing_key, labelled_message, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId
 
@@ -176,7 +176,7 @@ def _parse_csr(text: str) -> x509.CertificateSigningRequest:
         csr = x509.load_pem_x509_csr(text.encode("ascii"))
         public_key = csr.public_key()
         valid = csr.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except PARSE_FAULTS as error:
         raise IdentityError(f"the certificate signing request inside the request is malformed: {error}") from error
     if not isinstance(public_key, ec.EllipticCurvePublicKey) or not isinstance(public_key.curve, ec.SECP256R1):
         raise IdentityError(

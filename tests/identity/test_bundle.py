@@ -137,9 +137,7 @@ def test_a_bundle_with_one_signed_byte_changed_is_refused(
     folder = tmp_path_factory.getbasetemp()
     path = folder / "changed.pem"
     path.write_bytes(b"".join(map(pem, ("CERTIFICATE", "CERTIFICATE", "X509 CRL"), ders)))
-    with pytest.raises(
-        FedfairError, match=r"malformed|P-256|not signed|authority|federation|valid|expired|stale|URI"
-    ):
+    with pytest.raises(FedfairError):
         check_bundle(folder / "nowhere", read_bundle(path), NOW)
 
 
