@@ -1,1 +1,1 @@
-"""What people read: tables of a run's result."""
+"""What people read: the tables of a run's result."""

@@ -1,0 +1,30 @@
+"""What every benchmark says about where and with what it ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+
+def report(name: str, **figures: object) -> None:
+    """Print one JSON object: the benchmark's name, its figures, the machine and the versions."""
+    packages = ("fedfair", "torch", "grpcio", "numpy")
+    document = {
+        "benchmark": name,
+        **figures,
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+        "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
+    }
+    print(json.dumps(document, indent=2))
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

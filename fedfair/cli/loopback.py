@@ -1,0 +1,222 @@
+"""A whole federation on this machine: the workspace, the certificates and every process.
+
+Prepares a folder exactly as a consortium would over several hosts (authority, plan with pinned keys, one signed
+approval and one `collaborator.yaml` per site), starts one aggregator and one process per collaborator, and stops
+them all, whatever happens. The demonstration, the benchmarks and the tests of real processes use it; nothing
+here exists for production.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from fedfair.errors import AbortedError
+from fedfair.identity.development import issue_all
+from fedfair.identity.store import load_signing_key
+from fedfair.ids import parse_federation_name, parse_participant_id
+from fedfair.learning.binding import plan_binding
+from fedfair.plan.approval import approve
+from fedfair.plan.source import load_plan
+
+STOP_SECONDS = 10.0
+"""How long a process may take to stop in order before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The files of a prepared federation, all under `folder`."""
+
+    folder: Path
+    collaborators: tuple[str, ...]
+
+    @property
+    def plan(self) -> Path:
+        """Where the plan is."""
+        return self.folder / "plan" / "plan.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """Where the aggregator writes one JSON line per sum."""
+        return self.folder / "logs" / "aggregator_metrics.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """Where the aggregator writes the result."""
+        return self.folder / "result.json"
+
+
+def prepare(folder: Path, plan: Mapping[str, object]) -> Workspace:
+    """Write everything that a federation on this machine needs.
+
+    Args:
+        folder: an empty folder.
+        plan: the plan's mapping; the roster and the aggregator's address are filled in here.
+
+    Returns:
+        The workspace, ready for `Processes`.
+    """
+    federation = dict(_section(plan, "federation"))
+    names = tuple(str(name) for name in _items(federation["collaborators"]))
+    roster = issue_all(folder / "cert", str(federation["name"]), names, ["localhost"], datetime.now(UTC))
+    federation["roster"] = dict(roster)
+    federation["aggregator"] = {"host": "localhost", "port": _free_port()}
+    workspace = Workspace(folder, names)
+    workspace.plan.parent.mkdir(parents=True)
+    workspace.plan.write_text(yaml.safe_dump({**plan, "federation": federation}, sort_keys=False))
+    _approve_everywhere(workspace)
+    return workspace
+
+
+def _free_port() -> int:
+    # Somebody else could take the port before the aggregator does; on one machine, for a demonstration, a clear
+    # failure is good enough, and every process can start at once.
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _approve_everywhere(workspace: Workspace) -> None:
+    plan = load_plan(workspace.plan)
+    digest = plan_binding(plan, workspace.folder).digest
+    approvals = workspace.folder / "approvals"
+    approvals.mkdir()
+    for name in workspace.collaborators:
+        key = load_signing_key(workspace.folder / "cert", name)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        federation = parse_federation_name(plan.federation.name)
+        approval = approve(digest, federation, parse_participant_id(name), key, approved_at=now)
+        (approvals / f"{name}.json").write_bytes(approval)
+        site = {
+            "collaborator": name,
+            "device": "cpu",
+            "threads": 1,
+            "policy": {"allow_plain_sums": True},
+            "approval": f"approvals/{name}.json",
+        }
+        (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False))
+
+
+class Processes:
+    """The running processes of one federation; a context manager that leaves none behind."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        """Start the aggregator and every collaborator; they find each other by themselves."""
+        plan = str(self._workspace.plan)
+        self._start("aggregator", "aggregator", "start", "-p", plan, "--quiet")
+        for name in self._workspace.collaborators:
+            site = str(self._workspace.folder / f"{name}.yaml")
+            self._start(name, "collaborator", "start", "-n", name, "-c", site, "-p", plan, "--quiet")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Ask every process to stop, then make it."""
+        for process in self._running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in self._running.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        log = self._workspace.folder / "logs" / f"{name}.log"
+        log.parent.mkdir(exist_ok=True)
+        with log.open("wb") as output:
+            self._running[name] = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+                [sys.executable, "-m", module, *arguments],
+                cwd=self._workspace.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C reaches only the parent, which then stops its children in order.
+                start_new_session=True,
+            )
+
+    def pid(self, name: str) -> int:
+        """Return the process number of a participant."""
+        return self._running[name].pid
+
+    def metrics(self, poll_seconds: float = 0.1) -> Iterator[Mapping[str, object]]:
+        """Yield the aggregator's metrics line by line until the run has ended well.
+
+        Raises:
+            AbortedError: a process ended with an error; the message ends with its last words.
+        """
+        offset = 0
+        while True:
+            ended = self._running["aggregator"].poll() is not None
+            lines, offset = _new_lines(self._workspace.metrics, offset)
+            yield from (json.loads(line) for line in lines)
+            if ended:
+                break
+            self._check_alive()
+            time.sleep(poll_seconds)
+        self._check_alive()
+
+    def wait(self) -> None:
+        """Wait for the end of the run.
+
+        Raises:
+            AbortedError: a process ended with an error.
+        """
+        for _ in self.metrics():
+            pass
+        for process in self._running.values():
+            process.wait()
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        for name, process in self._running.items():
+            if process.poll() not in (None, 0):
+                log = self._workspace.folder / "logs" / f"{name}.log"
+                words = log.read_text(errors="replace").strip().splitlines()[-5:]
+                raise AbortedError(f"{name} ended with status {process.returncode}: " + "\n".join(words))
+
+
+def _new_lines(path: Path, offset: int) -> tuple[list[bytes], int]:
+    if not path.exists():
+        return [], offset
+    with path.open("rb") as source:
+        source.seek(offset)
+        text = source.read()
+    complete = text[: text.rfind(b"\n") + 1]
+    return complete.splitlines(), offset + len(complete)
+
+
+def _section(plan: Mapping[str, object], name: str) -> Mapping[str, object]:
+    section = plan[name]
+    if not isinstance(section, Mapping):
+        raise TypeError(f"plan section {name} is not a mapping")
+    return section
+
+
+def _items(value: object) -> Sequence[object]:
+    if not isinstance(value, Sequence):
+        raise TypeError(f"{value!r} is not a sequence")
+    return value

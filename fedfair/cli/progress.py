@@ -1,0 +1,66 @@
+"""A progress bar over the rounds of a run, with the last evaluation beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedfair.learning.server import Progress as RoundProgress
+
+
+class RoundsBar:
+    """Shows how far a run is; a context manager.
+
+    Args:
+        rounds: training rounds in all.
+        console: where to draw; nothing is drawn unless it is a terminal.
+        quiet: draw nothing.
+        title: what stands in front of the bar.
+    """
+
+    def __init__(self, rounds: int, console: Console, *, quiet: bool = False, title: str = "rounds") -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("[dim]{task.fields[figures]}"),
+        )
+        self._bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+        self._task = self._bar.add_task(title, total=rounds, figures="")
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the last state on the screen."""
+        self._bar.stop()
+
+    def progressed(self, progress: RoundProgress) -> None:
+        """Take one absorbed sum."""
+        self._bar.update(self._task, completed=progress.round)
+        if progress.evaluation is not None:
+            self.show(progress.threshold, progress.evaluation.splits["train"].mean)
+
+    def take_line(self, line: Mapping[str, object]) -> None:
+        """Take one line of an aggregator's metrics."""
+        rounds, threshold, train = line["round"], line["threshold"], line.get("train")
+        if isinstance(rounds, int):
+            self._bar.update(self._task, completed=rounds)
+        if isinstance(threshold, float) and isinstance(train, Mapping):
+            self.show(threshold, float(train["mean"]))
+
+    def show(self, threshold: float, mean: float) -> None:
+        """Show the figures of an evaluation."""
+        self._bar.update(self._task, figures=f"threshold {threshold:.3f}, mean loss {mean:.3f}")

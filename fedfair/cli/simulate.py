@@ -1,0 +1,59 @@
+"""`fedfair simulate`: the plan on this machine, with the result of the deployed run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedfair.cli.progress import RoundsBar
+from fedfair.plan.source import load_plan
+from fedfair.report.document import parse_result
+from fedfair.report.tables import by_group_size
+from fedfair.report.terminal import console, error_console
+
+if TYPE_CHECKING:
+    from fedfair.learning.simulate import SimulationOutcome
+
+
+def simulate_command(
+    plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
+    json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
+    model_file: Path = typer.Option(None, "--model", help="Write the output model here (safetensors)."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+) -> None:
+    """Run the plan in one process: same draws, same sums, same model as the deployed federation."""
+    plan = load_plan(plan_file)
+    _check_writable(json_file, model_file)
+    # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
+    from fedfair.learning.simulate import simulate
+    from fedfair.plan.source import workspace_of
+
+    with RoundsBar(plan.training.rounds, error_console, quiet=quiet) as bar:
+        outcome = simulate(plan, workspace_of(plan_file), on_progress=bar.progressed)
+    _write(outcome, json_file, model_file)
+    if not quiet and str(json_file) != "-":
+        console.print(by_group_size(parse_result(json.dumps(outcome.result), "the simulation")))
+
+
+def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:
+    from fedfair.learning.checkpoint import save
+
+    text = json.dumps(outcome.result, indent=2) + "\n"
+    if json_file is not None and str(json_file) == "-":
+        sys.stdout.write(text)
+    elif json_file is not None:
+        json_file.write_text(text)
+    if model_file is not None:
+        metadata = {"threshold": outcome.model.threshold.hex(), "plan_digest": str(outcome.result["plan_digest"])}
+        save(model_file, outcome.layout, outcome.model.vector, metadata)
+
+
+def _check_writable(*files: Path | None) -> None:
+    """Refuse before the work, not after it, when a file could not be written."""
+    for file in files:
+        if file is not None and str(file) != "-" and not file.parent.is_dir():
+            raise typer.BadParameter(f"the folder {file.parent} does not exist")

@@ -1,0 +1,73 @@
+"""Tables for the terminal that a policy maker can read: who is served how well, by which model.
+
+Losses are cross-entropy in nats: 0 is a sure and right answer, the floor of the uniform classifier is the loss of
+saying "every outcome is equally likely" to everybody (the table calls it the uniform guess).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from fedfair.report.document import ResultDocument, SplitRisk
+
+NAMES = {"fedsrcvar": "FedSRCVaR", "fedavg": "FedAvg"}
+SPLIT_WORDS = {"test": "people the model has not seen", "train": "people the model was trained on"}
+
+
+def comparison(results: Sequence[ResultDocument], group_sizes: Sequence[float]) -> Table:
+    """Return one row per result, and one for the uniform classifier.
+
+    Args:
+        results: at least one; all over the same split.
+        group_sizes: which worst groups to show, as fractions; the disparity is that of the first.
+    """
+    split, first = results[0].shown
+    table = Table(title=f"Mean loss (nats), {first.n} {SPLIT_WORDS[split]}", title_justify="left")
+    table.add_column("model", no_wrap=True)
+    table.add_column("everybody", justify="right")
+    for size in group_sizes:
+        table.add_column(f"worst {size:.0%}", justify="right")
+    table.add_column("disparity", justify="right")
+    table.add_column("accuracy", justify="right")
+    for result in results:
+        table.add_row(NAMES.get(result.algorithm, result.algorithm), *_cells(result.shown[1], group_sizes))
+    floor = f"{results[0].uniform_floor:.3f}"
+    table.add_row("uniform guess", floor, *[floor] * len(group_sizes), "0.000", "", style="dim")
+    return table
+
+
+def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:
+    worst = [risk.worst(size) for size in group_sizes]
+    first = worst[0]
+    disparity = None if first is None else first.disparity
+    return [
+        f"{risk.mean:.3f}",
+        *("-" if group is None else f"{group.worst:.3f}" for group in worst),
+        "-" if disparity is None else f"{disparity:.3f}",
+        f"{risk.accuracy:.1%}",
+    ]
+
+
+def by_group_size(result: ResultDocument) -> Table:
+    """Return the whole curve of one result: worst and best group of every size, with the proven interval."""
+    split, risk = result.shown
+    title = f"{NAMES.get(result.algorithm, result.algorithm)}: mean loss (nats), {risk.n} {SPLIT_WORDS[split]}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("group size", "worst group", "between", "best group", "disparity"):
+        table.add_column(heading, justify="right")
+    for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0])):
+        low, high = group.bound
+        table.add_row(
+            f"{float(size):.0%}",
+            f"{group.worst:.4f}",
+            f"{low:.4f} .. {high:.4f}",
+            "-" if group.best is None else f"{group.best:.4f}",
+            "-" if group.disparity is None else f"{group.disparity:.4f}",
+        )
+    table.caption = (
+        f"everybody: {risk.mean:.4f}; accuracy {risk.accuracy:.1%}; "
+        f"uniform classifier: {result.uniform_floor:.4f} for every group"
+    )
+    return table
