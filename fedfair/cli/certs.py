@@ -11,7 +11,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.console import console, error_console
 from fedfair.errors import IdentityError
 from fedfair.identity import authority_store, bundle, register, store
 from fedfair.identity.authority import CERTIFICATE_DAYS
@@ -21,6 +20,7 @@ from fedfair.identity.inventory import GOOD, Item, take_inventory
 from fedfair.identity.request import SiteRequest, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import parse_federation_name
+from fedfair.report.terminal import console, error_console
 
 app = typer.Typer(
     help="Make, sign, install, renew and revoke the certificates of a federation.",

@@ -11,7 +11,6 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.console import console, error_console
 from fedfair.errors import ApprovalError
 from fedfair.ids import FederationName, parse_participant_id
 from fedfair.plan.approval import approve
@@ -22,6 +21,7 @@ from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.summary import summary
+from fedfair.report.terminal import console, error_console
 
 app = typer.Typer(
     help="Check, show and approve the plan, and pin its members' keys.",

@@ -8,13 +8,13 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from fedfair.cli.console import console
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan import archive
 from fedfair.plan.digest import format_digest
 from fedfair.plan.templates import TEMPLATES
 from fedfair.plan.workspace import create_workspace, write_site_file
+from fedfair.report.terminal import console
 
 app = typer.Typer(
     help="Create the folder of a federation, and carry it to other hosts.",
