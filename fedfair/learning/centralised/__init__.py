@@ -1,0 +1,1 @@
+"""Training on pooled records: the oracles that federated training is measured against."""

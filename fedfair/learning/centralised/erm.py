@@ -1,0 +1,28 @@
+"""Empirical risk minimisation on pooled records: what FedAvg would reach if nothing were federated.
+
+Two ways down: the very steps of local training on one full batch, and a solver that goes to the minimum.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+import torch
+from torch import Tensor
+
+from fedfair.learning.algorithms.fedavg import equal_coefficients
+from fedfair.learning.centralised.solver import Optimum, minimise
+from fedfair.learning.local import LocalSteps, loss_function
+from fedfair.learning.parameters import FlatModel
+
+
+def descend_mean(model: FlatModel, features: Tensor, labels: Tensor, *, steps: int, learning_rate: float) -> None:
+    """Take full-batch gradient steps on the mean loss; `model` is changed in place."""
+    losses = loss_function(model, "fp32", compiled=False)
+    taken = LocalSteps(model, losses, equal_coefficients, learning_rate, threshold_learning_rate=0.0)
+    taken.descend(repeat((features, labels), steps), torch.zeros(()))
+
+
+def minimise_mean(model: FlatModel, features: Tensor, labels: Tensor) -> Optimum:
+    """Return the minimum of the mean loss, in nats, from the fp64 `model` on; its threshold means nothing."""
+    return minimise(model, features, labels, lambda losses, _: losses.mean())
