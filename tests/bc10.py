@@ -14,12 +14,18 @@ from sklearn.datasets import load_breast_cancer
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.layout import Layout
-from fedfair.learning.server import Course, GlobalModel
+from fedfair.learning.server import Course, GlobalModel, SumRequest
 from fedfair.learning.simulate import play
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
+from fedfair.sums.contribution import encode
+from fedfair.sums.running import PlainSum, Totals
+from fedfair.sums.spec import Purpose
 
 ORACLE = json.loads((Path(__file__).parent / "vectors" / "bc10.json").read_text())
+
+Parts = list[NDArray[np.int64]]
+"""The records of each collaborator, by their indices."""
 
 
 @cache
@@ -36,23 +42,23 @@ def pooled() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(dataset().features), torch.tensor(dataset().labels)
 
 
-def random_thirds() -> list[NDArray[np.int64]]:
+def random_thirds() -> Parts:
     """Return three disjoint random parts of very different sizes."""
     order = np.random.default_rng(7).permutation(len(dataset()))
     return [order[:40], order[40:200], order[200:]]
 
 
-def by_class() -> list[NDArray[np.int64]]:
+def by_class() -> Parts:
     """Return the records of each class: the most unlike collaborators there can be."""
     return [np.flatnonzero(dataset().labels == label) for label in (0, 1)]
 
 
-def everybody() -> list[NDArray[np.int64]]:
+def everybody() -> Parts:
     """Return one part that holds all records, in their order."""
     return [np.arange(len(dataset()))]
 
 
-def sites(parts: list[NDArray[np.int64]]) -> dict[ParticipantId, Splits]:
+def sites(parts: Parts) -> dict[ParticipantId, Splits]:
     """Return one collaborator for each part."""
     return {ParticipantId(f"site-{i}"): Splits(dataset().take(part)) for i, part in enumerate(parts)}
 
@@ -92,12 +98,25 @@ class Federation:
         play(self.course, self.tasks)
         return self.course.model
 
+    def total(self, request: SumRequest, order: int = 1) -> Totals:
+        """Return the total of a sum over everybody, in their order or (with -1) against it."""
+        running = PlainSum(request.spec)
+        for task in self.tasks[::order]:
+            running.add(encode(task.contribution(request, self.course.model), request.spec))
+        return running.totals()
+
+    def next_training(self) -> SumRequest | None:
+        """Let everything pass that comes before the next training sum, and return that; None at the end."""
+        while (request := self.course.next_sum()) is not None and request.purpose is not Purpose.TRAINING:
+            self.course.absorb(self.total(request))
+        return request
+
     def losses(self) -> NDArray[np.float64]:
         """Return the training losses of everybody under the course's model."""
         held = [task.losses(self.course.model)["train"].values for task in self.tasks]
         return np.concatenate(held)
 
 
-def final_model(plan: Plan, parts: list[NDArray[np.int64]]) -> GlobalModel:
+def final_model(plan: Plan, parts: Parts) -> GlobalModel:
     """Return the model that the plan trains on a federation with these parts."""
     return Federation(plan, sites(parts)).run()

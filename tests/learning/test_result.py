@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.loss_sums import block_length, loss_block
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.exchange import histogram_spec
+from fedfair.learning.judging import Judge
+from fedfair.learning.result import JsonObject, Losses, deployed_result, simulated_result
+from fedfair.learning.server import CourseResult
+from fedfair.plan.schema import Plan
+
+DIGEST = "sha256:" + "ab" * 32
+SCHEMA = FeatureSchema((2,), 4)
+TRAIN = {"a": [0.1, 0.2, 1.0], "b": [0.4, 2.3]}
+TEST = {"b": [0.5, 0.7]}
+
+
+def make_plan(worst_group_size: float = 0.4) -> Plan:
+    return Plan.model_validate(
+        {
+            "federation": {"name": "test", "collaborators": ["a", "b"]},
+            "task": {"data": "digits", "model": {"name": "linear"}},
+            "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.25},
+            "training": {"rounds": 8},
+            "evaluation": {"group_sizes": [0.2, 1.0]},
+        }
+    )
+
+
+def course_result(plan: Plan, *, smoothed: float = 3.5) -> CourseResult:
+    spec = histogram_spec(plan, SCHEMA)
+    blocks = [
+        sum(
+            (loss_block(np.array(part), np.array(part) < 0.45, smoothed, spec) for part in split.values()),
+            np.zeros(block_length(spec)),
+        )
+        for split in (TRAIN, {}, TEST)
+    ]
+    evaluation = Judge.from_plan(plan, SCHEMA).evaluate(np.concatenate(blocks), RoundNumber(8), 0.9)
+    return CourseResult(RoundNumber(8), 0.9, evaluation, (evaluation,), finished=True)
+
+
+def losses() -> dict[ParticipantId, dict[str, Losses]]:
+    splits = {"train": TRAIN, "test": TEST}
+    return {
+        ParticipantId(site): {
+            name: Losses(np.array(split[site]), np.array(split[site]) < 0.45)
+            for name, split in splits.items()
+            if site in split
+        }
+        for site in ("a", "b")
+    }
+
+
+def simulated(plan: Plan) -> JsonObject:
+    return simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0)
+
+
+def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
+    result = json.loads(json.dumps(simulated(make_plan()), allow_nan=False))
+    versions, history = result.pop("versions"), result.pop("history")
+    # Of five losses the worst two are 2.3 and 1.0; the mean is 0.8.
+    assert result == {
+        "format": "fedfair/result/1",
+        "plan_digest": DIGEST,
+        "algorithm": "fedsrcvar",
+        "rounds": 8,
+        "threshold": 0.9,
+        "objective": {
+            "rcvar": pytest.approx(0.75 * 1.65 + 0.25 * 0.8, rel=1e-14),
+            "smoothed": pytest.approx(7.0 / 5.0, rel=1e-14),
+            "split": "train",
+        },
+        "uniform_floor": math.log(4),
+        "train": {
+            "n": 5,
+            "mean": pytest.approx(0.8, rel=1e-14),
+            "accuracy": pytest.approx(0.6, rel=1e-14),
+            "by_group_size": {
+                "0.2": {
+                    "worst": 2.3,
+                    "best": pytest.approx(0.425),
+                    "disparity": pytest.approx(1.875),
+                    "bound": [2.3, 2.3],
+                },
+                "0.4": {
+                    "worst": pytest.approx(1.65),
+                    "best": pytest.approx(0.7 / 3),
+                    "disparity": pytest.approx(1.65 - 0.7 / 3),
+                    "bound": [pytest.approx(1.65), pytest.approx(1.65)],
+                },
+                "1.0": {
+                    "worst": pytest.approx(0.8),
+                    "best": None,
+                    "disparity": None,
+                    "bound": [pytest.approx(0.8), pytest.approx(0.8)],
+                },
+            },
+        },
+        "validation": None,
+        "test": {
+            "n": 2,
+            "mean": pytest.approx(0.6),
+            "accuracy": 0.0,
+            "by_group_size": {
+                size: {
+                    "worst": pytest.approx(worst),
+                    "best": best,
+                    "disparity": None if best is None else pytest.approx(worst - best.expected),
+                    "bound": [pytest.approx(worst)] * 2,
+                }
+                for size, worst, best in (
+                    ("0.2", 0.7, pytest.approx((1.2 - 0.4 * 0.7) / 1.6)),
+                    ("0.4", 0.7, pytest.approx((1.2 - 0.8 * 0.7) / 1.2)),
+                    ("1.0", 0.6, None),
+                )
+            },
+        },
+        "collaborators": {
+            "a": {"n": 3, "mean": pytest.approx(1.3 / 3), "accuracy": pytest.approx(2 / 3)},
+            "b": {
+                "n": 2,
+                "mean": pytest.approx(1.35),
+                "accuracy": 0.5,
+                "test": {"n": 2, "mean": pytest.approx(0.6), "accuracy": 0.0},
+            },
+        },
+        "privacy": {"sample_level": None, "collaborator_level": None},
+        "timing": {"seconds": 2.0, "rounds_per_second": 4.0},
+    }
+    assert set(versions) == {"fedfair", "torch"}
+    assert [(past["round"], past["threshold"]) for past in history] == [(8, 0.9)]
+    assert history[0]["train"]["mean"] == pytest.approx(0.8)
+    assert history[0]["test"]["worst"] == pytest.approx(0.7, abs=8 * math.log(4) / 256)
+
+
+def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_no_collaborators() -> None:
+    plan = make_plan()
+    exact, known = simulated(plan), deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0)
+    assert "collaborators" not in known
+    assert set(known) == set(exact) - {"collaborators"}
+    json.dumps(known, allow_nan=False)
+    objective, true_objective = known["objective"], exact["objective"]
+    assert isinstance(objective, dict)
+    assert isinstance(true_objective, dict)
+    lower, upper = objective["rcvar_bound"]
+    assert lower <= true_objective["rcvar"] <= upper
+    assert lower <= objective["rcvar"] <= upper
+    for split in ("train", "test"):
+        for size, group in known[split]["by_group_size"].items():
+            truth = exact[split]["by_group_size"][size]["worst"]
+            assert group["bound"][0] <= truth <= group["bound"][1]
+            assert group["bound"][0] <= group["worst"] <= group["bound"][1]
+
+
+def test_the_group_size_of_the_objective_is_reported_even_if_the_plan_does_not_list_it() -> None:
+    train = simulated(make_plan(0.37))["train"]
+    assert isinstance(train, dict)
+    assert "0.37" in train["by_group_size"]
+
+
+def test_a_run_without_an_evaluation_has_no_result() -> None:
+    course = CourseResult(RoundNumber(0), 1.0, None, (), finished=False)
+    with pytest.raises(LocalProtocolError, match="never evaluated"):
+        deployed_result(make_plan(), DIGEST, course, classes=4, seconds=1.0)
+
+
+def test_an_instant_run_has_no_speed() -> None:
+    plan = make_plan()
+    result = deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=0.0)
+    assert result["timing"] == {"seconds": 0.0, "rounds_per_second": None}
+
+
+def test_course_and_result_do_not_import_torch() -> None:
+    code = (
+        "import sys; import fedfair.learning.server, fedfair.learning.result, fedfair.learning.snapshot; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
