@@ -104,9 +104,10 @@ def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -
 def _observer(run: Run, *, quiet: bool) -> Observer:
     if quiet:
         return Silent()
+    rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
     if error_console.is_terminal:
-        return LiveDisplay(error_console, run.plan.training.rounds, run.course.rounds_done)
-    return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), run.plan.training.rounds)
+        return LiveDisplay(error_console, rounds, run.course.rounds_done, group_size)
+    return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
 
 
 def _address(run: Run, listen: str | None) -> Listen:
