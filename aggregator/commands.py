@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from aggregator.live import LiveDisplay
+from aggregator.memory import use_one_heap
 from aggregator.observer import Lines, Observer, Silent
 from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
@@ -62,6 +63,7 @@ def start(
 
     Stopped or crashed, it continues after the last recorded round when it is started again.
     """
+    use_one_heap()
     run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
     try:
         ending = _finished_before(run) or _drive(run, _address(run, listen), ready_file, quiet=quiet)
