@@ -1,7 +1,8 @@
 """How long to wait before the next attempt to connect.
 
 Doubles from a quarter of a second to half a minute, and takes a random part of it, so that many sites which lost
-the same aggregator do not all come back in the same moment. Starts again after every stream that was welcomed.
+the same aggregator do not all come back in the same moment. Starts again with every accepted answer, not with
+every greeting: an aggregator whose streams break right after it must not be called several times a second.
 """
 
 from __future__ import annotations

@@ -125,6 +125,7 @@ class Driver:
                     self._records.asked(question.start, link)
                     questions.put_nowait(question)
                 case Accepted(sum_number):
+                    self._patience.backoff.reset()
                     self._answers.forget(sum_number)
                     self._records.answered(link, "accepted")
                 case Finished() as finished:
@@ -152,7 +153,6 @@ class Driver:
                 self._observer.note(f"round {question.start.round} of {self._shapes.rounds} evaluated")
 
     def _greet(self, welcome: Welcome) -> None:
-        self._patience.backoff.reset()
         self._observer.note(
             f"connected; run {welcome.run_id[:8]} stands at round {welcome.rounds_done} of {welcome.rounds_total}"
         )

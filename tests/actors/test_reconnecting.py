@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_answers import SPECS, CountingTask
+
+from collaborator.answers import Answers
+from collaborator.backoff import Backoff
+from collaborator.driver import Driver, Patience
+from collaborator.inbox import Shapes
+from collaborator.link import Address, Link
+from collaborator.observer import Silent
+from collaborator.records import Records
+from fedfair.errors import FedfairError
+from fedfair.ids import SumNumber
+from fedfair.sums.spec import Purpose
+from fedfair.wire.codec import encode_aggregator_frame
+from fedfair.wire.frames import Accepted, AggregatorFrame, Finished, Hello, SumStart, Welcome
+
+SHAPES = Shapes(2, np.dtype("<f4"), 0, 9)
+HELLO = Hello(1, "0", bytes(32), b"{}", bytes(64))
+WELCOME = Welcome("0" * 32, 0, SHAPES.rounds)
+QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 60)
+
+
+class ScriptedCall:
+    """A stream on which the aggregator says these frames and is gone."""
+
+    def __init__(self, frames: tuple[AggregatorFrame, ...]) -> None:
+        self._frames = frames
+
+    async def write(self, raw: bytes) -> None:
+        pass
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for frame in self._frames:
+            yield encode_aggregator_frame(frame)
+
+
+class CountedBackoff(Backoff):
+    """Notes the waits instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.waits: list[float] = []
+
+    def next(self) -> float:
+        self.waits.append(super().next())
+        return 0.0
+
+
+def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[float]:
+    """Play a site over these streams, one after the other, and return the waits between them."""
+    script = iter(streams)
+
+    @asynccontextmanager
+    async def dial() -> AsyncIterator[tuple[Link, Hello]]:
+        yield Link(ScriptedCall(next(script)), Address("localhost", 1)), HELLO
+
+    async def scenario() -> list[float]:
+        backoff, records = CountedBackoff(), Records(folder / "metrics.jsonl")
+        answers = Answers(CountingTask(), SPECS, lambda _: "not here")
+        try:
+            await Driver(dial, SHAPES, answers, records, Silent(), Patience(backoff)).run()
+        finally:
+            answers.close()
+            records.close()
+        return backoff.waits
+
+    return asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_streams_that_break_right_after_the_greeting_are_opened_less_and_less_often(tmp_path: Path) -> None:
+    broken = (WELCOME,)
+    waits = waits_between(tmp_path, broken, broken, broken, broken, (WELCOME, Finished(9, "done")))
+    # Each wait is the lower half of a bound that doubles from a quarter of a second.
+    assert waits == [0.125, 0.25, 0.5, 1.0]
+
+
+def test_an_accepted_answer_brings_the_short_waits_back(tmp_path: Path) -> None:
+    broken, useful = (WELCOME,), (WELCOME, QUESTION, Accepted(SumNumber(1)))
+    waits = waits_between(tmp_path, broken, broken, useful, broken, (WELCOME, Finished(9, "done")))
+    assert waits == [0.125, 0.25, 0.125, 0.25]
+
+
+def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(FedfairError, match="announces 3 rounds"):
+        waits_between(tmp_path, (Welcome("0" * 32, 0, 3),), (WELCOME, Finished(9, "done")))
