@@ -102,7 +102,7 @@ def _run(folder: Path, algorithm: str, *, show: bool) -> Path:
         )
     workspace = prepare(folder, {**PLAN, "training": training})
     with (
-        RoundsBar(ROUNDS, error_console, quiet=not show, title=NAMES[algorithm]) as bar,
+        RoundsBar(ROUNDS, SHOWN_SIZES[0], error_console, quiet=not show, title=NAMES[algorithm]) as bar,
         Processes(workspace) as processes,
     ):
         for line in processes.metrics():

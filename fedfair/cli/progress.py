@@ -17,12 +17,22 @@ class RoundsBar:
 
     Args:
         rounds: training rounds in all.
+        worst_group_size: the group size whose risk stands beside the bar.
         console: where to draw; nothing is drawn unless it is a terminal.
         quiet: draw nothing.
         title: what stands in front of the bar.
     """
 
-    def __init__(self, rounds: int, console: Console, *, quiet: bool = False, title: str = "rounds") -> None:
+    def __init__(
+        self,
+        rounds: int,
+        worst_group_size: float,
+        console: Console,
+        *,
+        quiet: bool = False,
+        title: str = "rounds",
+    ) -> None:
+        self._worst_group_size = worst_group_size
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -51,16 +61,17 @@ class RoundsBar:
         """Take one absorbed sum."""
         self._bar.update(self._task, completed=progress.round)
         if progress.evaluation is not None:
-            self.show(progress.threshold, progress.evaluation.splits["train"].mean)
+            train = progress.evaluation.splits["train"]
+            self._show(train.mean, train.by_group_size[self._worst_group_size].worst)
 
     def take_line(self, line: Mapping[str, object]) -> None:
         """Take one line of an aggregator's metrics."""
-        rounds, threshold, train = line["round"], line["threshold"], line.get("train")
+        rounds, train = line["round"], line.get("train")
         if isinstance(rounds, int):
             self._bar.update(self._task, completed=rounds)
-        if isinstance(threshold, float) and isinstance(train, Mapping):
-            self.show(threshold, float(train["mean"]))
+        if isinstance(train, Mapping):
+            self._show(float(train["mean"]), float(train["worst"]))
 
-    def show(self, threshold: float, mean: float) -> None:
-        """Show the figures of an evaluation."""
-        self._bar.update(self._task, figures=f"threshold {threshold:.3f}, mean loss {mean:.3f}")
+    def _show(self, mean: float, worst: float) -> None:
+        figures = f"mean loss {mean:.3f}, worst {self._worst_group_size:.0%} {worst:.3f}"
+        self._bar.update(self._task, figures=figures)

@@ -32,7 +32,7 @@ def simulate_command(
     from fedfair.learning.simulate import simulate
     from fedfair.plan.source import workspace_of
 
-    with RoundsBar(plan.training.rounds, error_console, quiet=quiet) as bar:
+    with RoundsBar(plan.training.rounds, plan.objective.worst_group_size, error_console, quiet=quiet) as bar:
         outcome = simulate(plan, workspace_of(plan_file), on_progress=bar.progressed)
     _write(outcome, json_file, model_file)
     if not quiet and str(json_file) != "-":

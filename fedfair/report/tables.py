@@ -62,12 +62,12 @@ def by_group_size(result: ResultDocument) -> Table:
         table.add_row(
             f"{float(size):.0%}",
             f"{group.worst:.4f}",
-            f"{low:.4f} .. {high:.4f}",
+            "exact" if low == high else f"{low:.4f} .. {high:.4f}",
             "-" if group.best is None else f"{group.best:.4f}",
             "-" if group.disparity is None else f"{group.disparity:.4f}",
         )
     table.caption = (
-        f"everybody: {risk.mean:.4f}; accuracy {risk.accuracy:.1%}; "
-        f"uniform classifier: {result.uniform_floor:.4f} for every group"
+        f"everybody {risk.mean:.4f}, accuracy {risk.accuracy:.1%}; uniform guess {result.uniform_floor:.4f}"
     )
+    table.caption_justify = "left"
     return table
