@@ -3,12 +3,14 @@
 Turns loading a broadcast model, zeroing gradients and a step of gradient descent into one operation each, however
 many layers the model has, and makes the vector that is sent the memory that was trained. Decides which tensors of
 a module take part: floating-point parameters and persistent buffers, tied ones once, under the first of their
-names. Order and digest are `layout.py`'s.
+names. Every other buffer (a count of batches, a cache) starts afresh with each broadcast, so that what a site
+computes depends on the broadcast alone and not on what was trained in the same memory before. Order and digest are
+`layout.py`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 import numpy as np
@@ -59,6 +61,7 @@ class FlatModel(nn.Module):
         self.layout = layout_of(module, dtype)
         self.module = module.to(device)
         tensors = _distinct_tensors(module)
+        self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]
         self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
         self.gradient = torch.zeros_like(self.flat)
         for entry, place in self.layout.slices():
@@ -89,6 +92,8 @@ class FlatModel(nn.Module):
                 f"({self.layout.dimension},) {self.layout.dtype}"
             )
         self.flat.copy_(torch.tensor(vector))
+        for buffer, first in self._rest:
+            buffer.copy_(first)
 
     def vector(self) -> NDArray[np.floating]:
         """Return a copy of the whole model, array (d,) of the layout's width."""
@@ -114,6 +119,12 @@ def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
     for name in sorted(tensors):
         first_names.setdefault(id(tensors[name]), name)
     return {name: tensors[name] for name in first_names.values()}
+
+
+def _other_buffers(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the buffers that the vector does not hold: integer ones, and those that are not persistent."""
+    held = {id(tensor) for tensor in tensors.values()}
+    return [buffer for buffer in model.buffers() if id(buffer) not in held]
 
 
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -86,6 +86,23 @@ def test_running_statistics_are_entries_that_move_by_averaging_and_not_by_the_st
     assert not np.array_equal(after_step["3.weight"], after_forward["3.weight"])
 
 
+def test_what_is_not_in_the_vector_starts_afresh_with_every_broadcast() -> None:
+    # Without a momentum the running mean is a cumulative one, and the batches it counts are an integer buffer.
+    norm = nn.BatchNorm1d(3, momentum=None)
+    norm.register_buffer("seen", torch.zeros(3), persistent=False)
+    model = FlatModel(nn.Sequential(norm, nn.Linear(3, 2)), torch.float32)
+    start = model.vector()
+    features, _ = batch()
+    model(features)
+    norm.seen += 1
+    moved = model.vector()
+    for _ in range(2):
+        model.load(start)
+        assert not norm.seen.any()
+        model(features)
+        assert np.array_equal(model.vector(), moved)
+
+
 def test_tied_weights_are_one_entry_and_get_the_gradient_of_both_uses() -> None:
     tied, flat = Tied(), FlatModel(Tied(), torch.float32)
     assert [entry.name for entry in flat.layout.entries] == ["decode.weight", "offset"]
