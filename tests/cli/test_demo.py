@@ -1,0 +1,74 @@
+"""The demonstration: its figures, and what it leaves behind when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY
+
+SECONDS = 180
+
+
+def demo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    (folder / "tmp").mkdir(exist_ok=True)
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedfair.cli", "demo", *arguments],
+        cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.slow
+def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp_path: Path) -> None:
+    output, errors = demo(tmp_path, "--json").communicate(timeout=SECONDS)
+    assert errors == ""
+    average, fair = json.loads(output)
+    assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
+    assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]
+    kept = [path for path in (tmp_path / "fedfair-demo").rglob("*") if path.is_file()]
+    assert {"result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
+        one.name for one in kept
+    }
+    assert [path for path in kept if b"PRIVATE KEY" in path.read_bytes()] == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
+    process = demo(tmp_path, "--quiet")
+    deadline = time.monotonic() + SECONDS
+    while len(started := children(process)) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert "interrupted; every process was stopped and nothing was kept" in errors
+    assert "Traceback" not in errors
+    assert [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "fedfair-demo").exists()
+
+
+def test_a_folder_that_the_demo_did_not_make_is_never_replaced(tmp_path: Path) -> None:
+    own = tmp_path / "fedfair-demo" / "thesis.txt"
+    own.parent.mkdir()
+    own.write_text("years of work")
+    _, errors = demo(tmp_path).communicate(timeout=SECONDS)
+    assert "was not made by this demonstration" in errors
+    assert own.read_text() == "years of work"
