@@ -100,10 +100,7 @@ class Journal:
                 return cls(connection, run_id, starts + 1)
         except sqlite3.Error as error:
             connection.close()
-            raise FedfairError(
-                f"{path} cannot be used as the journal of this run: {error}",
-                "is another aggregator running in this folder? if the file is damaged, start with --fresh",
-            ) from error
+            raise _explained(error, path) from error
         connection.close()
         raise FedfairError(
             f"{path} belongs to another plan: it has digest sha256:{bytes(found_digest).hex()}, "
@@ -158,6 +155,39 @@ class Journal:
 
 
 def forget(path: Path) -> None:
-    """Delete the journal at `path`, with its log, if there is one."""
+    """Delete the journal at `path`, with its log, if there is one; also one that is damaged.
+
+    Raises:
+        FedfairError: an aggregator that runs holds it.
+    """
+    if path.exists():
+        _check_free(path)
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
+
+
+def _check_free(path: Path) -> None:
+    connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        if _held(error):
+            raise _explained(error, path) from error
+    finally:
+        connection.close()
+
+
+def _held(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+
+
+def _explained(error: sqlite3.Error, path: Path) -> FedfairError:
+    if _held(error):
+        return FedfairError(
+            f"another aggregator runs in this folder: it holds {path}",
+            "stop that one first, or start this one in a folder of its own",
+        )
+    return FedfairError(
+        f"{path} cannot be used as the journal of this run: {error}",
+        "if the file is damaged, start with --fresh to give its run up",
+    )

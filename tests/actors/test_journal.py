@@ -92,15 +92,29 @@ def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone
 
 def test_a_second_aggregator_in_the_same_folder_is_refused(path: Path) -> None:
     first = Journal.open(path, DIGEST, RUN)
-    with pytest.raises(FedfairError, match="locked"):
+    with pytest.raises(FedfairError, match="another aggregator"):
         Journal.open(path, DIGEST, RUN)
     first.close()
+
+
+def test_the_journal_of_an_aggregator_that_runs_is_not_forgotten(path: Path) -> None:
+    first = Journal.open(path, DIGEST, RUN)
+    first.record(entry(1.0))
+    with pytest.raises(FedfairError, match="another aggregator"):
+        forget(path)
+    first.close()
+    again = Journal.open(path, DIGEST, "f" * 32)
+    assert again.run_id == RUN
+    assert again.latest() is not None
+    again.close()
 
 
 def test_a_file_that_is_no_journal_is_refused(path: Path) -> None:
     path.write_bytes(b"this is not a database, however long it may be" * 100)
     with pytest.raises(FedfairError, match="not a database"):
         Journal.open(path, DIGEST, RUN)
+    forget(path)
+    assert not path.exists()
 
 
 def test_forgetting_makes_room_for_another_plan(path: Path) -> None:
