@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedfair.errors import PlanError
+from fedfair.errors import FedfairError, PlanError
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.resnet import resnet18
 from fedfair.learning.seeds import derived_seed
@@ -41,7 +41,8 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derived_seed(seed, "initial weights"))
         model = _architecture(spec, schema, workspace).to(dtype)
-    _check_logits(model, spec, schema, dtype)
+        # Lazy layers draw their weights when they are first used, so the trial is seeded with the rest.
+        _check_logits(model, spec, schema, dtype)
     return model
 
 
@@ -97,7 +98,16 @@ def _image_shape(schema: FeatureSchema) -> tuple[int, int]:
 
 
 def _from_module(reference: str, schema: FeatureSchema, workspace: Path) -> nn.Module:
-    model = load_callable(reference, workspace)(schema)
+    build = load_callable(reference, workspace)
+    try:
+        model = build(schema)
+    except FedfairError:
+        raise
+    except Exception as error:  # foreign code may raise anything; it becomes one clear fault
+        raise PlanError(
+            f"task.model: {reference} fails: {type(error).__name__}: {error}",
+            "it is called with one FeatureSchema and returns the model",
+        ) from error
     if not isinstance(model, nn.Module):
         raise PlanError(
             f"task.model: {reference} returned {type(model).__name__}, not a torch.nn.Module",
@@ -113,9 +123,10 @@ def _check_logits(model: nn.Module, spec: ModelSpec, schema: FeatureSchema, dtyp
     try:
         with torch.no_grad():
             logits = model(torch.zeros(TRIAL_BATCH, *schema.input_shape, dtype=dtype))
-    except (RuntimeError, ValueError, TypeError) as error:
+    except Exception as error:  # a "module:function" may raise anything here too
         raise PlanError(
-            f"task.model: {spec} cannot take records of shape {schema.input_shape}: {error}"
+            f"task.model: {spec} cannot take records of shape {schema.input_shape}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     model.train(was_training)
     expected = (TRIAL_BATCH, schema.classes)

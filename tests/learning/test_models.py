@@ -19,8 +19,9 @@ IMAGES = FeatureSchema((1, 28, 28), 10)
 MLP = MlpModel(name="mlp", hidden=(512,))
 
 
-def vector(spec: object, seed: int, dtype: torch.dtype = torch.float32) -> np.ndarray:
-    return FlatModel(build_model(spec, TABLE, seed, dtype, Path()), dtype).vector()  # type: ignore[arg-type]  # any spec
+def vector(spec: object, seed: int, dtype: torch.dtype = torch.float32, *, workspace: Path = Path()) -> np.ndarray:
+    module = build_model(spec, TABLE, seed, dtype, workspace)  # type: ignore[arg-type]  # any spec
+    return FlatModel(module, dtype).vector()
 
 
 def parameters(model: nn.Module) -> int:
@@ -107,12 +108,26 @@ def test_a_function_of_the_workspace_builds_from_the_seed_too(tmp_path: Path) ->
     assert torch.equal(first.weight, second.weight)
 
 
+def test_layers_that_find_their_width_at_first_use_are_seeded_as_well(tmp_path: Path) -> None:
+    reference = write_module(tmp_path, "lazy_model", "return nn.LazyLinear(schema.classes)")
+    before = torch.get_rng_state()
+    first = vector(reference, 1, workspace=tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        assert np.array_equal(vector(reference, 1, workspace=tmp_path), first)
+    assert not np.array_equal(vector(reference, 2, workspace=tmp_path), first)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         ("return 7", "returned int, not a torch.nn.Module"),
         ("return nn.Linear(30, 1)", r"returns \(2, 1\) for 2 records, expected logits \(2, 2\)"),
         ("return nn.Linear(4, 2)", r"cannot take records of shape \(30,\)"),
+        ("raise KeyError('width')", "fails: KeyError: 'width'"),
+        ("return nn.ModuleList()", r"cannot take records of shape \(30,\): NotImplementedError"),
+        ("return nn.Sequential(nn.Linear(30, 2), schema)", "fails: TypeError"),
     ],
 )
 def test_a_function_whose_model_does_not_fit_is_refused(tmp_path: Path, body: str, message: str) -> None:
