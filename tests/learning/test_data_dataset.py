@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedfair.errors import DataError
-from fedfair.learning.data.dataset import Dataset, FeatureSchema
+from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 
 SCHEMA = FeatureSchema((2,), 2, (0, 1), ("age", "dose"))
 FEATURES = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -41,3 +41,14 @@ def test_records_that_do_not_fit_their_schema_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=message):
         Dataset(features, labels, SCHEMA, columns)
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_splits_with_other_columns_than_the_training_records_are_refused(part: str) -> None:
+    train = Dataset(FEATURES, LABELS, SCHEMA)
+    other = Dataset(FEATURES, LABELS, FeatureSchema((2,), 2, (0, 1), ("age", "weight")))
+    with pytest.raises(DataError, match=rf"the {part} records do not .* only one of them has dose, weight$"):
+        Splits(train, **{part: other})
+    narrow = Dataset(FEATURES[:, :1], LABELS, FeatureSchema((1,), 3))
+    with pytest.raises(DataError, match=r"shape \(1,\) and 3 classes, not \(2,\) and 2"):
+        Splits(train, **{part: narrow})

@@ -46,6 +46,9 @@ def test_a_data_set_or_splits_are_taken_as_they_are(tmp_path: Path) -> None:
         (4, "return np.ones(2), np.array([0, 1])", r"features of shape \(2,\)"),
         (5, "return np.ones((2, 1)), np.array([0, -1])", "labels run from -1"),
         (6, "return np.ones((2, 1)), np.array([0])", "do not match"),
+        (7, "raise KeyError('died')", "data_wrong7:load fails: KeyError: 'died'"),
+        (8, "return Dataset(np.ones((1, 2)), np.array([0]), FeatureSchema((3,), 2))", r"^features of shape"),
+        (9, "import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )
 def test_what_is_no_data_set_is_refused(tmp_path: Path, number: int, body: str, message: str) -> None:

@@ -103,6 +103,24 @@ class Splits:
     validation: Dataset | None = None
     test: Dataset | None = None
 
+    def __post_init__(self) -> None:
+        for name, part in (("validation", self.validation), ("test", self.test)):
+            if part is not None and part.schema != self.train.schema:
+                raise DataError(
+                    f"the {name} records do not have the features of the training records: "
+                    f"{_differences(part.schema, self.train.schema)}",
+                    "give every split the same columns, in the same order, and the same classes",
+                )
+
+
+def _differences(found: FeatureSchema, expected: FeatureSchema) -> str:
+    names = sorted(set(found.names) ^ set(expected.names))[:5]
+    only = f", and only one of them has {', '.join(names)}" if names else ""
+    return (
+        f"shape {found.input_shape} and {found.classes} classes, not {expected.input_shape} and "
+        f"{expected.classes}{only}"
+    )
+
 
 def _check_shapes(
     features: NDArray[np.floating], labels: NDArray[np.int64], schema: FeatureSchema, columns: Columns

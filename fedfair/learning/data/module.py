@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.errors import DataError
+from fedfair.errors import DataError, FedfairError
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.plan.code import load_callable
 
@@ -28,10 +28,18 @@ def load_module(reference: str, workspace: Path, folder: Path, classes: int | No
         classes: number of classes that the plan states; without it, one more than the largest label.
 
     Raises:
-        DataError: what it returns is no data set.
+        DataError: what it returns is no data set, or it raises.
         PlanError: there is no such function.
     """
-    returned = load_callable(reference, workspace)(folder)
+    load = load_callable(reference, workspace)
+    try:
+        returned = load(folder)
+    except FedfairError:
+        raise
+    except Exception as error:  # foreign code may raise anything; it becomes one clear fault
+        raise DataError(
+            f"{reference} fails: {type(error).__name__}: {error}", f"it was called with the folder {folder}"
+        ) from error
     match returned:
         case Splits():
             return returned
