@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfair.cli.__main__ import app
+from fedfair.plan.source import load_plan
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "README.md"
@@ -113,6 +114,12 @@ def _use_port(plan: Path, port: int) -> None:
     text = plan.read_text()
     assert text.count("port: 8443") == 1
     plan.write_text(text.replace("port: 8443", f"port: {port}"))
+
+
+def test_the_plan_of_the_readme_is_a_plan(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    (tmp_path / "plan.yaml").write_text(next(block for block in blocks if "a whole one" in block))
+    assert load_plan(tmp_path / "plan.yaml").training.rounds == 300
 
 
 def test_every_command_of_the_readme_exists() -> None:
