@@ -65,6 +65,7 @@ class Driver:
         self._observer = observer
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
+        self._turned_away: dict[str, str] = {}
         self._streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -77,6 +78,12 @@ class Driver:
         self._ending: Ending | None = None
 
     # -------------------------------------------------------------- what the service calls
+
+    def turned_away(self, who: str, reason: str) -> None:
+        """Tell the operator who was not let in, and why; once, however often the same is tried again."""
+        if self._turned_away.get(who) != reason:
+            self._turned_away[who] = reason
+            self._observer.note(f"{who} was refused: {reason}")
 
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""

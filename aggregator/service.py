@@ -65,6 +65,9 @@ SERVER_OPTIONS = (
 class Floor(Protocol):
     """What the service needs of the driver."""
 
+    def turned_away(self, who: str, reason: str) -> None:
+        """Note that a stream was not let in."""
+
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
 
@@ -105,13 +108,16 @@ class Service:
         return encode_check_reply(self._admission.check(peer, frame))
 
     async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        who = "a stranger"
         try:
             peer = self._admission.authenticate(_auth_context(context))
+            who = peer.name
             async with asyncio.timeout(HELLO_SECONDS):
                 await self._take_hello(peer, context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
         except FedfairError as fault:
+            self._floor.turned_away(who, fault.message)
             refused = Refused(fault.message, fault.remedy, try_again=False)
             await context.write(encode_aggregator_frame(refused))
             return

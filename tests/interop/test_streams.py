@@ -263,6 +263,12 @@ def test_whoever_introduces_itself_wrongly_is_refused_before_the_rules_hear_of_i
         assert "expected Hello" in early.reason
         assert "not protobuf" in (await refusal(federation, "clinic-a", None, b"\xff" * 9)).reason
         assert not any(note.endswith(" connected") for note in federation.watching.notes)
+        # The operator of the aggregator reads the same words, the two digests included.
+        told = [note for note in federation.watching.notes if " was refused: " in note]
+        assert f"clinic-a was refused: {digests}" in told
+        assert f"clinic-b was refused: {borrowed.reason}" in told
+        again = (await refusal(federation, "clinic-b", good)).reason
+        assert [note for note in federation.watching.notes if again in note] == [f"clinic-b was refused: {again}"]
         await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
 
     assert play(workspace, doors).state.value == "finished"
@@ -284,6 +290,7 @@ def test_a_certificate_of_the_right_authority_is_not_enough_without_a_place_in_t
             await federation.take_part("clinic-x")
         assert "clinic-x" in refused.value.message
         assert "not in the roster" in refused.value.message
+        assert any("a stranger was refused: " in note for note in federation.watching.notes)
         os.kill(os.getpid(), signal.SIGTERM)
 
     ending = play(workspace, outside)
