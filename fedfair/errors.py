@@ -43,7 +43,10 @@ class IdentityError(FedfairError):
 
 
 class TrainingError(FedfairError):
-    """Local training produced something that must not leave the site (a NaN or an infinity)."""
+    """Local training failed, or produced something that must not leave the site (a NaN or an infinity).
+
+    The message may be told to the aggregator, so it holds no data; the remedy stays at the site.
+    """
 
 
 class UnreachableError(FedfairError):

@@ -90,10 +90,11 @@ def loss_block(
         )
     bad = ~(np.isfinite(values) & (values >= 0.0))
     if bad.any() or not math.isfinite(smoothed_sum):
+        # The message may travel as the reason of an abstention; what it would tell of the records stays in the remedy.
         raise TrainingError(
-            f"{int(bad.sum())} of {len(values)} losses are negative, NaN or infinite, and the smoothed "
-            f"objective sums to {smoothed_sum}; nothing was sent",
-            "lower learning_rate, or look for missing or extreme values in the local data",
+            "this site's losses are not all finite numbers from 0 on; nothing was sent",
+            f"{int(bad.sum())} of {len(values)} are not, and the smoothed objective sums to {smoothed_sum}: lower "
+            "learning_rate, or look for missing or extreme values in the local data",
         )
     bin_of = np.searchsorted(spec.edges, values, side="right") - 1
     counts = np.bincount(bin_of, minlength=spec.bins + 1)
