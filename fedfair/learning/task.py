@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfair.errors import LocalProtocolError
+from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
 from fedfair.evaluation.loss_sums import SPLITS, block_length, loss_block
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
@@ -74,6 +74,20 @@ def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
         return LocalSteps(model, losses, equal_coefficients, rate, None, scaled)
     rule = partial(tail_coefficients, objective=objective)
     return LocalSteps(model, losses, rule, rate, rate if threshold_rate is None else threshold_rate, scaled)
+
+
+@contextmanager
+def _training_faults() -> Iterator[None]:
+    """Turn whatever a model raises on a batch into one clear fault, whose message quotes no record."""
+    try:
+        yield
+    except FedfairError:
+        raise
+    except Exception as error:  # torch and a "module:function" may raise anything
+        raise TrainingError(
+            f"the model fails on a batch of training records: {type(error).__name__}",
+            f"{error} (a BatchNorm needs at least two records in a batch; an accelerator may lack memory)",
+        ) from error
 
 
 class TrainingTask:
@@ -139,7 +153,7 @@ class TrainingTask:
         A site without training records adds zeros.
 
         Raises:
-            TrainingError: the gradients cannot be represented in the plan's precision.
+            TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
         """
         records = self._ready()["train"]
         weight = self._weight(len(records))
@@ -151,7 +165,7 @@ class TrainingTask:
             own.train()
         start = own.flat.clone()
         threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
-        with self._own_draws(round_number, attempt):
+        with self._own_draws(round_number, attempt), _training_faults():
             moved = self._steps.descend(self._batches(records, round_number, attempt), threshold)
         change = own.flat.sub(start).mul_(weight).cpu().numpy()
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedfair.errors import LocalProtocolError, PlanError
+from fedfair.errors import LocalProtocolError, PlanError, TrainingError
 from fedfair.evaluation.loss_sums import HEAD, block_length, evaluation_header_length
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
@@ -348,3 +348,18 @@ def test_simulated_and_separate_tasks_may_share_a_model() -> None:
     for (name, splits), contribution in zip(bc10.sites(bc10.random_thirds()).items(), shared, strict=True):
         own = flat_model(plan, splits.train.schema, torch.device("cpu"), Path())
         assert same(contribution, TrainingTask(plan, name, splits, own).training_contribution(model, FIRST, 1))
+
+
+def test_a_model_that_fails_on_a_batch_is_one_fault_that_quotes_no_record(tmp_path: Path) -> None:
+    (tmp_path / "normed_model.py").write_text(
+        "from torch import nn\n\n"
+        "def build(schema):\n    return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))\n"
+    )
+    plan, train = make_plan(model="normed_model:build", batch_size=1), records(4)
+    flat = flat_model(plan, train.schema, torch.device("cpu"), tmp_path)
+    task = TrainingTask(plan, NAME, Splits(train), flat)
+    with pytest.raises(
+        TrainingError, match=r"^the model fails on a batch of training records: ValueError$"
+    ) as fault:
+        task.training_contribution(GlobalModel(flat.vector(), 1.0), FIRST, 1)
+    assert "Expected more than 1 value per channel" in fault.value.remedy
