@@ -90,7 +90,7 @@ def loss_block(
         )
     bad = ~(np.isfinite(values) & (values >= 0.0))
     if bad.any() or not math.isfinite(smoothed_sum):
-        # The message may travel as the reason of an abstention; what it would tell of the records stays in the remedy.
+        # The message may travel as the reason of an abstention; what tells of the records stays in the remedy.
         raise TrainingError(
             "this site's losses are not all finite numbers from 0 on; nothing was sent",
             f"{int(bad.sum())} of {len(values)} are not, and the smoothed objective sums to {smoothed_sum}: lower "
