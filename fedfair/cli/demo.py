@@ -55,6 +55,7 @@ PLAN: Mapping[str, object] = {
         "rounds": ROUNDS,
         "batch_size": "full",
         "learning_rate": 0.3,
+        "threshold_learning_rate": 0.02,
         "threshold_init": "quantile",
         "seed": 1,
     },

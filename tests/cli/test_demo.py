@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -34,6 +35,12 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
+def _readme_row(result: dict[str, Any]) -> str:
+    train, groups = result["train"], result["train"]["by_group_size"]
+    figures = (train["mean"], groups["0.1"]["worst"], groups["0.3"]["worst"], groups["0.1"]["disparity"])
+    return " | ".join([f"{figure:.3f}" for figure in figures] + [f"{train['accuracy']:.1%}"])
+
+
 @pytest.mark.slow
 def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp_path: Path) -> None:
     output, errors = demo(tmp_path, "--json").communicate(timeout=SECONDS)
@@ -41,6 +48,7 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
     average, fair = json.loads(output)
     assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
     assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]
+    assert [_readme_row(one) in (REPOSITORY / "README.md").read_text() for one in (average, fair)] == [True, True]
     kept = [path for path in (tmp_path / "fedfair-demo").rglob("*") if path.is_file()]
     assert {"result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
         one.name for one in kept
