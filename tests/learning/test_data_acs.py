@@ -9,7 +9,7 @@ from fedfair.plan.data import AcsEmploymentData
 HEADER = ["SERIALNO", "ST", "PWGTP", *FEATURES, "ESR"]
 
 
-def person(state: int = 10, age: int | str = 40, race: int = 1, esr: int | str = 1, weight: int = 5) -> str:
+def person(state: int | str = 10, age: int | str = 40, race: int = 1, esr: int | str = 1, weight: int = 5) -> str:
     values = {
         "SERIALNO": "2018HU1",
         "ST": state,
@@ -67,6 +67,13 @@ def test_a_folder_is_all_its_files_and_states_choose_among_them(tmp_path: Path) 
     assert load_acs_employment(tmp_path, spec(states=[15]), ()).features[:, 0].tolist() == [15]
     with pytest.raises(DataError, match="no record left after the plan's filters"):
         load_acs_employment(tmp_path, spec(states=[6]), ())
+
+
+def test_a_state_is_its_number_with_or_without_the_census_bureaus_leading_zero(tmp_path: Path) -> None:
+    path = write(tmp_path, person(state="06", age=1), person(state=6, age=2), person(state="60", age=3))
+    dataset = load_acs_employment(path, spec(states=[6]), ())
+    assert dataset.features[:, 0].tolist() == [1, 2]
+    assert dataset.columns["ST"].tolist() == ["06", "6"]
 
 
 def test_faults_are_told_with_their_place(tmp_path: Path) -> None:

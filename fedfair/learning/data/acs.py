@@ -72,9 +72,10 @@ def _read(
     filters = (WEIGHT,) if spec.working_age_only else ()
     table = read_table(path, tuple(dict.fromkeys((TARGET, *FEATURES, *filters, *kept))))
     faults = Faults(table)
-    values = {name: _codes(table, name, faults) for name in (*FEATURES, TARGET, *filters)}
+    values = {name: _codes(table, name, faults) for name in (*FEATURES, TARGET, STATE, *filters)}
     faults.refuse()
-    keep = np.isin(table.columns[STATE], [str(code) for code in spec.states]) | (not spec.states)
+    # Compared as numbers: the Census Bureau writes California as 06.
+    keep = np.isin(values[STATE], spec.states) | (not spec.states)
     if spec.working_age_only:
         keep &= (values["AGEP"] > 16) & (values["AGEP"] < 90) & (values[WEIGHT] >= 1)
     features = np.stack([np.nan_to_num(values[name], nan=0.0)[keep] for name in FEATURES], axis=1)
