@@ -47,6 +47,7 @@ def test_only_the_wanted_columns_are_kept(tmp_path: Path) -> None:
         ("ag,sex\n1,2\n", r"no column 'age' \(did you mean 'ag'\?\)", "its columns are ag, sex"),
         ("age;sex\n1;2\n", "no column 'age'", "separate the columns by commas"),
         ("age\tsex\n1\t2\n", "no column 'age'", "separate the columns by commas"),
+        ("age;dose\n1;2,5\n", "line 2 has 2 fields, the header has 1", "decimals with a point"),
         ("age,sex\n1\n", "line 2 has 1 fields, the header has 2", "double quotes"),
         ("age,sex\n1,2\n\n1,2,3\n", "line 4 has 3 fields, the header has 2", "double quotes"),
         ("age,age\n1,2\n", "two columns called 'age'", "its own name"),
@@ -68,8 +69,11 @@ def test_a_file_that_is_no_such_table_is_refused(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.csv cannot be read"):
+    with pytest.raises(DataError, match=r"none\.csv cannot be read: No such file or directory$") as caught:
         read_table(tmp_path / "none.csv")
+    assert "collaborator.yaml" in caught.value.remedy
+    with pytest.raises(DataError, match="cannot be read: Is a directory$"):
+        read_table(tmp_path)
 
 
 @settings(deadline=None, max_examples=100)

@@ -101,6 +101,10 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> Table:
     try:
         with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="") as file:
             return _table(path, csv.reader(file, skipinitialspace=True, strict=True), wanted)
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}", "check the path in the plan or in collaborator.yaml"
+        ) from error
     except (*READ_ERRORS, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
             f"{path} cannot be read as a comma-separated table: {error}",
@@ -191,7 +195,8 @@ def _table(path: Path, reader: CsvReader, wanted: Collection[str] | None) -> Tab
         if row and len(row) != len(header):
             raise DataError(
                 f"{path} line {line} has {len(row)} fields, the header has {len(header)}",
-                "put a field that holds a comma in double quotes; leave nothing between two commas for no value",
+                _other_separator(header)
+                or "put a field that holds a comma in double quotes; leave nothing between two commas for no value",
             )
         if row:
             lines.append(line)
@@ -214,11 +219,19 @@ def _header(path: Path, row: Sequence[str]) -> list[str]:
 
 
 def _header_remedy(header: Sequence[str]) -> str:
-    for mark in ";\t|":
-        if len(header) == 1 and mark in header[0]:
-            return f"its header has {mark!r} and no comma: separate the columns by commas"
+    separator = _other_separator(header)
+    if separator:
+        return separator
     more = f" and {len(header) - SHOWN_COLUMNS} more" if len(header) > SHOWN_COLUMNS else ""
     return f"its columns are {', '.join(header[:SHOWN_COLUMNS])}{more}"
+
+
+def _other_separator(header: Sequence[str]) -> str:
+    """Return what to do about a table that another mark than the comma separates; nothing where none does."""
+    mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    if mark is None:
+        return ""
+    return f"its header has {mark!r} and no comma: separate the columns by commas, and write decimals with a point"
 
 
 def _number(text: str) -> float:
