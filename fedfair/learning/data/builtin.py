@@ -16,7 +16,7 @@ BUILT_IN = {"breast-cancer": (load_breast_cancer, 2), "digits": (load_digits, 10
 
 
 def load_built_in(name: str) -> Dataset:
-    """Return a bundled data set, all records; the column `label` is kept for partitions.
+    """Return a bundled data set, all records.
 
     Args:
         name: breast-cancer or digits.
