@@ -196,7 +196,7 @@ def _table(path: Path, reader: CsvReader, wanted: Collection[str] | None) -> Tab
             raise DataError(
                 f"{path} line {line} has {len(row)} fields, the header has {len(header)}",
                 _other_separator(header)
-                or "put a field that holds a comma in double quotes; leave nothing between two commas for no value",
+                or "put a field that holds a comma in double quotes, and nothing between two commas for no value",
             )
         if row:
             lines.append(line)
