@@ -42,7 +42,7 @@ def test_the_aggregator_never_loads_torch() -> None:
 
 
 def test_help_answers_without_loading_torch() -> None:
-    code = "import fedfair.cli.__main__, sys; sys.exit('torch' in sys.modules)"
+    code = "import fedfair.cli.commands, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, timeout=60)
 
 

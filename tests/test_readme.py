@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedfair.cli.__main__ import app
+from fedfair.cli.commands import app
 from fedfair.plan.source import load_plan
 from tests.conftest import REPOSITORY
 

@@ -1,50 +1,25 @@
-"""The `fedfair` command: gathers the groups of commands and turns every named fault into one clear message.
+"""The `fedfair` program: loads the commands, and turns every named fault into one clear message.
 
-Exit status: 0 done, 1 refused or failed, 2 wrong usage. `--debug`, anywhere on the line, shows the traceback.
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 stopped by a signal. `--debug`, anywhere on the line,
+shows the traceback.
 """
 
 from __future__ import annotations
 
-import typer
+import sys
+from typing import NoReturn
 
-from fedfair import __version__
-from fedfair.cli import aggregator, certs, collaborator, demo, plan, report, simulate, workspace
-from fedfair.report.terminal import console, run_app
-
-app = typer.Typer(
-    name="fedfair",
-    help="Federated models that are fair to every sizeable group, without anyone naming the groups.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(demo.app, name="demo")
-app.add_typer(workspace.app, name="workspace")
-app.add_typer(certs.app, name="certs")
-app.add_typer(plan.app, name="plan")
-app.add_typer(aggregator.app, name="aggregator")
-app.add_typer(collaborator.app, name="collaborator")
-app.command("simulate")(simulate.simulate_command)
-app.command("report")(report.report_command)
+EXIT_BY_SIGNAL = 130
 
 
-def _print_version(requested: bool) -> None:
-    if requested:
-        console.print(f"fedfair {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: bool = typer.Option(
-        False, "--version", help="Print the version.", is_eager=True, callback=_print_version
-    ),
-) -> None:
-    """Take the options that belong to no command."""
-
-
-def main() -> None:
-    """Run the command line of this process; never returns."""
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    try:
+        # Loading takes a second, in which Ctrl-C is as good as ever.
+        from fedfair.cli.commands import app
+        from fedfair.report.terminal import run_app
+    except KeyboardInterrupt:
+        sys.exit(EXIT_BY_SIGNAL)
     run_app(app)
 
 

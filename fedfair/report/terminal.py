@@ -1,13 +1,16 @@
 """How a command ends: the work was done, or one clear message and exit status 1.
 
 Shared by `fedfair`, `python -m aggregator` and `python -m collaborator`. `--debug`, anywhere on the line, shows
-the traceback of a fault instead of its message.
+the traceback of a fault instead of its message. SIGTERM ends a command as Ctrl-C does, so that what it holds is
+let go: child processes, temporary files, the terminal's cursor.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 import typer
@@ -24,7 +27,7 @@ error_console = Console(stderr=True, highlight=False)
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command line and exit: 0 done, 1 refused or failed, 2 wrong usage.
+    """Run a command line and exit: 0 done, 1 refused or failed, 2 wrong usage, 130 stopped by a signal.
 
     Args:
         app: the commands.
@@ -32,6 +35,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app(args=[word for word in words if word != "--debug"])
     except FedfairError as error:
@@ -44,6 +48,10 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
         place = f" ({error.filename})" if error.filename else ""
         _complain(f"{error.strerror or error}{place}")
     sys.exit(1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
+    raise KeyboardInterrupt
 
 
 def _complain(text: str) -> None:

@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM before there is anything to leave in order: no trace, no temporary file, no process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from federation_kit import small_plan
+
+from fedfair.cli.loopback import prepare
+
+SECONDS = 90
+STOPPED_BY_SIGNAL = 130
+
+INTERRUPTED_IMPORT = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pydantic":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from fedfair.cli.__main__ import main
+main()
+"""
+
+
+def test_an_interrupt_while_the_program_loads_shows_no_traceback() -> None:
+    words = [sys.executable, "-c", INTERRUPTED_IMPORT, "--version"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (STOPPED_BY_SIGNAL, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    workspace, temporary = prepare(tmp_path / "heart", small_plan(rounds=1)), tmp_path / "tmp"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aggregator", "start", "--quiet"],
+        cwd=workspace.folder,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        # The one child is the one that makes the initial model.
+        while not (children := psutil.Process(process.pid).children()):
+            assert process.poll() is None
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == STOPPED_BY_SIGNAL
+    assert "Traceback" not in output
+    assert list(temporary.iterdir()) == []
+    assert [child for child in children if _runs(child)] == []
+    assert not (workspace.folder / "save").exists()
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
