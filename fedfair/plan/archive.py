@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from fedfair.errors import PlanError
+from fedfair.plan.code import travels
 
 MAX_FILES = 1000
 MAX_TOTAL_BYTES = 32 << 20
@@ -28,8 +29,6 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _SECRET = b"PRIVATE KEY-----"
 _PART = re.compile(r"[\w-][\w .+-]*", re.ASCII)
 """One part of a path: no hidden file, no "..", no drive, no backslash."""
-
-_SKIPPED = "__pycache__"
 
 
 def pack(workspace: Path) -> bytes:
@@ -103,9 +102,8 @@ def archive_digest(raw: bytes) -> bytes:
 def _exported(workspace: Path) -> Iterator[str]:
     for path in (*(workspace / "plan").glob("*.yaml"), *(workspace / "src").rglob("*")):
         name = path.relative_to(workspace)
-        if any(part.startswith(".") or part == _SKIPPED for part in name.parts) or path.is_dir():
-            continue
-        yield name.as_posix()
+        if travels(name) and not path.is_dir():
+            yield name.as_posix()
 
 
 def _readable(path: Path) -> bytes:

@@ -2,9 +2,10 @@
 
 This is the one place where a name in a file becomes code. A module is looked for under the workspace's `src`, then
 under the workspace itself, and nowhere else: not in what happens to be installed. A module may import its
-neighbours, so every Python file that it could import from the workspace is part of what a site approves: all of
-`src`, or the files beside the workspace's own module and its package. Installed libraries are not: their versions
-are the site's business.
+neighbours and read files beside them, so every file that travels with it is part of what a site approves: all of
+`src`, compiled modules and tables of weights included, or the modules beside the workspace's own and its package.
+Only hidden files and Python's own caches are left out, as they are from an exported workspace. Installed libraries
+are not approved: their versions are the site's business.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from types import ModuleType
 from fedfair.errors import PlanError
 
 SOURCE_FOLDER = "src"
+CACHE_FOLDER = "__pycache__"
+IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
+"""What Python can import from a folder, on any system: the digest must be the same on all of them."""
+
 MAX_FILES = 1000
 
 
@@ -41,7 +46,7 @@ def code_digests(references: Iterable[str], root: Path) -> dict[str, bytes]:
         files.update(_neighbours(_locate(reference, root)[1], root))
     if len(files) > MAX_FILES:
         raise PlanError(
-            f"{root} holds {len(files)} Python files beside the plan's modules, more than {MAX_FILES}",
+            f"{root} holds {len(files)} files beside the plan's modules, more than {MAX_FILES}",
             f"put the modules into a folder of their own under {SOURCE_FOLDER}/",
         )
     return {path.relative_to(root).as_posix(): _file_digest(path) for path in sorted(files)}
@@ -86,10 +91,15 @@ def _locate(reference: str, root: Path) -> tuple[Path, Path]:
 
 def _neighbours(source: Path, root: Path) -> Iterator[Path]:
     top = source.relative_to(root).parts[0]
-    found = [(root / top).rglob("*.py")]
+    found = [(root / top).rglob("*")]
     if top != SOURCE_FOLDER:
-        found.append(root.glob("*.py"))
-    yield from (path for path in itertools.chain(*found) if path.is_file())
+        found.append(path for path in root.iterdir() if path.suffix in IMPORTABLE)
+    yield from (path for path in itertools.chain(*found) if path.is_file() and travels(path.relative_to(root)))
+
+
+def travels(path: Path) -> bool:
+    """Return whether a file of a workspace, by its path in it, is shared at all: no hidden file, no cache."""
+    return not any(part.startswith(".") or part == CACHE_FOLDER for part in path.parts)
 
 
 def _file_digest(path: Path) -> bytes:

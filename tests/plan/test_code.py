@@ -31,7 +31,6 @@ def test_the_module_and_all_its_neighbours_are_digested(root: Path) -> None:
     write(root, "src/model.py", "def build(schema): ...\n")
     write(root, "src/helper.py", "X = 1\n")
     write(root, "src/deep/__init__.py")
-    write(root, "src/notes.txt")
     write(root, "elsewhere.py")
     digests = code_digests(["model:build"], root)
     assert set(digests) == {"src/model.py", "src/helper.py", "src/deep/__init__.py"}
@@ -49,6 +48,20 @@ def test_a_package_beside_the_plan_is_digested_with_the_files_beside_it(root: Pa
         "mine/sub/model.py",
         "beside.py",
     }
+
+
+def test_what_a_module_could_load_without_being_python_source_is_digested_too(root: Path) -> None:
+    write(root, "src/model.py")
+    loaded = {"src/helper.pyc", "src/fast.so", "src/start.safetensors", "src/deep/table.json"}
+    for path in (*loaded, "src/__pycache__/model.cpython-311.pyc", "src/.model.py.swp", "src/.cache/x.py"):
+        write(root, path)
+    assert set(code_digests(["model:build"], root)) == {"src/model.py", *loaded}
+
+
+def test_compiled_modules_beside_the_workspaces_own_are_digested_and_its_other_files_are_not(root: Path) -> None:
+    for path in ("model.py", "fast.so", "helper.pyc", "patients.csv", "collaborator.yaml"):
+        write(root, path)
+    assert set(code_digests(["model:build"], root)) == {"model.py", "fast.so", "helper.pyc"}
 
 
 def test_no_reference_needs_no_code(root: Path) -> None:
