@@ -62,7 +62,9 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
     assert process.returncode == STOPPED_BY_SIGNAL
     assert "Traceback" not in output
     assert list(temporary.iterdir()) == []
-    assert [child for child in children if _runs(child)] == []
+    # It was killed without being waited for; pytest's own time limit bounds the wait.
+    while any(_runs(child) for child in children):
+        pass
     assert not (workspace.folder / "save").exists()
 
 
