@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.loss_sums import SPLITS
-from fedfair.evaluation.secure_cvar import SplitSummary
+from fedfair.evaluation.secure_cvar import GroupBound, Interval, SplitSummary
 from fedfair.fairness.cvar import rcvar
 from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
 from fedfair.ids import ParticipantId
@@ -49,6 +49,31 @@ SiteLosses: TypeAlias = Mapping[str, Losses]
 """Losses by split, for the splits that have records."""
 
 
+def exact_evaluation(evaluation: Evaluation, losses: Iterable[SiteLosses]) -> Evaluation:
+    """Return an evaluation with the worst-group risks that the losses themselves have, instead of intervals.
+
+    Args:
+        evaluation: what the sums proved.
+        losses: of the same model, for every collaborator.
+    """
+    sites = list(losses)
+    splits = {name: _exact_summary(summary, _pooled(sites, name)) for name, summary in evaluation.splits.items()}
+    return replace(evaluation, splits=splits)
+
+
+def _exact_summary(summary: SplitSummary, losses: Losses | None) -> SplitSummary:
+    if losses is None:
+        raise LocalProtocolError("an evaluation has a split that nobody has losses of")
+    exact = summarise_losses(losses.values, losses.correct, summary.by_group_size)
+    return replace(
+        summary,
+        by_group_size={
+            size: GroupBound(risk.worst, risk.best, risk.disparity, Interval(risk.worst, risk.worst))
+            for size, risk in exact.by_group_size.items()
+        },
+    )
+
+
 def simulated_result(
     plan: Plan,
     plan_digest: str,
@@ -63,7 +88,8 @@ def simulated_result(
     Args:
         plan: the plan that was run.
         plan_digest: its digest, "sha256:" and 64 hex digits.
-        course: what the course came to; it must have been evaluated.
+        course: what the course came to; it must have been evaluated. Its history is taken as it is: see
+            `exact_evaluation`.
         losses: of the output model, for every collaborator.
         classes: number of classes.
         seconds: how long the run took.

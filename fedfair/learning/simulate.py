@@ -1,14 +1,15 @@
 """A whole federation in one process: the same course, the same contributions, the same bytes, no network.
 
 Every contribution is encoded and added as it would be after travelling, so a simulation gives the numbers of the
-deployed run. What a deployment can never know is known here: exact risks and per-site means; the result has them.
+deployed run. What a deployment can never know is known here: exact risks, at every evaluation, and per-site means;
+the result has them. Decisions (the best model, the first threshold) are taken on the sums, as in a deployment.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfair.ids import ParticipantId
@@ -17,8 +18,8 @@ from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
 from fedfair.learning.layout import Layout
-from fedfair.learning.result import JsonObject, simulated_result
-from fedfair.learning.server import Course, GlobalModel, Progress
+from fedfair.learning.result import JsonObject, exact_evaluation, simulated_result
+from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
@@ -72,13 +73,23 @@ def simulate_sites(
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
     steps = local_steps(plan, model)
     tasks = {name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()}
+    exact: list[Evaluation] = []
+
+    def note(progress: Progress) -> None:
+        if progress.evaluation is not None:
+            exact.append(exact_evaluation(progress.evaluation, [task.last_losses for task in tasks.values()]))
+        if on_progress is not None:
+            on_progress(progress)
+
     start = time.perf_counter()
-    play(course, list(tasks.values()), on_progress)
+    play(course, list(tasks.values()), note)
+    # The last evaluation is of the output model; where that is not the last one, it is not part of the history.
+    history = tuple(exact[: len(course.history)])
     result = simulated_result(
         plan,
         format_digest(binding.digest),
-        course.result(),
-        {name: task.losses(course.model) for name, task in tasks.items()},
+        replace(course.result(), history=history),
+        {name: task.last_losses for name, task in tasks.items()},
         classes=schema.classes,
         seconds=time.perf_counter() - start,
     )

@@ -100,6 +100,9 @@ class TrainingTask:
         model: the plan's model on the device to work on; its content is overwritten by every broadcast, so several
             tasks of one thread may share it.
         steps: how a step is made on that model; by default as the plan says.
+
+    Attributes:
+        last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class TrainingTask:
         self._histogram = histogram_spec(plan, splits.train.schema)
         wants_scaling = plan.task.standardize == "secure" and len(splits.train.schema.numeric) > 0
         self._records = None if wants_scaling else self._place(None)
+        self.last_losses: dict[str, Losses] = {}
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         """Return what this site adds to the requested sum over the broadcast model."""
@@ -173,20 +177,19 @@ class TrainingTask:
 
     def evaluation_contribution(self, model: GlobalModel) -> Contribution:
         """Return a block of loss sums for each of train, validation, test; zeros for a split without records."""
-        self._model.load(model.vector)
+        self.last_losses = self.losses(model)
         blocks = []
         for name in SPLITS:
-            records = self._ready().get(name)
-            if records is None or len(records) == 0:
+            losses = self.last_losses.get(name)
+            if losses is None:
                 blocks.append(np.zeros(block_length(self._histogram)))
                 continue
-            losses = evaluate(self._model, records)
             smoothed = self._objective.per_sample(torch.from_numpy(losses.values), model.threshold).sum()
             blocks.append(loss_block(losses.values, losses.correct, float(smoothed), self._histogram))
         return self._header_only(np.concatenate(blocks))
 
     def losses(self, model: GlobalModel) -> dict[str, Losses]:
-        """Return the losses of every split that has records; for a simulation, since a site never sends them."""
+        """Return the losses of every split that has records."""
         self._model.load(model.vector)
         return {name: evaluate(self._model, records) for name, records in self._ready().items() if len(records)}
 
