@@ -1,16 +1,13 @@
 """What is allowed in a plan and yet probably not meant: warnings, each with its numbers.
 
-A warning never stops anything; what must not run is refused by the plan's schema. Sources: the stability limit of
-the threshold's step is one over the smoothness of the objective in the threshold, (1 - tradeoff) s'' / rho; that
-is 4 gamma rho / (1 - tradeoff) for softplus.
+A warning never stops anything; what must not run is refused by the plan's schema.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from fedfair.fairness.smoothing import smoothing
+from fedfair.learning.task import objective_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import percent
 
@@ -18,14 +15,6 @@ from fedfair.plan.summary import percent
 def advice(plan: Plan) -> tuple[str, ...]:
     """Return warnings about a plan, most serious first; none for a plan without surprises."""
     return (*_protection(plan), *_membership(plan), *_threshold(plan), *_objective(plan))
-
-
-def stable_threshold_rate(plan: Plan) -> float:
-    """Return the largest step size of the threshold that cannot make it oscillate; infinite at tradeoff 1."""
-    objective = plan.objective
-    curvature = smoothing(objective.smoothing.name, objective.smoothing.gamma).smoothness
-    weight = (1.0 - objective.tradeoff) / objective.worst_group_size
-    return math.inf if weight == 0.0 else 1.0 / (weight * curvature)
 
 
 def _protection(plan: Plan) -> Iterator[str]:
@@ -47,13 +36,13 @@ def _membership(plan: Plan) -> Iterator[str]:
 
 
 def _threshold(plan: Plan) -> Iterator[str]:
-    training = plan.training
-    if training.algorithm == "fedavg":
+    training, objective = plan.training, objective_of(plan)
+    if training.algorithm == "fedavg" or objective.is_plain_mean:
         return
     rate = training.threshold_learning_rate
     name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
     used = training.learning_rate if rate is None else rate
-    limit = stable_threshold_rate(plan)
+    limit = objective.stable_threshold_learning_rate
     if used > limit:
         yield f"training.{name} is {used:g}, above the stable limit {limit:.3g}: the threshold may oscillate"
 

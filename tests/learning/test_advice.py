@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from fedfair.learning.advice import advice, stable_threshold_rate
+from fedfair.learning.advice import advice
+from fedfair.learning.task import objective_of
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
 
@@ -35,15 +34,8 @@ def test_a_plan_without_surprises_has_one_warning_about_this_version() -> None:
     )
 
 
-def test_the_stable_rate_of_softplus_is_four_gamma_rho_over_one_minus_epsilon() -> None:
-    # 4 * 0.05 * 0.1 / (1 - 0.5); a product of few floats, so a few units in the last place.
-    found = stable_threshold_rate(plan(objective={"tradeoff": 0.5}))
-    assert found == pytest.approx(4 * 0.05 * 0.1 / 0.5, rel=1e-14)
-    assert stable_threshold_rate(plan(objective={"tradeoff": 1})) == math.inf
-
-
 def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
-    limit = stable_threshold_rate(plan())
+    limit = objective_of(plan()).stable_threshold_learning_rate
     assert len(advice(plan(training={"threshold_learning_rate": limit}))) == 1
     above = advice(plan(training={"threshold_learning_rate": 0.0201}))
     assert above[1] == (
@@ -52,6 +44,17 @@ def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     both = advice(plan(training={"threshold_learning_rate": None, "learning_rate": 0.05}))
     assert both[1].startswith("training.learning_rate, which the threshold uses too, is 0.05, above the stable")
     assert len(advice(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 1
+
+
+def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
+    for size, tradeoff in ((1.0, 0.0), (0.1, 1.0)):
+        said = advice(
+            plan(
+                objective={"worst_group_size": size, "tradeoff": tradeoff},
+                training={"threshold_learning_rate": 9.0},
+            )
+        )
+        assert not any("oscillate" in warning for warning in said)
 
 
 @pytest.mark.parametrize(
