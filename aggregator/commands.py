@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from aggregator.address import Listen
 from aggregator.live import LiveDisplay
 from aggregator.memory import use_one_heap
 from aggregator.observer import Lines, Observer, Silent
 from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
-from aggregator.server import Listen, serve, write_ready_file
+from aggregator.server import serve, write_ready_file
 from fedfair.errors import FedfairError
 from fedfair.report.terminal import console, error_console
 
@@ -63,10 +64,11 @@ def start(
 
     Stopped or crashed, it continues after the last recorded round when it is started again.
     """
+    stated = None if listen is None else _parse_address(listen)
     use_one_heap()
     run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
     try:
-        ending = _finished_before(run) or _drive(run, _address(run, listen), ready_file, quiet=quiet)
+        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, quiet=quiet)
         result = write_result(run, ending)
     finally:
         run.records.close()
@@ -112,10 +114,12 @@ def _observer(run: Run, *, quiet: bool) -> Observer:
     return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
 
 
-def _address(run: Run, listen: str | None) -> Listen:
-    if listen is None:
-        own = run.plan.federation.aggregator
-        return Listen.from_plan(own.host, own.port)
+def _own_address(run: Run) -> Listen:
+    own = run.plan.federation.aggregator
+    return Listen.from_plan(own.host, own.port)
+
+
+def _parse_address(listen: str) -> Listen:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")

@@ -8,49 +8,25 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
+from aggregator.address import Listen
 from aggregator.driver import Driver
 from aggregator.intake import UploadBudget
 from aggregator.observer import Observer
 from aggregator.outcome import Ending
 from aggregator.preparation import Run
 from aggregator.service import SERVER_OPTIONS, Service
-from fedfair.errors import FedfairError
 from fedfair.identity.tls import server_credentials
 from fedfair.learning.exchange import sum_specs
 from fedfair.rounds.federation import Federation
 from fedfair.sums.running import PlainSum
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 EXIT_BY_SIGNAL = 130
 CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Where to listen.
-
-    Attributes:
-        host: name or address of this machine.
-        port: 0 lets the system choose one.
-    """
-
-    host: str
-    port: int
-
-    @classmethod
-    def from_plan(cls, host: str, port: int) -> Listen:
-        """Return where to listen so that the plan's address reaches this machine.
-
-        A name that is only this machine stays on this machine; any other address may be a firewall's, which this
-        machine does not have, so every interface listens.
-        """
-        return cls(host if host in LOOPBACK else "::", port)
 
 
 async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable[[int], None]) -> Ending:
@@ -79,17 +55,13 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
 
 @asynccontextmanager
 async def _listening(service: Service, run: Run, listen: Listen) -> AsyncIterator[int]:
+    listen.check_free()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((service.handlers(),))
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
     try:
-        port = server.add_secure_port(f"{host}:{listen.port}", server_credentials(run.identity))
+        port = server.add_secure_port(str(listen), server_credentials(run.identity))
     except RuntimeError as error:
-        raise FedfairError(
-            f"cannot listen on {host}:{listen.port}: {error}",
-            "is another aggregator running there? or is that no address of this machine? "
-            "choose another with --listen HOST:PORT",
-        ) from error
+        raise listen.fault(error) from error
     await server.start()
     try:
         yield port

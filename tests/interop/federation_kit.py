@@ -9,10 +9,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aggregator.address import Listen
 from aggregator.observer import Silent
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Binding, Run, Start, prepare
-from aggregator.server import Listen, serve
+from aggregator.server import serve
 from collaborator.link import Address, Link
 from collaborator.observer import Silent as SilentSite
 from collaborator.participation import Terms, answers_of, dial, driver_of

@@ -220,8 +220,24 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, started: Started) -> None
     started.workspace = prepare(tmp_path / "two", small_plan(rounds=1))
     refused = started.command("aggregator", "start", "--listen", f"localhost:{started.port}")
     assert refused.returncode == 1
-    assert f"cannot listen on localhost:{started.port}" in refused.stdout
+    # One message in the system's words, and none of gRPC's own.
+    assert f"error: cannot listen on localhost:{started.port}: Address already in use\n" in refused.stdout
+    assert "add_port" not in refused.stdout
+    assert "GRPC_VERBOSITY" not in refused.stdout
     assert "Traceback" not in refused.stdout
+
+
+def test_an_address_of_another_machine_or_without_a_port_is_refused(tmp_path: Path, started: Started) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=1))
+    # 192.0.2.0/24 belongs to nobody (RFC 5737).
+    elsewhere = started.command("aggregator", "start", "--quiet", "--listen", "192.0.2.1:8443")
+    assert elsewhere.returncode == 1
+    assert "error: cannot listen on 192.0.2.1:8443: Cannot assign requested address\n" in elsewhere.stdout
+    assert "add_port" not in elsewhere.stdout
+    unreadable = started.command("aggregator", "start", "--quiet", "--listen", "8443")
+    assert unreadable.returncode == 2
+    assert "'8443' is not HOST:PORT" in unreadable.stdout
+    assert "WARNING" not in unreadable.stdout
 
 
 def _replace(path: Path, old: str, new: str) -> None:
