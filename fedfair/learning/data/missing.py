@@ -12,49 +12,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import DataError
+from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, Splits
 
 
-def fill_missing(splits: Splits, policy: str) -> Splits:
+def fill_missing(splits: Splits, policy: str, participant: ParticipantId) -> Splits:
     """Return the splits with every NaN filled.
 
     Args:
         splits: one collaborator's records.
         policy: refuse, zero, or mean (of the column over this collaborator's training records).
+        participant: whose records these are, for the faults.
 
     Raises:
         DataError: a value is missing and the policy is to refuse, or a column has no value to take the mean of.
     """
-    fills = _column_means(splits.train) if policy == "mean" else np.zeros(splits.train.schema.input_shape)
+    train = splits.train
+    if policy == "refuse":
+        for name, part in (("training", train), ("validation", splits.validation), ("test", splits.test)):
+            _refuse_missing(part, f"{name} records of {participant}")
+        return splits
+    fills = _column_means(train, participant) if policy == "mean" else np.zeros(train.schema.input_shape)
     return Splits(
-        _filled(splits.train, fills, policy),
-        None if splits.validation is None else _filled(splits.validation, fills, policy),
-        None if splits.test is None else _filled(splits.test, fills, policy),
+        _filled(train, fills),
+        None if splits.validation is None else _filled(splits.validation, fills),
+        None if splits.test is None else _filled(splits.test, fills),
     )
 
 
-def _column_means(train: Dataset) -> NDArray[np.float64]:
+def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.float64]:
     known = ~np.isnan(train.features)
     counts = known.sum(axis=0)
     if not counts.all():
         place = tuple(int(i) for i in np.argwhere(counts == 0)[0])
         raise DataError(
-            f"column {train.schema.name_of(place)} has no value in any of the {len(train)} training records",
+            f"column {train.schema.name_of(place)} has no value in any of the {len(train)} training records "
+            f"of {participant}",
             "use missing: zero, or leave the column out of the plan",
         )
     means: NDArray[np.float64] = np.where(known, train.features, 0.0).sum(axis=0) / counts
     return means
 
 
-def _filled(part: Dataset, fills: NDArray[np.float64], policy: str) -> Dataset:
+def _refuse_missing(part: Dataset | None, whose: str) -> None:
+    if part is None or not np.isnan(part.features).any():
+        return
+    missing = np.argwhere(np.isnan(part.features))
+    record, *place = (int(i) for i in missing[0])
+    more = f", and {len(missing) - 1} more values are missing" if len(missing) > 1 else ""
+    raise DataError(
+        f"the {whose}: {part.schema.name_of(tuple(place))} of record {record} is missing{more}",
+        "fill in or remove such records, or choose another policy for missing values",
+    )
+
+
+def _filled(part: Dataset, fills: NDArray[np.float64]) -> Dataset:
     missing = np.isnan(part.features)
     if not missing.any():
         return part
-    if policy == "refuse":
-        record, *place = (int(i) for i in np.argwhere(missing)[0])
-        raise DataError(
-            f"{part.schema.name_of(tuple(place))} of record {record} is missing, "
-            f"and {int(missing.sum()) - 1} more values are",
-            "fill in or remove such records, or choose another policy for missing values",
-        )
     return replace(part, features=np.where(missing, fills, part.features).astype(part.features.dtype))
