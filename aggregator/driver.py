@@ -45,6 +45,7 @@ from fedfair.rounds.events import (
     Started,
     StopRequested,
     SumLost,
+    Unawaited,
     UploadArrived,
     Waiting,
 )
@@ -193,6 +194,9 @@ class Driver:
                 self._timers.pop(token).cancel()
             case Report(progress):
                 self._report(progress)
+            case Unawaited(participant, _, request, reason):
+                sum_words = f"the {request.purpose.value} sum of round {request.round}"
+                self._observer.note(f"{participant} is no longer waited for in {sum_words}: {reason}")
             case SumLost(_, request, reason):
                 sum_words = f"{request.purpose.value} sum of round {request.round}, attempt {request.attempt}"
                 self._observer.note(f"{sum_words}, is lost: {reason}")

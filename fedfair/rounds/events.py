@@ -201,6 +201,16 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Unawaited:
+    """A sum is no longer held up by somebody who was asked; one that was away may still return to it in time."""
+
+    participant: ParticipantId
+    sum_number: SumNumber
+    request: SumRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SumLost:
     """A sum closed without a quorum, or its total could not be right; the model is unchanged.
 
@@ -252,6 +262,7 @@ Effect = (
     | SetDeadline
     | CancelDeadline
     | Report
+    | Unawaited
     | SumLost
     | Checkpoint
     | Waiting

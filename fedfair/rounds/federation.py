@@ -49,6 +49,7 @@ from fedfair.rounds.events import (
     Started,
     StopRequested,
     SumLost,
+    Unawaited,
     UploadArrived,
     Waiting,
 )
@@ -158,8 +159,8 @@ class Federation:
                 yield from self._disconnect(participant)
             case UploadArrived(participant, number, payload):
                 yield from self._upload(participant, number, payload)
-            case Abstained(participant, number):
-                yield from self._abstain(participant, number)
+            case Abstained(participant, number, reason):
+                yield from self._abstain(participant, number, reason)
             case Misbehaved(participant, message, remedy):
                 if self._is_heard(participant):
                     yield from self._expel(participant, message, remedy)
@@ -286,15 +287,18 @@ class Federation:
         yield Accept(participant, number)
         yield from self._close_if_settled(machine)
 
-    def _abstain(self, participant: ParticipantId, number: SumNumber) -> Iterator[Effect]:
+    def _abstain(self, participant: ParticipantId, number: SumNumber, reason: str) -> Iterator[Effect]:
         if not self._is_heard(participant) or self._is_over(number):
             return
         try:
             machine = self._open_sum(number)
+            awaited = participant in machine.waiting_for
             machine.step(participant, Step.ABSTAIN)
         except RemoteProtocolError as fault:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
+        if awaited:
+            yield Unawaited(participant, number, machine.request, f"it abstains: {reason}")
         yield from self._close_if_settled(machine)
 
     def _is_over(self, number: SumNumber) -> bool:
@@ -318,10 +322,15 @@ class Federation:
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
             case (DeadlineKind.SUM, _), SumMachine() as machine:
+                late, seconds = machine.waiting_for, self._federation.round_deadline_seconds
                 machine.pass_deadline()
+                for member in late:
+                    yield Unawaited(member, machine.number, machine.request, f"no answer within {seconds} s")
                 yield from self._close_if_settled(machine)
             case (DeadlineKind.GRACE, str() as participant), SumMachine() as machine:
-                machine.step(ParticipantId(participant), Step.LAPSE)
+                member, grace = ParticipantId(participant), self._federation.reconnect_grace_seconds
+                machine.step(member, Step.LAPSE)
+                yield Unawaited(member, machine.number, machine.request, f"it did not return within {grace} s")
                 yield from self._close_if_settled(machine)
 
     # -------------------------------------------------------------- between two sums

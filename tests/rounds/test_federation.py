@@ -18,6 +18,11 @@ def messages(effects: list[events.Effect]) -> list[str]:
     return [effect.message for effect in effects if isinstance(effect, events.Refuse)]
 
 
+def unawaited(effects: list[events.Effect]) -> list[tuple[ParticipantId, int, str]]:
+    named = [effect for effect in effects if isinstance(effect, events.Unawaited)]
+    return [(effect.participant, effect.sum_number, effect.reason) for effect in named]
+
+
 def playing(minimum: int | None = None, collaborators: int = 3, **changes: object) -> Play:
     """Return a play of which the first sum, the baseline evaluation, has begun with everybody."""
     play = Play(plan_of(collaborators, minimum, **changes))
@@ -209,7 +214,7 @@ def test_a_sum_goes_on_without_who_stays_away_longer_than_the_grace() -> None:
     play.disconnect(C)
     play.upload(A, B)
     assert play.federation.sum_number == number, "within the grace, everybody waits"
-    play.pass_deadline(DeadlineKind.GRACE)
+    assert unawaited(play.pass_deadline(DeadlineKind.GRACE)) == [(C, number, "it did not return within 5 s")]
     assert play.federation.sum_number == number + 1
     assert play.counted_in(number).tolist() == [1, 1, 0, 0]
     assert set(play.asked) >= {A, B}
@@ -233,7 +238,7 @@ def test_the_deadline_of_a_sum_closes_it_with_a_quorum() -> None:
     play = training(minimum=2)
     number = play.asked[A].sum_number
     play.upload(A, C)
-    play.pass_deadline(DeadlineKind.SUM)
+    assert unawaited(play.pass_deadline(DeadlineKind.SUM)) == [(B, number, "no answer within 60 s")]
     assert play.counted_in(number).tolist() == [1, 0, 1, 0]
     assert play.course.rounds_done == 1
     assert play.course.model.vector.tolist() == [0.5, 0.0, 0.5, 0.0]
@@ -244,7 +249,7 @@ def test_a_lost_quorum_leaves_the_model_and_asks_again_under_a_new_number() -> N
     first, model = play.asked[A].sum_number, play.model_bytes()
     play.upload(A)
     effects = play.pass_deadline(DeadlineKind.SUM)
-    assert kinds(effects) == ["SumLost", "SetDeadline", "SendSum", "SendSum", "SendSum"]
+    assert kinds(effects) == ["Unawaited"] * 2 + ["SumLost", "SetDeadline"] + ["SendSum"] * 3
     assert play.model_bytes() == model
     again = play.asked[A]
     assert (again.sum_number, again.request.round, again.request.attempt) == (first + 1, 1, 2)
@@ -280,7 +285,7 @@ def test_a_sum_that_nobody_can_complete_is_given_up_without_waiting_for_its_dead
     play.disconnect(C)
     play.upload(A, B)
     effects = play.pass_deadline(DeadlineKind.GRACE)
-    assert kinds(effects) == ["CancelDeadline", "SumLost", "SetDeadline", "Waiting"]
+    assert kinds(effects) == ["Unawaited", "CancelDeadline", "SumLost", "SetDeadline", "Waiting"]
     assert effects[-1] == events.Waiting((C,), "2 of 3 collaborators are connected, 3 are needed")
     play.connect(C)
     assert play.asked[A].request.attempt == 2
@@ -321,7 +326,7 @@ def test_an_interruption_between_two_sums_is_waited_out() -> None:
 def test_abstaining_is_an_answer_without_an_upload() -> None:
     play = training(minimum=2)
     number = play.asked[B].sum_number
-    assert play.abstain(B) == []
+    assert unawaited(play.abstain(B)) == [(B, number, "it abstains: no data")]
     assert play.federation.waiting_for == (A, C)
     assert play.tell(events.Abstained(B, number, "still no data")) == []
     play.upload(A, C)
