@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import ApprovalError
-from fedfair.ids import FederationName, parse_participant_id
+from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.plan.approval import approve
 from fedfair.plan.code import code_digests
 from fedfair.plan.digest import format_digest
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
+from fedfair.plan.site import load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.summary import summary
 from fedfair.report.terminal import console, error_console
@@ -31,6 +32,7 @@ app = typer.Typer(
 
 PLAN = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
+SITE_FILE = "collaborator.yaml"
 YES = typer.Option(False, "--yes", "-y", help="Do not ask.")
 
 
@@ -93,8 +95,8 @@ def approve_command(
     key = load_signing_key(cert_folder, participant)
     _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))
     _show_summary(plan)
-    for path, file_digest in code_digests(plan.task.references, workspace_of(plan_file)).items():
-        _say(f"runs {path}, SHA-256 {file_digest.hex()}")
+    if plan.task.references:
+        _allow_code(plan, workspace_of(plan_file), participant, yes=yes)
     plan_digest = _digest(plan, plan_file)
     _say(f"digest {format_digest(plan_digest)}")
     if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):
@@ -138,6 +140,22 @@ def _digest(plan: Plan, plan_file: Path) -> bytes:
     from fedfair.learning.binding import plan_binding
 
     return plan_binding(plan, workspace_of(plan_file)).digest
+
+
+def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes: bool) -> None:
+    """Let the plan's own code run, as the digest of its model takes, or refuse before any of it has run."""
+    for path, file_digest in code_digests(plan.task.references, workspace).items():
+        _say(f"runs {path}, SHA-256 {file_digest.hex()}")
+    config = workspace / SITE_FILE
+    if config.exists():
+        site = load_site_config(config)
+        if site.collaborator == participant and not site.policy.allow_module_code:
+            raise ApprovalError(
+                f"the policy in {config.name} refuses module code, and the plan runs its own; nothing was run",
+                "read that code, then set policy.allow_module_code: true if you agree",
+            )
+    if not yes and not typer.confirm("The digest covers the model that this code makes. Run it here now?"):
+        raise ApprovalError("nothing was approved, and nothing was run")
 
 
 def _check_pinned(plan: Plan, name: str, key: str) -> None:

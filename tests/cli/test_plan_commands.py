@@ -148,6 +148,46 @@ def test_the_code_that_would_run_is_shown_before_it_is_approved() -> None:
     assert run("digest") != before
 
 
+RUN = Path("the-code-has-run")
+
+
+@pytest.fixture
+def telltale(enrolled: Path) -> Path:
+    """Work in a plan of clinic-a's whose code leaves a file behind as soon as it is imported."""
+    module = f"telltale_of_{enrolled.parent.name}"  # One process can import a name from one workspace only.
+    Path(f"src/{module}.py").write_text(
+        f"import pathlib\nfrom torch import nn\n\npathlib.Path({str(RUN)!r}).touch()\n\n"
+        "def build(schema):\n    return nn.Linear(schema.input_shape[0], schema.classes)\n"
+    )
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("model: {name: linear}", f"model: {module}:build"))
+    return enrolled
+
+
+def _allow_code() -> None:
+    path = Path("collaborator.yaml")
+    path.write_text(path.read_text().replace("allow_module_code: false", "allow_module_code: true"))
+
+
+@pytest.mark.usefixtures("telltale")
+def test_code_that_the_site_s_policy_refuses_does_not_run_for_an_approval() -> None:
+    with pytest.raises(ApprovalError, match=r"policy in collaborator\.yaml refuses module code"):
+        run("approve", "--name", "clinic-a", "--yes")
+    assert not RUN.exists()
+    _allow_code()
+    run("approve", "--name", "clinic-a", "--yes")
+    assert RUN.exists()
+
+
+@pytest.mark.usefixtures("telltale")
+def test_code_runs_for_an_approval_only_after_a_yes() -> None:
+    _allow_code()
+    with pytest.raises(ApprovalError, match="nothing was run"):
+        run("approve", "--name", "clinic-a", answer="n\n")
+    assert not RUN.exists()
+    assert "approved: " in run("approve", "--name", "clinic-a", answer="y\ny\n")
+
+
 @pytest.mark.usefixtures("workspace")
 def test_enrolment_shows_fingerprints_and_asks() -> None:
     with pytest.raises(ApprovalError, match="nobody was enrolled"):
