@@ -130,6 +130,10 @@ def parse_document(text: str, path: Path) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
+        if "'\\t'" in (error.problem or ""):
+            raise PlanError(
+                f"{place}: not YAML: a tab stands where a word begins", "indent with spaces"
+            ) from error
         raise PlanError(
             f"{place}: not YAML: {error.problem or error.context}", "check quotes and indents"
         ) from error

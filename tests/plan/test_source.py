@@ -129,7 +129,11 @@ MISTAKES = [
     ("rounds: 300", "rounds: !!int '3'", "the tag tag:yaml.org,2002:int is not used here"),
     ("rounds: 300", "rounds: {[1]: 2}", "plan.yaml:8: a key is a list or a mapping -> write keys as plain words"),
     ("rounds: 300", "rounds: [", "plan.yaml:10: not YAML:"),
-    ("rounds: 300", "\trounds: 300", "plan.yaml:8: not YAML: found character '\\t' that cannot start any token"),
+    (
+        "rounds: 300",
+        "\trounds: 300",
+        "plan.yaml:8: not YAML: a tab stands where a word begins -> indent with spaces",
+    ),
     (
         "rounds: 300",
         "rounds: 300\n---\nb: 1",
