@@ -16,7 +16,7 @@ from machine import report
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.local import LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
 
@@ -34,7 +34,7 @@ def measure(inputs: int, classes: int) -> dict[str, float]:
     losses = loss_function(model, "fp32", compiled=False)
     rules = {
         "fedavg": equal_coefficients,
-        "fedsrcvar": lambda values, threshold: tail_coefficients(values, threshold, objective),
+        "fedsrcvar": tail_rule(objective),
     }
     threshold_rates = {"fedavg": None, "fedsrcvar": 1e-4}
     steps = {name: LocalSteps(model, losses, rule, 1e-4, threshold_rates[name]) for name, rule in rules.items()}

@@ -104,7 +104,11 @@ class SmoothedPlus:
 
     def derivative(self, m: Tensor) -> Tensor:
         """Return s'(m), elementwise, in [0, 1], for a float tensor of any shape."""
-        return _SHAPES[self.name].slope(m / self.gamma)
+        return self.slope(m / self.gamma)
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Return s'(gamma t): the derivative for a tensor that is in units of gamma already."""
+        return _SHAPES[self.name].slope(t)
 
 
 def smoothing(name: str, gamma: float) -> SmoothedPlus:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
@@ -72,7 +71,7 @@ def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
     scaled = training.precision == "fp16"
     if training.algorithm == "fedavg" or objective.is_plain_mean:
         return LocalSteps(model, losses, equal_coefficients, rate, None, scaled)
-    rule = partial(tail_coefficients, objective=objective)
+    rule = tail_rule(objective)
     return LocalSteps(model, losses, rule, rate, rate if threshold_rate is None else threshold_rate, scaled)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.centralised.rcvar import minimise_rcvar
 from fedfair.learning.device import Records
 from fedfair.learning.local import LocalSteps, loss_function
@@ -147,7 +147,7 @@ def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str)
     steps = LocalSteps(
         model,
         loss_function(model, "fp64", compiled=False),
-        lambda losses, threshold: tail_coefficients(losses, threshold, stated),
+        tail_rule(stated),
         learning_rate=0.1,
         threshold_learning_rate=0.02,
     )

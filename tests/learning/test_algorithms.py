@@ -10,7 +10,7 @@ from torch.nn import functional
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.local import LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
 
@@ -31,7 +31,7 @@ def test_fedavg_gives_every_record_of_the_batch_the_same_share() -> None:
 def test_two_records_on_either_side_of_the_threshold() -> None:
     # Zang's slope is 0 half a gamma below the threshold and 1 half a gamma above it, so with rho = 1/2 and
     # eps = 1/4: u = (0.25, 0.75 / 0.5 + 0.25) = (0.25, 1.75) and the threshold's gradient is 1 - mean(u) = 0.
-    coefficients = tail_coefficients(torch.tensor([0.1, 0.9]), torch.tensor(0.5), objective(0.5, 0.25, "zang"))
+    coefficients = tail_rule(objective(0.5, 0.25, "zang"))(torch.tensor([0.1, 0.9]), torch.tensor(0.5))
     assert coefficients.tolist() == pytest.approx([0.125, 0.875], abs=1e-7)
     assert 1.0 - float(coefficients.sum()) == pytest.approx(0.0, abs=1e-7)
 
@@ -51,7 +51,7 @@ def test_coefficients_hold_both_gradients_of_the_smoothed_objective(
     values = torch.tensor(losses, dtype=torch.float64, requires_grad=True)
     level = torch.tensor(threshold, dtype=torch.float64, requires_grad=True)
     torch.autograd.backward(stated.per_sample(values, level).mean())
-    coefficients = tail_coefficients(values.detach(), level.detach(), stated)
+    coefficients = tail_rule(stated)(values.detach(), level.detach())
     assert values.grad is not None
     assert level.grad is not None
     # A dozen roundings of numbers of the size of 1 / rho <= 50; chks and gaussian differentiate a difference of
@@ -78,7 +78,7 @@ def test_one_weighted_backward_pass_through_a_network_is_the_whole_gradient(name
     steps = LocalSteps(
         model,
         loss_function(model, "fp64", compiled=False),
-        lambda values, threshold: tail_coefficients(values, threshold, stated),
+        tail_rule(stated),
         learning_rate=1.0,
         threshold_learning_rate=1.0,
     )
@@ -91,10 +91,10 @@ def test_one_weighted_backward_pass_through_a_network_is_the_whole_gradient(name
 
 def test_the_rule_leaves_the_losses_alone() -> None:
     losses = torch.tensor([0.2, 2.0])
-    tail_coefficients(losses, torch.tensor(0.5), objective(0.3, 0.1))
+    tail_rule(objective(0.3, 0.1))(losses, torch.tensor(0.5))
     assert losses.tolist() == pytest.approx([0.2, 2.0])
 
 
 def test_a_record_far_above_the_threshold_weighs_one_over_the_group_size_more() -> None:
-    coefficients = tail_coefficients(torch.tensor([1e6, 0.0]), torch.tensor(10.0), objective(0.1, 0.01))
+    coefficients = tail_rule(objective(0.1, 0.01))(torch.tensor([1e6, 0.0]), torch.tensor(10.0))
     assert (2 * coefficients).tolist() == pytest.approx([0.99 / 0.1 + 0.01, 0.01], rel=1e-6)

@@ -7,14 +7,13 @@ step; so the two check each other.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import repeat
 
 import torch
 from torch import Tensor
 
 from fedfair.fairness.rcvar import Objective
-from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.centralised.erm import descend_mean
 from fedfair.learning.centralised.solver import Optimum, minimise
 from fedfair.learning.local import LocalSteps, loss_function
@@ -51,7 +50,7 @@ def descend_rcvar(
         descend_mean(model, features, labels, steps=steps, learning_rate=learning_rate)
         return threshold
     losses = loss_function(model, "fp32", compiled=False)
-    rule = partial(tail_coefficients, objective=objective)
+    rule = tail_rule(objective)
     taken = LocalSteps(model, losses, rule, learning_rate, threshold_learning_rate)
     level = torch.tensor(threshold, dtype=model.flat.dtype, device=model.flat.device)
     for batch in repeat((features, labels), steps):
