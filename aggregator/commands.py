@@ -18,6 +18,7 @@ from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve, write_ready_file
 from fedfair.errors import FedfairError
+from fedfair.learning.result import JsonObject
 from fedfair.report.terminal import console, error_console
 
 app = typer.Typer(
@@ -69,15 +70,15 @@ def start(
     run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
     try:
         ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, quiet=quiet)
-        result = write_result(run, ending)
+        result = _written(run, ending)
     finally:
         run.records.close()
     if as_json:
         console.print_json(json.dumps(result))
-    elif not quiet:
-        console.print(Text(f"{ending.state.value}: {ending.words}"))
     if ending.state is not State.FINISHED:
-        raise FedfairError(f"the run was {ending.state.value}: {ending.words}", ending.remedy)
+        raise _unfinished(run, ending)
+    if not as_json and not quiet:
+        console.print(Text(f"{ending.state.value}: {ending.words}"))
 
 
 def warn(text: str) -> None:
@@ -90,6 +91,21 @@ def _finished_before(run: Run) -> Ending | None:
         return None
     words = f"all {run.plan.training.rounds} rounds were done before; nothing was repeated"
     return Ending(State.FINISHED, words)
+
+
+def _written(run: Run, ending: Ending) -> JsonObject:
+    try:
+        return write_result(run, ending)
+    except OSError as fault:
+        raise FedfairError(
+            f"the run was {ending.state.value}: {ending.words}; result.json cannot be written: {fault.strerror}",
+            "make room on the disk and start it again; nothing that is recorded is repeated",
+        ) from fault
+
+
+def _unfinished(run: Run, ending: Ending) -> FedfairError:
+    again = f"start it again: it continues after round {run.course.rounds_done}"
+    return FedfairError(f"the run was {ending.state.value}: {ending.words}", ending.remedy or again)
 
 
 def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -> Ending:

@@ -142,7 +142,9 @@ def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, st
     aggregator.send_signal(signal.SIGTERM)
     status, words = ended(aggregator)
     assert status == 1
-    assert "stopped by its operator" in words or "its operator stopped it" in words
+    # Said once, with what to do about it.
+    assert words.count("its operator stopped it (SIGTERM)") == 1
+    assert "-> start it again: it continues after round" in words
     contributors = [line["contributors"] for line in metrics(started.workspace)]
     assert contributors[0] == contributors[-1] == 3
     assert 2 in contributors
@@ -212,6 +214,17 @@ def test_an_aggregator_that_cannot_start_says_why_in_one_message(
     assert refused.returncode == 1
     assert words in refused.stdout
     assert "Traceback" not in refused.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_result_that_cannot_be_written_does_not_hide_how_the_run_ended(tmp_path: Path, started: Started) -> None:
+    plan = small_plan(rounds=1, federation={"join_deadline_seconds": 1})
+    started.workspace = prepare(tmp_path, plan)
+    (tmp_path / "result.json.part").symlink_to("/dev/full")
+    refused = started.command("aggregator", "start", "--quiet", "--listen", "localhost:0")
+    assert refused.returncode == 1
+    assert "the join deadline has passed without clinic-a, clinic-b, clinic-c" in refused.stdout
+    assert "result.json cannot be written: No space left on device" in refused.stdout
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, started: Started) -> None:
