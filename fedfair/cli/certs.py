@@ -194,7 +194,10 @@ def show(
 
 
 def _table(items: list[Item]) -> Table:
-    table = Table("name", "good until", "status", "serial", "where", box=None, pad_edge=False)
+    table = Table("name", "good until", "status", box=None, pad_edge=False)
+    # A serial is what `revoke --serial` asks for: it is broken over lines, never cut.
+    for heading in ("serial", "where"):
+        table.add_column(heading, overflow="fold")
     for item in items:
         until = "" if item.not_after is None else f"{item.not_after:%Y-%m-%d}"
         status = Text(item.status, style="green" if item.status == GOOD else "bold red")

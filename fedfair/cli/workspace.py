@@ -61,7 +61,7 @@ def export(
 @app.command(name="import")
 def import_command(
     source: Path = typer.Argument(..., metavar="ARCHIVE", help="What `fedfair workspace export` wrote."),
-    folder: Path = typer.Argument(Path(), metavar="[DIR]", help="The workspace; created if it does not exist."),
+    folder: Path = typer.Argument(Path(), metavar="DIR", help="The workspace; created if it does not exist."),
     name: str | None = typer.Option(None, "--name", "-n", help="Also write a collaborator.yaml for this site."),
     as_json: bool = AS_JSON,
 ) -> None:

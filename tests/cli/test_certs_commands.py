@@ -235,6 +235,7 @@ def test_the_inventory_shows_everybody_and_what_is_wrong(lead: Host, clinic: Hos
     lead.run("request", "-n", "aggregator", "-f", "heart")
     table = lead.run("show")
     assert "waiting for its" in table
+    assert "…" not in table, "a serial that is cut cannot be revoked"
     items = {item["name"]: item for item in json.loads(lead.run("show", "--json"))["items"]}
     assert list(items) == ["authority", "aggregator", "clinic-a"]
     assert items["authority"]["status"] == items["clinic-a"]["status"] == "good"

@@ -186,6 +186,11 @@ def test_the_preflight_says_what_works_and_what_does_not(tmp_path: Path, started
         "aggregator: clock",
     ]
     assert all(item["passed"] for item in items)
+    shown = started.command(
+        "collaborator", *(word for word in words if word != "--json"), f"localhost:{started.port}"
+    )
+    digest = next(item["detail"] for item in items if item["name"] == "plan digest")
+    assert digest in "".join(shown.stdout.split()), "a digest is broken over lines, never cut"
     bad = started.command("collaborator", *words, "localhost:1")
     assert bad.returncode == 1
     failed = [item for item in json.loads(bad.stdout)["items"] if not item["passed"]]
