@@ -1,0 +1,400 @@
+"""A site in one round: `enter` -> Contributing -> Uploaded -> Voted -> Answered.
+
+Phases are objects; what a phase may not do, it has no method for, and going on erases what the phase before
+knew. Everything is checked before anything changes. The rules that defeat a lying aggregator are here: round and
+model are bound into every key, a member votes once and answers once, the dropped are what *we* compute
+(cohort without survivors), and only sets with enough signed votes are opened. `participant` adds the log,
+resending and dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.keys import Secret, confirmation_tag
+from fedfair.secagg.masking import SignedSeed, Update, masked_vector
+from fedfair.secagg.messages import Answer, Open, RoundStart, Survivors, Upload, Vote, vote_fields
+from fedfair.secagg.params import Mode, SessionTerms, least_survivors, threshold
+from fedfair.secagg.sealing import open_envelope, seal, share_of_own_mask, shares_of_pair_masks
+from fedfair.secagg.session import GREATEST_JUMP, ROUNDS_PER_SESSION, Session, Site
+from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
+from fedfair.secagg.signing import sign
+from fedfair.secagg.transcript import RoundTerms, digest, u16
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """What is public about one round, as this site sees it."""
+
+    site: Site
+    mode: Mode
+    colluders: int
+    cohort: tuple[int, ...]
+    threshold: int
+    transcript: bytes
+
+    def check_transcript(self, transcript: bytes) -> None:
+        """Refuse a message about another round.
+
+        Raises:
+            SecaggError: TRANSCRIPT.
+        """
+        require(
+            transcript == self.transcript,
+            Check.TRANSCRIPT,
+            f"a message about round {transcript.hex()[:16]}, under way is {self.transcript.hex()[:16]}",
+        )
+
+    def check_survivors(self, survivors: tuple[int, ...]) -> None:
+        """Refuse a set of survivors that must not be opened.
+
+        Raises:
+            SecaggError: SURVIVORS: without us, not in the cohort, or too few.
+        """
+        least = least_survivors(self.mode, len(self.cohort), self.colluders)
+        require(
+            self.site.member in survivors,
+            Check.SURVIVORS,
+            "a set of survivors without this site, which uploaded",
+        )
+        require(
+            set(survivors) <= set(self.cohort),
+            Check.SURVIVORS,
+            "a survivor that is not in the cohort of the round",
+        )
+        require(
+            len(survivors) >= least,
+            Check.SURVIVORS,
+            f"{len(survivors)} survivors of {len(self.cohort)}, at least {least} must hide each other",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Contributing:
+    """The round's seeds are derived; the update is being made."""
+
+    context: RoundContext
+    start: RoundStart
+    code: BodyCode
+    seeds: Mapping[int, Secret] = field(repr=False)
+    sending: Mapping[int, Secret] = field(repr=False)
+    receiving: Mapping[int, Secret] = field(repr=False)
+
+    def upload(
+        self, update: Update, reused: Collection[bytes], randomness: Randomness
+    ) -> tuple[Uploaded, bytes, bytearray]:
+        """Return the next phase, the upload and its masked vector.
+
+        Args:
+            update: what this site contributes.
+            reused: fingerprints of updates that were part of an answered attempt.
+            randomness: source of b, of shares and of rounding.
+
+        Raises:
+            SecaggError: REUSED_UPDATE: two sums over different sets would give this update away.
+            TrainingError: the update must not be sent.
+            LocalProtocolError: it does not have the shape of the sum.
+        """
+        context, site = self.context, self.context.site
+        fingerprint = update.fingerprint()
+        require(
+            update.abstains or fingerprint not in reused,
+            Check.REUSED_UPDATE,
+            "this very update was part of an attempt whose masks were opened",
+            "draw fresh batches, or abstain",
+        )
+        own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
+        vector, vector_hash = masked_vector(
+            update, site.shapes[self.start.purpose], self.code, self._signed(own_seed), rounding_key, site.threads
+        )
+        rounding_key.erase()
+        shares = self._shares(own_seed, randomness)
+        transcript = context.transcript
+        envelopes = tuple(
+            (peer, seal(key, transcript, site.member, peer, shares[peer])) for peer, key in self.sending.items()
+        )
+        tags = tuple((peer, confirmation_tag(seed, transcript)) for peer, seed in self.seeds.items())
+        promise = commitment(own_seed, transcript, site.member)
+        fields = (transcript, site.member, vector_hash, promise, tags, envelopes)
+        signature = sign(site.signing_key, "upload", *Upload(*fields, b"").signed_fields())
+        uploaded = Uploaded(context, dict(self.receiving), Secret(b"".join(shares[site.member])), fingerprint)
+        own_seed.erase()
+        self._erase_sent()
+        return uploaded, Upload(*fields, signature).encode(), vector
+
+    def erase(self) -> None:
+        """Forget the round without contributing."""
+        self._erase_sent()
+        for key in self.receiving.values():
+            key.erase()
+
+    def _erase_sent(self) -> None:
+        for key in (*self.seeds.values(), *self.sending.values()):
+            key.erase()
+
+    def _signed(self, own_seed: Secret) -> list[SignedSeed]:
+        member = self.context.site.member
+        return [SignedSeed(own_seed, False), *(SignedSeed(s, peer < member) for peer, s in self.seeds.items())]
+
+    def _shares(self, own_seed: Secret, randomness: Randomness) -> dict[int, list[bytes]]:
+        cohort, needed = self.context.cohort, self.context.threshold
+        shares: dict[int, list[bytes]] = {holder: [] for holder in cohort}
+        for seed in (own_seed, *self.seeds.values()):
+            for holder, share in zip(cohort, split(seed.reveal(), cohort, needed, randomness), strict=True):
+                shares[holder].append(share)
+        return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """Our masked vector is out. What is left: keys of envelopes to us, and our shares of our own seeds."""
+
+    context: RoundContext
+    receiving: Mapping[int, Secret] = field(repr=False)
+    own_shares: Secret
+    fingerprint: bytes
+
+    def vote(self, raw: bytes) -> tuple[Voted, bytes]:
+        """Vote, once, for a set of survivors; return the next phase and the vote.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT or SURVIVORS.
+        """
+        message, context = Survivors.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        context.check_survivors(message.survivors)
+        require(context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "there are no votes in a semi-honest session")
+        site = context.site
+        fields = vote_fields(context.transcript, message.survivors, site.member)
+        vote = Vote(
+            context.transcript, site.member, message.survivors, sign(site.signing_key, "vote", *fields)
+        ).encode()
+        return Voted(self, message.survivors), vote
+
+    def answer(self, raw: bytes) -> tuple[Answered, bytes]:
+        """Answer, once, where nobody dropped out (or the aggregator is trusted to say who did).
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES or ENVELOPE.
+        """
+        message, context = Open.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        context.check_survivors(message.survivors)
+        require(
+            message.survivors == context.cohort or context.mode is Mode.SEMI_HONEST,
+            Check.VOTES,
+            "a request to open a part of the cohort for which this site has not voted",
+        )
+        require(not message.votes, Check.VOTES, "votes where none are due")
+        return self._opened(message)
+
+    def _opened(self, message: Open) -> tuple[Answered, bytes]:
+        context, site = self.context, self.context.site
+        survivors = message.survivors
+        dropped = [member for member in context.cohort if member not in survivors]
+        envelopes = dict(message.envelopes)
+        expected = {member for member in survivors if member != site.member}
+        require(envelopes.keys() == expected, Check.ENVELOPE, "not exactly one envelope from every survivor")
+        shares = []
+        for member in survivors:
+            held = (
+                self.own_shares.reveal() if member == site.member else self._open_from(member, envelopes[member])
+            )
+            pairs = shares_of_pair_masks(held, member, context.cohort)
+            shares.append((member, share_of_own_mask(held) + b"".join(pairs[gone] for gone in dropped)))
+        answer = Answer(context.transcript, site.member, survivors, tuple(shares)).encode()
+        self.erase()
+        return Answered(context, survivors, self.fingerprint), answer
+
+    def _open_from(self, sender: int, envelope: bytes) -> bytes:
+        context = self.context
+        opened = open_envelope(self.receiving[sender], context.transcript, sender, context.site.member, envelope)
+        expected = 32 * len(context.cohort)
+        require(len(opened) == expected, Check.ENVELOPE, f"member {sender} sealed {len(opened)} bytes of shares")
+        return opened
+
+    def erase(self) -> None:
+        """Forget what is left; nothing of the round can be opened with our help any more."""
+        self.own_shares.erase()
+        for key in self.receiving.values():
+            key.erase()
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """Our one vote is given; only this set can be answered."""
+
+    uploaded: Uploaded
+    survivors: tuple[int, ...]
+
+    @property
+    def context(self) -> RoundContext:
+        """Return what is public about the round."""
+        return self.uploaded.context
+
+    def answer(self, raw: bytes) -> tuple[Answered, bytes]:
+        """Answer, once, for the set we voted for, if enough others did.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES or ENVELOPE.
+        """
+        message, context = Open.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        require(
+            message.survivors == self.survivors,
+            Check.ONE_VOTE,
+            "a request to open another set than the one this site voted for",
+        )
+        require(
+            len(message.votes) >= context.threshold,
+            Check.VOTES,
+            f"{len(message.votes)} votes for a set of survivors, {context.threshold} are needed",
+        )
+        for voter, signature in message.votes:
+            require(voter in self.survivors, Check.VOTES, f"a vote of member {voter}, who is no survivor")
+            fields = vote_fields(context.transcript, self.survivors, voter)
+            context.site.roster.verify(voter, signature, "vote", *fields)
+        return self.uploaded._opened(message)  # noqa: SLF001  # one answer, two ways to earn it
+
+    def erase(self) -> None:
+        """Forget what is left."""
+        self.uploaded.erase()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The round is over for us; nothing secret is left."""
+
+    context: RoundContext
+    survivors: tuple[int, ...]
+    fingerprint: bytes
+
+    def erase(self) -> None:
+        """Do nothing: there is nothing to forget."""
+
+
+RoundPhase = Contributing | Uploaded | Voted | Answered
+
+
+def commitment(seed: Secret, transcript: bytes, member: int) -> bytes:
+    """Return the promise (32 bytes) of a member's own seed, which the aggregator checks after recovery."""
+    return digest("commitment", transcript, u16(member), seed.reveal())
+
+
+def enter_round(session: Session, raw: bytes, model_digest: bytes) -> Contributing:
+    """Check a round start, move every chain forward and derive the round's keys.
+
+    Args:
+        session: the session; changed only if everything is in order.
+        raw: the message.
+        model_digest: SHA-256 of the model that this site holds, by its own computation.
+
+    Raises:
+        SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, MODEL or
+            ATTEMPTS.
+    """
+    start, site = RoundStart.decode(raw), session.site
+    _check_order(session, start)
+    _check_terms(session, start, model_digest)
+    shape = site.shapes[start.purpose]
+    code = body_code(session.terms, start, shape.groups)
+    transcript = round_transcript(start, shape.digest())
+    subject = (start.purpose, start.model_digest)
+    attempts = session.history.attempts
+    attempts[subject] = attempts.get(subject, 0) + 1
+    session.last_round, session.rounds = start.round, session.rounds + 1
+    for chain in session.chains.values():
+        chain.advance_to(start.round)
+    peers = [member for member in start.cohort if member != site.member]
+    return Contributing(
+        RoundContext(site, session.terms.mode, session.terms.colluders, start.cohort, start.threshold, transcript),
+        start,
+        code,
+        {peer: session.chains[peer].mask_seed(transcript) for peer in peers},
+        {peer: session.chains[peer].envelope_key(transcript, site.member, peer) for peer in peers},
+        {peer: session.chains[peer].envelope_key(transcript, peer, site.member) for peer in peers},
+    )
+
+
+def body_code(terms: SessionTerms, start: RoundStart, groups: tuple[int, ...]) -> BodyCode:
+    """Return how body values are encoded in a round."""
+    return BodyCode(terms.ring_bits, len(start.cohort), terms.greatest_weight, groups, start.clips)
+
+
+def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:
+    """Return T_r of a round start."""
+    return RoundTerms(
+        start.session_id,
+        start.round,
+        start.purpose,
+        start.cohort,
+        start.threshold,
+        start.model_digest,
+        start.clips,
+        shape_digest,
+    ).transcript()
+
+
+def _check_order(session: Session, start: RoundStart) -> None:
+    require(start.session_id == session.session_id, Check.SESSION, "a round of another session")
+    require(
+        session.last_round < start.round <= session.last_round + GREATEST_JUMP,
+        Check.ROUND_ORDER,
+        f"round {start.round} after round {session.last_round}; at most {GREATEST_JUMP} further is accepted",
+    )
+    require(
+        session.rounds < ROUNDS_PER_SESSION,
+        Check.SESSION_EXPIRED,
+        f"{session.rounds} rounds under one set of keys",
+        "a new session is due",
+    )
+
+
+def _check_terms(session: Session, start: RoundStart, model_digest: bytes) -> None:
+    site, terms, cohort = session.site, session.terms, start.cohort
+    require(start.purpose in site.shapes, Check.POLICY, f"this site takes no part in a {start.purpose!r} sum")
+    require(site.member in cohort, Check.MEMBERSHIP, "a cohort without this site")
+    strangers = set(cohort) - set(session.members)
+    require(not strangers, Check.MEMBERSHIP, f"a cohort with {sorted(strangers)}, who did not confirm the session")
+    site.policy.check_cohort(len(cohort), terms.colluders)
+    expected = threshold(terms.mode, len(cohort), terms.colluders)
+    require(
+        start.threshold == expected,
+        Check.THRESHOLD,
+        f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}",
+    )
+    require(
+        start.model_digest == model_digest,
+        Check.MODEL,
+        f"a round about model {start.model_digest.hex()[:16]}, this site holds {model_digest.hex()[:16]}",
+    )
+    groups = len(site.shapes[start.purpose].groups)
+    require(len(start.clips) == groups, Check.LAYOUT, f"{len(start.clips)} clips for {groups} groups")
+    site.policy.check_clips(start.clips)
+    attempts = session.history.attempts.get((start.purpose, start.model_digest), 0)
+    require(
+        attempts < site.policy.greatest_attempts,
+        Check.ATTEMPTS,
+        f"attempt {attempts + 1} of a {start.purpose} sum about one model, this site allows "
+        f"{site.policy.greatest_attempts}",
+    )
+
+
+def erased(phase: RoundPhase) -> bool:
+    """Return whether a phase holds no secret any more."""
+    match phase:
+        case Contributing():
+            keys = (*phase.seeds.values(), *phase.sending.values(), *phase.receiving.values())
+        case Uploaded():
+            keys = (phase.own_shares, *phase.receiving.values())
+        case Voted():
+            return erased(phase.uploaded)
+        case Answered():
+            return True
+        case _:
+            raise LocalProtocolError(f"{type(phase).__name__} is no phase of a round")
+    return all(key.erased for key in keys)
