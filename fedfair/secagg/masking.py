@@ -60,13 +60,16 @@ class Update:
         Long bodies are sampled in 16 windows: equal updates always agree, and two rounds of training that agree
         in a million sampled bytes and in the header are the same update for every purpose here.
         """
-        body = np.ascontiguousarray(self.body).data.cast("B")
-        seen = hashlib.sha256(self.weight.to_bytes(8, "big") + self.header.tobytes())
-        if len(body) <= _FINGERPRINT_WINDOWS * _FINGERPRINT_BYTES:
-            seen.update(body)
+        if self.abstains:
+            return bytes(32)
+        seen = hashlib.sha256(str(self.weight).encode() + self.header.tobytes())
+        body = np.ascontiguousarray(self.body).view(np.uint8)
+        last = body.size - _FINGERPRINT_BYTES
+        if last <= _FINGERPRINT_WINDOWS * _FINGERPRINT_BYTES:
+            seen.update(body.data)
         else:
-            for start in np.linspace(0, len(body) - _FINGERPRINT_BYTES, _FINGERPRINT_WINDOWS).astype(int):
-                seen.update(body[start : start + _FINGERPRINT_BYTES])
+            for start in np.linspace(0, last, _FINGERPRINT_WINDOWS).astype(int):
+                seen.update(body[start : start + _FINGERPRINT_BYTES].data)
         return seen.digest()
 
 

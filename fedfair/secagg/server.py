@@ -302,9 +302,7 @@ class Server:
         except SecaggError as error:
             # Not the fault of whoever answered last, so it is no refusal of that message.
             return self._abort(error.diagnostics())
-        superfluous = set(self._asked) - set(self._received)
         self._rest(State.READY)
-        self._superfluous = superfluous
         return [SumOpened(gathering.start.round, gathering.survivors)]
 
     def _abort(self, reason: str) -> list[ServerEffect]:
@@ -319,10 +317,10 @@ class Server:
         return effects + self._advance()
 
     def _rest(self, state: State) -> None:
+        self._superfluous = set(self._asked) - set(self._received) if self.state is State.ANSWERS else set()
         self.state = state
         self._asked, self._received, self._replies = {}, {}, {}
         self._gathering = None
-        self._superfluous = set()
 
     @property
     def _current(self) -> Gathering:

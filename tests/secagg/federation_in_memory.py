@@ -1,7 +1,7 @@
 """A whole federation in one process: real participants, a real server, messages passed by hand.
 
-`deliver` carries every message until nothing is left to carry; a member in `silent` has its uploads, votes or
-answers swallowed, which is how a drop-out looks from outside.
+`deliver` carries every message until nothing is left to carry; what is in `silent` is swallowed, which is how a
+drop-out looks to whoever waits, and after what is in `leaving` the aggregator learns that a member is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -100,6 +100,7 @@ class Wire:
         self.trace: list[tuple[int, Kind]] = []
         self.uploads: dict[int, Send] = {}
         self.silent: set[tuple[int, Kind]] = set()
+        self.leaving: set[tuple[int, Kind]] = set()
         self.opened: OpenedSum | None = None
         self.aborted: RoundAborted | None = None
 
@@ -151,7 +152,8 @@ class Wire:
         self.trace.append((member, kind))
         if kind is Kind.UPLOAD:
             self.uploads[member] = send
-        return self.server.receive(member, send.message, send.vector)
+        effects = self.server.receive(member, send.message, send.vector)
+        return effects + (self.server.gone(member) if (member, kind) in self.leaving else [])
 
     def carry_out(self, member: int, effects: list[SiteEffect]) -> list[Send]:
         """Write logs, make updates, and return what is to be sent."""
