@@ -9,7 +9,7 @@ resending and dispatch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedfair.errors import LocalProtocolError
@@ -85,28 +85,23 @@ class Contributing:
     receiving: Mapping[int, Secret] = field(repr=False)
 
     def upload(
-        self, update: Update, reused: Collection[bytes], randomness: Randomness
+        self, update: Update, known: Mapping[bytes, bool], randomness: Randomness
     ) -> tuple[Uploaded, bytes, bytearray]:
         """Return the next phase, the upload and its masked vector.
 
         Args:
             update: what this site contributes.
-            reused: fingerprints of updates that were part of an answered attempt.
+            known: fingerprints of updates that left the site before, and whether it helped to open their sum.
             randomness: source of b, of shares and of rounding.
 
         Raises:
-            SecaggError: REUSED_UPDATE: two sums over different sets would give this update away.
+            SecaggError: REUSED_UPDATE: two sums over different sets would tell this update from the others.
             TrainingError: the update must not be sent.
             LocalProtocolError: it does not have the shape of the sum.
         """
         context, site = self.context, self.context.site
         fingerprint = update.fingerprint()
-        require(
-            update.abstains or fingerprint not in reused,
-            Check.REUSED_UPDATE,
-            "this very update was part of an attempt whose masks were opened",
-            "draw fresh batches, or abstain",
-        )
+        self._check_unused(update, fingerprint, known)
         own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
         vector, vector_hash = masked_vector(
             update, site.shapes[self.start.purpose], self.code, self._signed(own_seed), rounding_key, site.threads
@@ -131,6 +126,20 @@ class Contributing:
         self._erase_sent()
         for key in self.receiving.values():
             key.erase()
+
+    def _check_unused(self, update: Update, fingerprint: bytes, known: Mapping[bytes, bool]) -> None:
+        # A site that uploaded and was asked nothing further cannot know that its sum stayed closed: any t of the
+        # others suffice to open it. Only a trusted aggregator, or a policy that accepts it, may have it again.
+        context = self.context
+        forgiving = (
+            context.mode is Mode.SEMI_HONEST or self.start.purpose in context.site.policy.repeatable
+        ) and not known.get(fingerprint, False)
+        require(
+            update.abstains or fingerprint not in known or forgiving,
+            Check.REUSED_UPDATE,
+            "this very update was part of an earlier attempt, whose masks others may have opened",
+            "draw fresh batches, or abstain",
+        )
 
     def _erase_sent(self) -> None:
         for key in (*self.seeds.values(), *self.sending.values()):

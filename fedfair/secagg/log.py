@@ -118,13 +118,13 @@ def read_reply(fields: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
 def history_record(history: History) -> bytes:
     """Return the whole record of what outlives rounds: the latest 4096 of each kind."""
     attempts = list(history.attempts.items())[-REMEMBERED:]
-    answered = list(history.answered)[-REMEMBERED:]
+    updates = list(history.updates.items())[-REMEMBERED:]
     writer = Writer().number(len(attempts), 4)
     for (purpose, model_digest), count in attempts:
         writer.sized(purpose.encode("ascii")).fixed(model_digest).number(count, 4)
-    writer.number(len(answered), 4)
-    for fingerprint in answered:
-        writer.fixed(fingerprint)
+    writer.number(len(updates), 4)
+    for fingerprint, opened in updates:
+        writer.fixed(fingerprint).number(opened, 1)
     return frame(Record.HISTORY, writer.done())
 
 
@@ -135,7 +135,8 @@ def read_history(fields: bytes) -> History:
         purpose, model_digest = reader.text(256), reader.fixed(DIGEST_BYTES)
         history.attempts[purpose, model_digest] = reader.number(4)
     for _ in range(reader.number(4)):
-        history.answered[reader.fixed(DIGEST_BYTES)] = None
+        fingerprint = reader.fixed(DIGEST_BYTES)
+        history.updates[fingerprint] = bool(reader.number(1))
     reader.end()
     return history
 

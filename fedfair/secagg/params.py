@@ -112,6 +112,8 @@ class SitePolicy:
         greatest_clip: the largest C; a clip bounds what one record can do to the sum.
         greatest_weight: the largest W.
         greatest_attempts: uploads about one and the same model and purpose.
+        repeatable: purposes whose update does not change between attempts (an evaluation of the same model); for
+            these alone an update may leave the site again after an attempt that this site did not answer.
         hybrid: True refuses a session without ML-KEM-768.
     """
 
@@ -122,6 +124,7 @@ class SitePolicy:
     greatest_clip: float = 1024.0
     greatest_weight: int = 1 << 40
     greatest_attempts: int = 3
+    repeatable: frozenset[str] = frozenset()
     hybrid: bool = False
 
     def check_terms(self, terms: SessionTerms, roster_size: int) -> None:

@@ -224,11 +224,11 @@ class History:
 
     Attributes:
         attempts: rounds entered so far about each (purpose, model).
-        answered: fingerprints of updates that were part of an attempt whose masks we helped to open.
+        updates: fingerprints of updates that left the site, and whether we helped to open the sum they are in.
     """
 
     attempts: dict[tuple[str, bytes], int] = field(default_factory=dict)
-    answered: dict[bytes, None] = field(default_factory=dict)
+    updates: dict[bytes, bool] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedfair.errors import TrainingError
-from fedfair.secagg.checks import Check
+from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
@@ -467,19 +467,38 @@ def test_an_update_of_an_answered_attempt_is_never_contributed_again() -> None:
     lies.server._rest(lies.server.state.READY)
     lies.sites[1].receive(lies.start(cohort=(1, 2, 3, 4), threshold=3), MODEL)
     before = lies.sites[1].phase
-    with pytest.raises(Exception, match="this very update was part of an attempt") as refusal:
+    with pytest.raises(SecaggError) as refusal:
         lies.sites[1].contribute(update)
-    assert refusal.value.check is Check.REUSED_UPDATE  # type: ignore[attr-defined]
+    assert refusal.value.check is Check.REUSED_UPDATE
     assert lies.sites[1].phase is before
     lies.sites[1].contribute(unit_update(1, 5))
 
 
-def test_an_update_of_an_attempt_that_nobody_answered_may_be_sent_again() -> None:
+def test_an_update_whose_sum_others_may_have_opened_is_not_contributed_again() -> None:
+    # Members 1, 2 and 3 suffice to open the sum; 4 and 5 are asked nothing, and then for a sum of the two of them.
     lies = Lies.after_uploads()
+    update = lies.updates[4]
+    lies.server._rest(lies.server.state.READY)
+    lies.sites[4].receive(lies.start(cohort=(4, 5), threshold=2), MODEL)
+    with pytest.raises(SecaggError) as refusal:
+        lies.sites[4].contribute(update)
+    assert refusal.value.check is Check.REUSED_UPDATE
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_repeatable_sum_is_repeated_only_while_this_site_has_not_answered(answered: bool) -> None:
+    lies = Lies.after_uploads(policy=SitePolicy(repeatable=frozenset({"training"})))
     update = lies.updates[1]
+    if answered:
+        lies.answer(1, lies.request(1, lies.roster.indices))
     lies.server._rest(lies.server.state.READY)
     lies.sites[1].receive(lies.start(), MODEL)
-    lies.sites[1].contribute(update)
+    if not answered:
+        lies.sites[1].contribute(update)
+        return
+    with pytest.raises(SecaggError) as refusal:
+        lies.sites[1].contribute(update)
+    assert refusal.value.check is Check.REUSED_UPDATE
 
 
 @pytest.mark.parametrize("weight", [0, -1, 1001])
