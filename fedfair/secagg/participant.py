@@ -12,8 +12,9 @@ import hashlib
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.client import Answered, Contributing, RoundPhase, Uploaded, Voted, enter_round
+from fedfair.secagg.client import Answered, Contributing, RoundPhase, Uploaded, Voted
 from fedfair.secagg.effects import Contribute, Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.entering import enter_round
 from fedfair.secagg.log import (
     Record,
     after_answer,

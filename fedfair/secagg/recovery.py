@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.secagg.checks import Check, require
-from fedfair.secagg.client import body_code, commitment, round_transcript
+from fedfair.secagg.client import commitment
+from fedfair.secagg.entering import body_code, round_transcript
 from fedfair.secagg.fixedpoint import decode_body, decode_header
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import MaskedSum, SignedSeed
-from fedfair.secagg.messages import Answer, Open, RoundStart, Upload, Vote, vote_fields
 from fedfair.secagg.params import SessionTerms
+from fedfair.secagg.round_messages import Answer, Open, RoundStart, Upload, Vote, vote_fields
 from fedfair.secagg.sealing import envelope_bytes
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import SIZE_BUCKETS, SumShape

@@ -23,20 +23,11 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.messages import (
-    NONCE_BYTES,
-    Advert,
-    Adverts,
-    Confirm,
-    Confirms,
-    Kind,
-    Proposal,
-    RoundStart,
-    Survivors,
-    kind_of,
-)
+from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, least_survivors, threshold
 from fedfair.secagg.recovery import Gathering, OpenedSum
+from fedfair.secagg.round_messages import RoundStart, Survivors
+from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster

@@ -23,8 +23,8 @@ from fedfair.secagg.keys import (
     encapsulate,
     pair_chain,
 )
-from fedfair.secagg.messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.params import SessionTerms, SitePolicy, Suite
+from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster, sign

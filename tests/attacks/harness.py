@@ -18,10 +18,11 @@ import pytest
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Send, SendTo
 from fedfair.secagg.masking import Update
-from fedfair.secagg.messages import Kind, Open, RoundStart, Survivors, Vote, kind_of
+from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode, SitePolicy, Suite
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import Gathering
+from fedfair.secagg.round_messages import Open, RoundStart, Survivors, Vote
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
 
 

@@ -13,8 +13,10 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
-from fedfair.secagg.messages import Advert, Adverts, Answer, Confirm, Confirms, Kind, Open, Proposal, Upload
+from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SitePolicy, Suite
+from fedfair.secagg.round_messages import Answer, Open, Upload
+from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import combine_shares
 from fedfair.secagg.signing import sign
 from tests.attacks.harness import Lies, noise, refused, refused_by_server

@@ -11,7 +11,8 @@ from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.secagg.checks import Check
 from fedfair.secagg.effects import RoundAborted, Send, SendTo, ServerEffect
 from fedfair.secagg.masking import Update, vector_digest
-from fedfair.secagg.messages import Answer, Kind, Upload, Vote
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.round_messages import Answer, Upload, Vote
 from fedfair.secagg.server import State
 from fedfair.secagg.signing import sign
 from tests.attacks.harness import Lies, noise, refused_by_server

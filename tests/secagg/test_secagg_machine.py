@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import RoundAborted, Send, SendTo, ServerEffect, SessionReady, SumOpened
-from fedfair.secagg.messages import Answer, Kind, Upload, Vote, kind_of
+from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import SitePolicy
+from fedfair.secagg.round_messages import Answer, Upload, Vote
 from fedfair.secagg.server import State
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 

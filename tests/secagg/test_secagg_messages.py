@@ -10,23 +10,10 @@ from hypothesis import strategies as st
 
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.codec import Reader, Writer
-from fedfair.secagg.messages import (
-    MAX_MESSAGE_BYTES,
-    Advert,
-    Adverts,
-    Answer,
-    Confirm,
-    Confirms,
-    Kind,
-    Open,
-    Proposal,
-    RoundStart,
-    Survivors,
-    Upload,
-    Vote,
-    kind_of,
-)
+from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, Suite
+from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote
+from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 

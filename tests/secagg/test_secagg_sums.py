@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -143,6 +145,36 @@ def test_a_semi_honest_session_opens_without_votes() -> None:
     assert opened is not None
     assert opened.survivors == (3, 4)
     assert Kind.VOTE not in {kind for _, kind in wire.trace}
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _peak(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("ring_bits", RING_BITS)
+def test_a_site_needs_little_more_than_the_vector_it_sends(ring_bits: int) -> None:
+    shape = shape_of(1 << 20)
+    code = BodyCode(ring_bits, 10, 1, shape.groups, (1.0,))
+    update = Update(np.zeros(1), np.zeros(1 << 20, np.float32), 1)
+    seeds = [SignedSeed(Secret(bytes([i]) * 31), negative=False) for i in range(10)]
+    peak = _peak(lambda: masked_vector(update, shape, code, seeds, Secret(bytes(32)), threads=2))
+    assert peak < 2.5 * update.body.nbytes
+
+
+def test_the_aggregator_keeps_one_vector_whatever_the_number_of_sites() -> None:
+    shape = shape_of(1 << 20)
+    vector = bytes(shape.vector_bytes(24))
+    digest = vector_digest(vector, shape, 24)
+    total = MaskedSum(shape, 24)
+    peaks = [_peak(lambda count=count: [total.add(vector, digest) for _ in range(count)]) for count in (1, 20)]
+    assert max(peaks) < 1 << 20  # a quarter of the vector, for any number of them
 
 
 # ---------------------------------------------------------------- encoding
