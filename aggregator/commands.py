@@ -11,10 +11,11 @@ import typer
 from rich.text import Text
 
 from aggregator.live import LiveDisplay
+from aggregator.memory import use_one_heap
 from aggregator.observer import Lines, Observer, Silent
 from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
-from aggregator.server import Listen, serve
+from aggregator.server import Listen, serve, write_ready_file
 from fedfair.errors import FedfairError
 from fedfair.report.terminal import console, error_console
 
@@ -62,9 +63,10 @@ def start(
 
     Stopped or crashed, it continues after the last recorded round when it is started again.
     """
+    use_one_heap()
     run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
     try:
-        ending = _finished_before(run) or _drive(run, _address(run, listen, ready_file), quiet=quiet)
+        ending = _finished_before(run) or _drive(run, _address(run, listen), ready_file, quiet=quiet)
         result = write_result(run, ending)
     finally:
         run.records.close()
@@ -88,10 +90,15 @@ def _finished_before(run: Run) -> Ending | None:
     return Ending(State.FINISHED, words)
 
 
-def _drive(run: Run, address: Listen, *, quiet: bool) -> Ending:
+def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -> Ending:
     observer = _observer(run, quiet=quiet)
+
+    def announce(port: int) -> None:
+        if ready_file is not None:
+            write_ready_file(ready_file, port)
+
     try:
-        return asyncio.run(serve(run, address, observer))
+        return asyncio.run(serve(run, address, observer, announce))
     finally:
         observer.close()
 
@@ -99,16 +106,17 @@ def _drive(run: Run, address: Listen, *, quiet: bool) -> Ending:
 def _observer(run: Run, *, quiet: bool) -> Observer:
     if quiet:
         return Silent()
+    rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
     if error_console.is_terminal:
-        return LiveDisplay(error_console, run.plan.training.rounds, run.course.rounds_done)
-    return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), run.plan.training.rounds)
+        return LiveDisplay(error_console, rounds, run.course.rounds_done, group_size)
+    return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
 
 
-def _address(run: Run, listen: str | None, ready_file: Path | None) -> Listen:
+def _address(run: Run, listen: str | None) -> Listen:
     if listen is None:
         own = run.plan.federation.aggregator
-        return Listen.from_plan(own.host, own.port, ready_file)
+        return Listen.from_plan(own.host, own.port)
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
-    return Listen(host.strip("[]"), int(port), ready_file)
+    return Listen(host.strip("[]"), int(port))

@@ -27,7 +27,8 @@ REFRESHES_PER_SECOND = 4
 class LiveDisplay:
     """A progress bar with two lines beneath it; notes scroll above."""
 
-    def __init__(self, console: Console, rounds_total: int, rounds_done: int) -> None:
+    def __init__(self, console: Console, rounds_total: int, rounds_done: int, worst_group_size: float) -> None:
+        self._worst_group_size = worst_group_size
         self._bar = Progress(
             TextColumn("round"),
             BarColumn(),
@@ -65,7 +66,7 @@ class LiveDisplay:
         """Move the bar, and show the figures of an evaluation."""
         self._bar.update(self._rounds, completed=int(progress.round))
         if progress.evaluation is not None:
-            self._figures = Text(f"round {progress.round}: {summary(progress)}")
+            self._figures = Text(f"round {progress.round}: {summary(progress, self._worst_group_size)}")
 
     def close(self) -> None:
         """Leave the last state on the screen."""

@@ -49,9 +49,10 @@ class Silent:
 class Lines:
     """Writes one line per event that a log should keep; a round that was only trained is not one."""
 
-    def __init__(self, write: Callable[[str], None], rounds_total: int) -> None:
+    def __init__(self, write: Callable[[str], None], rounds_total: int, worst_group_size: float) -> None:
         self._write = write
         self._rounds_total = rounds_total
+        self._worst_group_size = worst_group_size
 
     def note(self, text: str) -> None:
         """Write the line."""
@@ -63,18 +64,20 @@ class Lines:
     def progressed(self, progress: Progress) -> None:
         """Write the round's figures where it was evaluated."""
         if progress.evaluation is not None:
-            self.note(f"round {progress.round} of {self._rounds_total}: {summary(progress)}")
+            figures = summary(progress, self._worst_group_size)
+            self.note(f"round {progress.round} of {self._rounds_total}: {figures}")
 
     def close(self) -> None:
         """Write nothing more."""
 
 
-def summary(progress: Progress) -> str:
-    """Return the figures of an evaluation in words: threshold, then mean and worst-group risk by split."""
+def summary(progress: Progress, worst_group_size: float) -> str:
+    """Return the figures of an evaluation in words: the threshold, then mean and worst-group risk by split."""
     words = [f"threshold {progress.threshold:.4g}"]
     if progress.evaluation is not None:
         words += [
-            f"{name}: mean {split.mean:.4g}, accuracy {split.accuracy:.1%}"
+            f"{name}: mean {split.mean:.4g}, worst {worst_group_size:.0%} "
+            f"{split.by_group_size[worst_group_size].worst:.4g}, accuracy {split.accuracy:.1%}"
             for name, split in progress.evaluation.splits.items()
         ]
     return "; ".join(words)

@@ -82,12 +82,13 @@ class Binding:
     plan_digest: bytes
 
 
-def prepare(start: Start, note: Callable[[str], None]) -> Run:
+def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Binding] | None = None) -> Run:
     """Check and load everything.
 
     Args:
         start: what the operator asked for.
         note: takes warnings and news for the operator.
+        bind: from the plan's file to what it is bound to; by default a child process finds out.
 
     Raises:
         FedfairError: something is missing or wrong; nothing was started.
@@ -99,7 +100,7 @@ def prepare(start: Start, note: Callable[[str], None]) -> Run:
         note(warning)
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
-    binding = initial_binding(start.plan)
+    binding = (bind or initial_binding)(start.plan)
     course = Course(plan, binding.layout, binding.schema, binding.vector)
     paths = Paths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)

@@ -127,13 +127,10 @@ class Records:
 
     def write(self, course: Course, kinds: Collection[CheckpointKind], journal: bool) -> None:
         """Write model files and, if asked for, the journal; the course may not change meanwhile."""
-        words = {
-            **self._metadata,
-            "round": str(course.rounds_done),
-            "threshold": repr(course.model.threshold),
-        }
         for kind in kinds:
-            checkpoint.save(self._paths.model(kind), self._layout, course.model.vector, words)
+            model = course.best if kind is CheckpointKind.BEST else course.model
+            words = {**self._metadata, "round": str(course.rounds_done), "threshold": repr(model.threshold)}
+            checkpoint.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
             self._journal.record(Entry(course.snapshot(), self.seconds))
             self._entered = time.monotonic()

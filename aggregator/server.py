@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,25 +38,29 @@ class Listen:
     Attributes:
         host: name or address of this machine.
         port: 0 lets the system choose one.
-        ready_file: gets one JSON line {"host", "port", "pid"} when connections are accepted; None for no file.
     """
 
     host: str
     port: int
-    ready_file: Path | None = None
 
     @classmethod
-    def from_plan(cls, host: str, port: int, ready_file: Path | None) -> Listen:
+    def from_plan(cls, host: str, port: int) -> Listen:
         """Return where to listen so that the plan's address reaches this machine.
 
         A name that is only this machine stays on this machine; any other address may be a firewall's, which this
         machine does not have, so every interface listens.
         """
-        return cls(host if host in LOOPBACK else "::", port, ready_file)
+        return cls(host if host in LOOPBACK else "::", port)
 
 
-async def serve(run: Run, listen: Listen, observer: Observer) -> Ending:
+async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable[[int], None]) -> Ending:
     """Listen, drive the run to its end, tell everybody, and return how it ended.
+
+    Args:
+        run: what to drive.
+        listen: where.
+        observer: who is told what happens.
+        announce: called with the port when connections are accepted.
 
     Raises:
         FedfairError: the address cannot be listened on.
@@ -67,9 +71,9 @@ async def serve(run: Run, listen: Listen, observer: Observer) -> Ending:
     budget = UploadBudget(max(spec.upload_bytes for spec in specs.values()))
     service = Service(run.admission, driver, budget)
     async with _listening(service, run, listen) as port:
-        observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
         with _signals(driver, observer):
-            _announce(listen, port)
+            announce(port)
+            observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
             return await driver.run()
 
 
@@ -117,8 +121,8 @@ def _signals(driver: Driver, observer: Observer) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _announce(listen: Listen, port: int) -> None:
-    if listen.ready_file is not None:
-        temporary = listen.ready_file.with_name(f".{listen.ready_file.name}.part")
-        temporary.write_text(json.dumps({"host": listen.host, "port": port, "pid": os.getpid()}) + "\n")
-        temporary.replace(listen.ready_file)
+def write_ready_file(path: Path, port: int) -> None:
+    """Write one JSON line with the port and this process's number; the file appears whole."""
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(json.dumps({"port": port, "pid": os.getpid()}) + "\n")
+    temporary.replace(path)

@@ -43,9 +43,14 @@ LEAST_BYTES_PER_SECOND = 128 << 10
 """The pace below which an upload gives its place up while others wait for one."""
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
+END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    # How much a stream may send before it is read. Left to itself, gRPC lets this window grow with the bandwidth,
+    # and buffers whole models of streams that wait for a place. 2 MiB carry 40 MB/s over a line of 50 ms.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 2 << 20),
     # Without this, a second aggregator on the same port would silently share its connections.
     ("grpc.so_reuseport", 0),
     # A peer that has vanished without a word is noticed within a minute.
@@ -99,12 +104,11 @@ class Service:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
         return encode_check_reply(self._admission.check(peer, frame))
 
-    async def _participate(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        requests = aiter(requests)
+    async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         try:
             peer = self._admission.authenticate(_auth_context(context))
             async with asyncio.timeout(HELLO_SECONDS):
-                await self._take_hello(peer, requests)
+                await self._take_hello(peer, context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
         except FedfairError as fault:
@@ -115,21 +119,21 @@ class Service:
         connection.send(self._floor.welcome())
         self._floor.connect(connection)
         try:
-            await self._carry(connection, requests, context)
+            await self._carry(connection, context)
         finally:
             self._floor.disconnect(connection)
 
-    async def _take_hello(self, peer: Peer, requests: AsyncIterator[bytes]) -> None:
-        frame = await _next_frame(requests)
+    async def _take_hello(self, peer: Peer, context: Context) -> None:
+        frame = await _next_frame(context)
         if not isinstance(frame, Hello):
             raise RemoteProtocolError(
                 f"the stream begins with {'nothing' if frame is None else type(frame).__name__}, expected Hello"
             )
         self._admission.admit(peer, frame)
 
-    async def _carry(self, connection: Connection, requests: AsyncIterator[bytes], context: Context) -> None:
+    async def _carry(self, connection: Connection, context: Context) -> None:
         """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
-        reader = asyncio.create_task(self._read(connection, requests))
+        reader = asyncio.create_task(self._read(connection, context))
         writer = asyncio.create_task(connection.drain(context.write))
         waiting: tuple[asyncio.Future[None] | asyncio.Future[str], ...] = (reader, writer, connection.cut_reason)
         try:
@@ -145,10 +149,10 @@ class Service:
             if not task.cancelled():
                 task.result()
 
-    async def _read(self, connection: Connection, requests: AsyncIterator[bytes]) -> None:
+    async def _read(self, connection: Connection, context: Context) -> None:
         try:
-            while (frame := await _next_frame(requests)) is not None:
-                await self._take(frame, connection, requests)
+            while (frame := await _next_frame(context)) is not None:
+                await self._take(frame, connection, context)
         except _Stalled as stalled:
             connection.cut(str(stalled))
         except RemoteProtocolError as fault:
@@ -157,12 +161,10 @@ class Service:
             # The rules answer with a refusal; the writer sends it and ends the stream.
             await asyncio.wait([connection.cut_reason])
 
-    async def _take(
-        self, frame: CollaboratorFrame, connection: Connection, requests: AsyncIterator[bytes]
-    ) -> None:
+    async def _take(self, frame: CollaboratorFrame, connection: Connection, context: Context) -> None:
         match frame:
             case UploadStart():
-                await self._take_upload(frame, connection, requests)
+                await self._take_upload(frame, connection, context)
             case Abstain(sum_number, reason):
                 connection.expected(sum_number)
                 event = Abstained(connection.participant, sum_number, reason)
@@ -172,18 +174,16 @@ class Service:
                     f"{type(frame).__name__} is out of place here", "restart the collaborator"
                 )
 
-    async def _take_upload(
-        self, start: UploadStart, connection: Connection, requests: AsyncIterator[bytes]
-    ) -> None:
+    async def _take_upload(self, start: UploadStart, connection: Connection, context: Context) -> None:
         spec = connection.expected(start.sum_number)
         if spec is None:
-            await self._skip(start, requests)
+            await self._skip(start, context)
             return
         async with self._budget.place(spec.upload_bytes):
             assembler = expect_upload(start, spec)
             started = time.monotonic()
             while not assembler.complete:
-                assembler.add(await _next_chunk(requests))
+                assembler.add(await _next_chunk(context))
                 self._check_pace(spec.upload_bytes - assembler.missing, time.monotonic() - started)
             event = UploadArrived(connection.participant, start.sum_number, assembler.take())
             await self._floor.submit(connection, event)
@@ -196,13 +196,13 @@ class Service:
                 f"the upload brought {arrived} bytes in {seconds:.0f} s while others waited for its place"
             )
 
-    async def _skip(self, start: UploadStart, requests: AsyncIterator[bytes]) -> None:
+    async def _skip(self, start: UploadStart, context: Context) -> None:
         """Read past an upload that came after its sum had closed, without keeping any of it."""
         if start.length > self._budget.capacity:
             raise RemoteProtocolError(f"an upload of {start.length} bytes is longer than any sum of this plan")
         missing = start.length
         while missing > 0:
-            missing -= len((await _next_chunk(requests)).data)
+            missing -= len((await _next_chunk(context)).data)
         if missing < 0:
             raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
 
@@ -215,16 +215,16 @@ def _auth_context(context: Context) -> dict[str, list[bytes]]:
     return {name: list(values) for name, values in context.auth_context().items()}
 
 
-async def _next_frame(requests: AsyncIterator[bytes]) -> CollaboratorFrame | None:
-    raw = await anext(requests, None)
-    return None if raw is None else decode_collaborator_frame(raw)
+async def _next_frame(context: Context) -> CollaboratorFrame | None:
+    raw = await context.read()
+    return None if raw is END_OF_STREAM else decode_collaborator_frame(raw)
 
 
-async def _next_chunk(requests: AsyncIterator[bytes]) -> Chunk:
+async def _next_chunk(context: Context) -> Chunk:
     frame: CollaboratorFrame | None = None
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STALL_SECONDS):
-            frame = await _next_frame(requests)
+            frame = await _next_frame(context)
             if frame is None:
                 raise _Stalled("the stream ended in the middle of an upload")
     if frame is None:

@@ -36,7 +36,8 @@ def measure(inputs: int, classes: int) -> dict[str, float]:
         "fedavg": equal_coefficients,
         "fedsrcvar": lambda values, threshold: tail_coefficients(values, threshold, objective),
     }
-    steps = {name: LocalSteps(model, losses, rule, 1e-4, 1e-4) for name, rule in rules.items()}
+    threshold_rates = {"fedavg": None, "fedsrcvar": 1e-4}
+    steps = {name: LocalSteps(model, losses, rule, 1e-4, threshold_rates[name]) for name, rule in rules.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for block in range(BLOCKS + 2):
         for name in sorted(steps, reverse=block % 2 == 1):

@@ -1,4 +1,8 @@
-"""The collaborator's commands, for `python -m collaborator` and `fedfair collaborator`: parse, call, print."""
+"""The collaborator's commands, for `python -m collaborator` and `fedfair collaborator`: parse, call, print.
+
+What does the work is imported by the command that needs it: it brings torch, which takes seconds to load, and
+`fedfair --help` imports this module too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -15,11 +19,12 @@ from rich.text import Text
 
 from collaborator.link import Address
 from collaborator.observer import Lines, Observer, Silent
-from collaborator.participation import Terms, answers_of, participate
-from collaborator.preflight import Item, check_site
-from collaborator.preparation import Site, make_ready, read_site
 from fedfair.errors import AbortedError
 from fedfair.report.terminal import console, error_console
+
+if TYPE_CHECKING:
+    from collaborator.preflight import Item
+    from collaborator.preparation import Site
 
 app = typer.Typer(
     help="Take part with this site's own data, which stay here.",
@@ -58,6 +63,9 @@ def start(
     quiet: Quiet = False,
 ) -> None:
     """Connect to the aggregator and take part until the run has ended; come back after every interruption."""
+    from collaborator.participation import Terms, answers_of, participate
+    from collaborator.preparation import make_ready, read_site
+
     site = read_site(name, config, plan, approval)
     for warning in site.identity().warnings:
         error_console.print(Text(warning, style="yellow"), soft_wrap=True)
@@ -87,6 +95,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """See whether a start would work: files, data, approval, certificate, clock and connection."""
+    from collaborator.preflight import check_site
+    from collaborator.preparation import read_site
+
     site = read_site(name, config, plan, approval)
     items = check_site(site, _address(site, aggregator))
     failed = [item for item in items if not item.passed]

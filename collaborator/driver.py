@@ -29,6 +29,10 @@ from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, Wel
 Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
 """Opens one stream, and says what to introduce oneself with on it."""
 
+LISTENER_TELLS = (UnreachableError, ConnectionRefusedByPeerError)
+"""A write that fails is not the news: the listener hears of the same break, and before that whatever the
+aggregator still had to say, such as a refusal."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -93,7 +97,8 @@ class Driver:
     async def _participate(self) -> Finished:
         async with self._dial() as (link, hello):
             self._records.begin_link()
-            await link.send(hello)
+            with contextlib.suppress(*LISTENER_TELLS):
+                await link.send(hello)
             questions: asyncio.Queue[Question] = asyncio.Queue()
             listener = asyncio.create_task(self._listen(link, questions))
             replier = asyncio.create_task(self._reply(link, questions))
@@ -135,9 +140,7 @@ class Driver:
             if answer is None:
                 continue
             number = question.start.sum_number
-            # A write that fails is not the news: the listener hears of the same break, and before that whatever
-            # the aggregator still had to say.
-            with contextlib.suppress(UnreachableError, ConnectionRefusedByPeerError):
+            with contextlib.suppress(*LISTENER_TELLS):
                 if isinstance(answer, Reluctance):
                     self._observer.note(f"takes no part in sum {number}: {answer.reason}")
                     await link.send(Abstain(number, answer.reason))

@@ -55,17 +55,27 @@ async def participate(ready: Readiness, answers: Answers, terms: Terms, observer
         FedfairError: the run ended in another way than finished, for this site at least.
     """
     records = Records(terms.logs / f"{ready.site.participant}_metrics.jsonl")
-    patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    driver = Driver(partial(_dial, ready, terms.address), ready.shapes, answers, records, observer, patience)
     try:
-        return await _until_stopped(driver, observer)
+        return await _until_stopped(driver_of(ready, answers, terms, records, observer), observer)
     finally:
         answers.close()
         records.close()
 
 
+def driver_of(ready: Readiness, answers: Answers, terms: Terms, records: Records, observer: Observer) -> Driver:
+    """Return the driver that takes part on these terms."""
+    patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
+    return Driver(partial(dial, ready, terms.address), ready.shapes, answers, records, observer, patience)
+
+
 @asynccontextmanager
-async def _dial(ready: Readiness, address: Address) -> AsyncIterator[tuple[Link, Hello]]:
+async def dial(ready: Readiness, address: Address) -> AsyncIterator[tuple[Link, Hello]]:
+    """Open one stream, after looking at who is at the other end.
+
+    Raises:
+        UnreachableError: nobody answers there now.
+        IdentityError: whoever answers is not this federation's aggregator, or does not accept this site.
+    """
     site = ready.site
     identity = site.identity()
     # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable".

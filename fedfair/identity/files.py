@@ -146,7 +146,10 @@ def _read_private(path: Path, what: str, passphrase: bytes | None, remedy: str) 
     content = read_bytes(path, what, remedy)
     encrypted = is_encrypted(content)
     if encrypted and passphrase is None:
-        raise IdentityError(f"{what} is encrypted: {path}", "give its passphrase with --passphrase-file")
+        raise IdentityError(
+            f"{what} is encrypted: {path}",
+            "the authority's key takes --passphrase-file; a site's own keys are kept unencrypted, mode 0600",
+        )
     try:
         return serialization.load_pem_private_key(content, passphrase if encrypted else None)
     except (ValueError, TypeError) as error:

@@ -26,8 +26,9 @@ from cryptography.x509.oid import NameOID
 
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import PARSE_FAULTS, Participant, Role, parse_participant
-from fedfair.identity.signing import decode_base64, format_signing_key, labelled_message, parse_signing_key
+from fedfair.identity.signing import decode_base64, format_signing_key, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId
+from fedfair.labelled import labelled_message
 
 FORMAT = "fedfair/request/1"
 LABEL = "fedfair/request/v1"

@@ -15,8 +15,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedfair.errors import IdentityError
-from fedfair.identity.signing import SIGNATURE_BYTES, labelled_message, parse_signing_key
+from fedfair.identity.signing import SIGNATURE_BYTES, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
+from fedfair.labelled import labelled_message
 
 LABEL = "fedfair/certificate-binding/v1"
 

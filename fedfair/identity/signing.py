@@ -1,16 +1,13 @@
-"""Ed25519 signing keys as values, and the bytes that their signatures cover.
+"""Ed25519 signing keys as values.
 
 A signing key outlives every certificate: the plan pins its public half, and it signs requests, bindings and
-approvals. Every signed message begins with a label of its own, and its fields are counted and length-prefixed, so
-that a signature made for one purpose, or over other fields that happen to join to the same bytes, never verifies
-for another. What is signed is `request.py`'s and `roster.py`'s business; how a key is spelt, `plan.keys`'s.
+approvals. What is signed is `request.py`'s and `roster.py`'s business; how a key is spelt, `plan.keys`'s.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -54,11 +51,3 @@ def decode_base64(text: str, what: str) -> bytes:
     if base64.b64encode(raw).decode("ascii") != text:
         raise IdentityError(f"{what} is not canonical base64: {text[:80]!r}")
     return raw
-
-
-def labelled_message(label: str, fields: Sequence[bytes]) -> bytes:
-    """Return the bytes to sign: label, 0x00, u32 count of fields, then u32 length and bytes of each field."""
-    parts = [label.encode("ascii"), b"\0", len(fields).to_bytes(4, "big")]
-    for field in fields:
-        parts += [len(field).to_bytes(4, "big"), field]
-    return b"".join(parts)

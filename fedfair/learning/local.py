@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfair.errors import TrainingError
+from fedfair.errors import PlanError, TrainingError
 from fedfair.learning.parameters import FlatModel
 
 Batch = tuple[Tensor, Tensor]
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """From features (batch, *input_shape) and labels (batch,) to per-sample losses (batch,)."""
 
-LocalRule = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
-"""From losses (batch,), which need no gradient, and the threshold to coefficients (batch,) and its gradient."""
+LocalRule = Callable[[Tensor, Tensor], Tensor]
+"""From detached losses (batch,) and the threshold to the coefficients (batch,) by which gradients are added up.
+
+The threshold's gradient is 1 minus their sum: mean(d/dc f_i) = 1 - mean(u_i).
+"""
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_LOSS_SCALE = 2.0**15
@@ -47,7 +50,20 @@ def loss_function(model: FlatModel, precision: str, *, compiled: bool) -> LossFu
         return functional.cross_entropy(logits.float(), labels, reduction="none")
 
     chosen = mixed_losses if precision in AUTOCAST else losses
-    return torch.compile(chosen) if compiled else chosen
+    return _compiled(chosen, model.flat.device) if compiled else chosen
+
+
+def _compiled(losses: LossFunction, device: torch.device) -> LossFunction:
+    """Return the function as torch.compile makes it, after a trial that finds out whether this machine can."""
+    try:
+        torch.compile(torch.square)(torch.ones(2, device=device))
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise PlanError(
+            f"training.compile: torch.compile does not work on this machine: {reason}",
+            "install a C++ compiler (g++), or set compile: false, which changes speed only",
+        ) from error
+    return torch.compile(losses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +75,7 @@ class LocalSteps:
         losses: the per-sample losses of a batch.
         rule: what the algorithm makes of them.
         learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the threshold.
+        threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
         scaled: scale the losses so that gradients in fp16 do not vanish.
     """
 
@@ -67,7 +83,7 @@ class LocalSteps:
     losses: LossFunction
     rule: LocalRule
     learning_rate: float
-    threshold_learning_rate: float
+    threshold_learning_rate: float | None
     scaled: bool = False
 
     def descend(self, batches: Iterable[Batch], threshold: Tensor) -> Tensor:
@@ -85,17 +101,18 @@ class LocalSteps:
         Raises:
             TrainingError: fp16 only: the gradients overflow at every scale.
         """
-        scale = FIRST_LOSS_SCALE
+        scale, one = FIRST_LOSS_SCALE, torch.ones_like(threshold)
         for features, labels in batches:
             self.model.zero_gradient()
             losses = self.losses(features, labels)
-            coefficients, slope = self.rule(losses.detach(), threshold)
+            coefficients = self.rule(losses.detach(), threshold)
             if self.scaled:
                 scale = _scaled_backward(self.model, losses, coefficients, scale)
             else:
                 torch.autograd.backward(losses, coefficients)
             self.model.step(self.learning_rate)
-            if slope is not None:
+            if self.threshold_learning_rate is not None:
+                slope = one - coefficients.sum()
                 threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
         return threshold
 

@@ -184,6 +184,14 @@ class Course:
             model_changed,
         )
 
+    @property
+    def best(self) -> GlobalModel:
+        """Return the best evaluated model, right after an evaluation that `is_best`.
+
+        It is the global model itself, unless that had to make way for the output model at once.
+        """
+        return self._best or self.model
+
     def result(self) -> CourseResult:
         """Return what the course has come to so far."""
         evaluation = self._final or (self.history[-1] if self.history else None)
@@ -304,6 +312,8 @@ class Course:
         output = self._mean or self._best
         if output is None:
             raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
+        if self._best is None and self.history[-1].objective == self._best_objective:
+            self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
         self.model.vector[:] = output.vector
         self.model.threshold = output.threshold
 

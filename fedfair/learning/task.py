@@ -27,7 +27,7 @@ from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
-from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.models import build_model
 from fedfair.learning.parameters import FlatModel
@@ -46,18 +46,6 @@ def objective_of(plan: Plan) -> Objective:
     return Objective(stated.worst_group_size, stated.tradeoff, smoothed, stated.loss_bound)
 
 
-def local_rule(plan: Plan) -> LocalRule:
-    """Return what the plan's algorithm does with losses.
-
-    The worst group of everybody is the mean, and so is a tradeoff of 1: both run FedAvg's own rule, so that the
-    results are equal bit for bit and not only in theory.
-    """
-    objective = objective_of(plan)
-    if plan.training.algorithm == "fedavg" or objective.is_plain_mean:
-        return equal_coefficients
-    return partial(tail_coefficients, objective=objective)
-
-
 def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspace: Path) -> FlatModel:
     """Return the plan's model before round 1 on a device, as one vector.
 
@@ -70,6 +58,22 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
     dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
     module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
     return FlatModel(module, dtype, device)
+
+
+def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
+    """Return how the plan makes a local step on `model`.
+
+    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
+    results are equal bit for bit and not only in theory.
+    """
+    training, objective = plan.training, objective_of(plan)
+    rate, threshold_rate = training.learning_rate, training.threshold_learning_rate
+    losses = loss_function(model, training.precision, compiled=training.compile)
+    scaled = training.precision == "fp16"
+    if training.algorithm == "fedavg" or objective.is_plain_mean:
+        return LocalSteps(model, losses, equal_coefficients, rate, None, scaled)
+    rule = partial(tail_coefficients, objective=objective)
+    return LocalSteps(model, losses, rule, rate, rate if threshold_rate is None else threshold_rate, scaled)
 
 
 class TrainingTask:
@@ -238,12 +242,3 @@ class TrainingTask:
         if scaling is not None:
             features = scale_columns(features, dataset.schema.numeric, scaling)
         return Records.place(features, dataset.labels, self._model.flat.dtype, self._model.flat.device)
-
-
-def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
-    """Return how the plan makes a local step on `model`."""
-    training = plan.training
-    rate = training.learning_rate
-    threshold_rate = rate if training.threshold_learning_rate is None else training.threshold_learning_rate
-    losses = loss_function(model, training.precision, compiled=training.compile)
-    return LocalSteps(model, losses, local_rule(plan), rate, threshold_rate, scaled=training.precision == "fp16")

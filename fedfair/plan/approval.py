@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from fedfair.errors import ApprovalError
 from fedfair.ids import FederationName, ParticipantId
+from fedfair.labelled import labelled_message
 from fedfair.plan.digest import format_digest
 
 FORMAT = "fedfair/approval/1"
-LABEL = b"fedfair/approval/v1"
+LABEL = "fedfair/approval/v1"
 MAX_BYTES = 4096
 MAX_TIME_LENGTH = 64
 
@@ -133,11 +134,7 @@ def _signature(text: str) -> bytes:
 
 
 def _message(fields: dict[str, str]) -> bytes:
-    texts = [fields[name].encode() for name in _SIGNED]
-    parts = [LABEL, b"\0", len(texts).to_bytes(4, "big")]
-    for text in texts:
-        parts += [len(text).to_bytes(4, "big"), text]
-    return b"".join(parts)
+    return labelled_message(LABEL, [fields[name].encode() for name in _SIGNED])
 
 
 def _canonical(fields: dict[str, str]) -> bytes:

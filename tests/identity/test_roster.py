@@ -8,8 +8,9 @@ from identity_makers import HEART
 
 from fedfair.errors import FedfairError, IdentityError
 from fedfair.identity.roster import bind_certificate, parse_roster, verify_binding
-from fedfair.identity.signing import format_signing_key, labelled_message, parse_signing_key
+from fedfair.identity.signing import format_signing_key, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId
+from fedfair.labelled import labelled_message
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 CLINIC = ParticipantId("clinic-a")

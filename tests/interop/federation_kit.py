@@ -139,11 +139,13 @@ def prepared(workspace: loopback.Workspace, *, fresh: bool = False) -> Run:
     return prepare(start, lambda _: None, in_process_binding)
 
 
-def play(workspace: loopback.Workspace, scenario: Callable[[Federation], Awaitable[None]]) -> Ending:
+def play(
+    workspace: loopback.Workspace, scenario: Callable[[Federation], Awaitable[None]], *, fresh: bool = False
+) -> Ending:
     """Start an aggregator, let the scenario happen, and return how the run ended."""
 
     async def playing() -> Ending:
-        run, watching = prepared(workspace), Watching()
+        run, watching = prepared(workspace, fresh=fresh), Watching()
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
         try:

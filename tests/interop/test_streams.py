@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from federation_kit import Federation, metrics, model_files_agree, play, small_plan
 
 from collaborator.link import Link
+from collaborator.preparation import make_ready, read_site
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError
 from fedfair.ids import SumNumber
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import (
     Abstain,
+    Accepted,
     AggregatorFrame,
     Chunk,
     CollaboratorFrame,
@@ -28,6 +35,8 @@ from fedfair.wire.frames import (
     SumStart,
     UploadStart,
 )
+
+Wanted = TypeVar("Wanted", bound=AggregatorFrame)
 
 
 @pytest.fixture(autouse=True)
@@ -68,23 +77,24 @@ def test_a_collaborator_that_leaves_in_the_middle_and_returns_changes_nothing(tm
     model_files_agree(workspace, 1e-9)
 
 
-def test_the_same_upload_sent_again_after_a_break_is_accepted_and_not_added_twice(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=2, federation={"reconnect_grace_seconds": 30}))
+def test_an_upload_that_broke_off_is_asked_for_again_under_the_same_number(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2))
 
-    async def breaks_before_accepted(federation: Federation) -> None:
+    async def breaks_off(federation: Federation) -> None:
         others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
-        payload = np.zeros(1 + 2 * 30).tobytes()
-        numbers = []
-        for _ in range(2):
-            async with federation.dial("clinic-c") as (link, hello):
-                await link.send(hello)
-                numbers.append((await answered(link, SumStart)).sum_number)
-                for frame in upload_frames(numbers[-1], payload):
-                    await link.send(frame)
-        assert numbers[0] == numbers[1]
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            first = await answered(link, SumStart)
+            await link.send(UploadStart(first.sum_number, 488, bytes(32)))
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            assert await answered(link, SumStart) == first
+            for frame in upload_frames(first.sum_number, bytes(488)):
+                await link.send(frame)
+            assert await answered(link, Accepted) == Accepted(first.sum_number)
         await asyncio.gather(*others, federation.take_part("clinic-c"))
 
-    play(workspace, breaks_before_accepted)
+    assert play(workspace, breaks_off).state.value == "finished"
     assert metrics(workspace)[0]["contributors"] == 3
 
 
@@ -122,7 +132,7 @@ def test_a_second_process_with_the_same_name_replaces_the_first_which_is_told_so
 # ------------------------------------------------------------------ hostile members
 
 
-async def answered(link: Link, kind: type[AggregatorFrame]) -> AggregatorFrame:
+async def answered(link: Link, kind: type[Wanted]) -> Wanted:
     """Read until a frame of this kind arrives."""
     async for frame in link.frames():
         if isinstance(frame, kind):
@@ -164,6 +174,11 @@ async def other_digest(link: Link, asked: SumStart, hello: Hello) -> None:
 
 
 ONE = SumNumber(1)
+LABELLED = {
+    "data": "breast-cancer",
+    "partition": {"scheme": "label"},
+    "model": {"name": "linear", "init": "zeros"},
+}
 FAR = SumNumber(10**12)
 ATTACKS = {
     "a-short-upload": (
@@ -201,15 +216,13 @@ def test_a_member_that_breaks_the_protocol_is_refused_in_words_and_the_others_fi
         async with federation.dial("clinic-c") as (link, hello):
             await link.send(hello)
             asked = await answered(link, SumStart)
-            assert isinstance(asked, SumStart)
             await attack(link, asked, hello)
             refused = await answered(link, Refused)
-        assert isinstance(refused, Refused)
         assert words in refused.reason
         assert not refused.try_again
         await asyncio.gather(*honest)
 
-    assert play(tolerant, with_an_attacker).state.value == "finished"
+    assert play(tolerant, with_an_attacker, fresh=True).state.value == "finished"
     assert {line["contributors"] for line in metrics(tolerant)} == {2}
 
 
@@ -223,7 +236,6 @@ async def refusal(federation: Federation, name: str, frame: CollaboratorFrame | 
         else:
             await link.send(frame)
         refused = await answered(link, Refused)
-    assert isinstance(refused, Refused)
     assert not refused.try_again
     return refused
 
@@ -243,14 +255,75 @@ def test_whoever_introduces_itself_wrongly_is_refused_before_the_rules_hear_of_i
         approval = await refusal(federation, "clinic-a", replace(good, approval=b"{}"))
         assert "approval" in approval.reason
         binding = await refusal(federation, "clinic-a", replace(good, certificate_binding=bytes(64)))
-        assert "not bound to clinic-a" in binding.reason
+        assert "clinic-a shows a certificate" in binding.reason
         # The certificate says clinic-b, whatever the introduction borrowed from clinic-a says.
         borrowed = await refusal(federation, "clinic-b", good)
         assert "clinic-b shows a certificate" in borrowed.reason
         early = await refusal(federation, "clinic-a", UploadStart(ONE, 488, bytes(32)))
         assert "expected Hello" in early.reason
         assert "not protobuf" in (await refusal(federation, "clinic-a", None, b"\xff" * 9)).reason
-        assert not any("connected" in note and "clinic" in note for note in federation.watching.notes[2:])
+        assert not any(note.endswith(" connected") for note in federation.watching.notes)
         await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
 
     assert play(workspace, doors).state.value == "finished"
+
+
+def test_a_certificate_of_the_right_authority_is_not_enough_without_a_place_in_the_roster(tmp_path: Path) -> None:
+    plan = small_plan(federation={"collaborators": ["clinic-a", "clinic-x"]}, rounds=1)
+    workspace = prepare(tmp_path, {**plan, "task": LABELLED})
+    site = read_site("clinic-x", tmp_path / "clinic-x.yaml", workspace.plan, None)
+    outsider = make_ready(site)
+    document = yaml.safe_load(workspace.plan.read_text())
+    document["federation"]["collaborators"].remove("clinic-x")
+    del document["federation"]["roster"]["clinic-x"]
+    workspace.plan.write_text(yaml.safe_dump(document))
+
+    async def outside(federation: Federation) -> None:
+        federation.sites["clinic-x"] = outsider
+        with pytest.raises(ConnectionRefusedByPeerError) as refused:
+            await federation.take_part("clinic-x")
+        assert "clinic-x" in refused.value.message
+        assert "not in the roster" in refused.value.message
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ending = play(workspace, outside)
+    assert ending.state.value == "stopped"
+    assert "SIGTERM" in ending.words
+
+
+def test_stopping_the_aggregator_tells_everybody_and_the_next_start_goes_on_from_there(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=40))
+    told = []
+
+    async def stopped(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        async with federation.dial("clinic-c") as (link, hello):
+            # Never answers, so that the run stands still in its first sum.
+            await link.send(hello)
+            await answered(link, SumStart)
+            os.kill(os.getpid(), signal.SIGTERM)
+            told.append(await answered(link, Refused))
+        for other in others:
+            other.cancel()
+
+    assert play(workspace, stopped).state.value == "stopped"
+    assert told[0].try_again
+    assert json.loads(workspace.result.read_text())["state"] == "stopped"
+
+    async def stopped_later(federation: Federation) -> None:
+        everybody = [asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators]
+        await federation.watching.until_round(12)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await federation.serving
+        for one in everybody:
+            one.cancel()
+
+    assert play(workspace, stopped_later).state.value == "stopped"
+    assert json.loads(workspace.result.read_text())["rounds"] >= 12
+
+    async def continued(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+        assert federation.watching.progress[0].round >= 12
+
+    assert play(workspace, continued).state.value == "finished"
+    model_files_agree(workspace, 1e-9)

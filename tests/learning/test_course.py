@@ -229,6 +229,18 @@ def test_best_output_is_the_model_with_the_lowest_objective_on_validation_record
     assert request.purpose is Purpose.EVALUATION
 
 
+@pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
+def test_the_best_model_is_the_evaluated_one_even_where_the_output_is_another(output: str) -> None:
+    plan = make_plan(output=output, every=3)
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [2.0, 2.0]))
+    for _ in range(3):
+        course.absorb(training(1.0, 0.0, 1.0, 1.0, 1.0))
+    progress = course.absorb(evaluation(plan, [0.1, 0.1]))
+    assert progress.is_best
+    assert course.best.vector.tolist() == [3.0, 3.0, 3.0]
+
+
 def test_without_validation_records_the_training_records_decide() -> None:
     plan = make_plan(output="best", every=1, rounds=1)
     course = make_course(plan)

@@ -280,6 +280,20 @@ def test_half_precision_trains_a_float32_model_close_to_fp32(precision: str) -> 
     assert 0.0 < np.linalg.norm(half.body - full.body) < {"bf16": 0.1, "fp16": 0.02}[precision] * size
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own compiler uses what PyTorch deprecated
+def test_a_compiled_model_takes_the_same_steps() -> None:
+    train = records(200)
+    options = {"model": {"name": "mlp", "hidden": [16]}, "batch_size": 16, "local_steps": 3}
+    plain, compiled = (
+        contribute(make_plan(**options), train),
+        contribute(make_plan(compile=True, **options), train),
+    )
+    # Fused operations round differently: a few 2^-24 per operation, a dozen operations per step, weights u_i that
+    # multiply a difference of losses by up to 1 / (4 gamma rho) = 50.
+    np.testing.assert_allclose(compiled.body, plain.body, atol=50 * 36 * 2.0**-23 * np.abs(plain.body).max())
+
+
 def test_gradients_that_overflow_in_fp16_are_taken_at_a_smaller_scale() -> None:
     train = records(50)
     large = Dataset(train.features * 3000.0, train.labels, train.schema)

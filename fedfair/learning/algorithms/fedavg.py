@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 
-def equal_coefficients(losses: Tensor, threshold: Tensor) -> tuple[Tensor, None]:  # noqa: ARG001  # one signature for all local rules
-    """Return what to send backward for the gradient of mean(l_i), and no gradient for the threshold.
+def equal_coefficients(losses: Tensor, threshold: Tensor) -> Tensor:  # noqa: ARG001  # one signature for all local rules
+    """Return what to send backward for the gradient of mean(l_i).
 
     Args:
         losses: float tensor (batch,), the per-sample losses.
         threshold: scalar tensor; not used.
 
     Returns:
-        The tensor (batch,) of 1/batch, and None: the threshold stays as it is.
+        The tensor (batch,) of 1 / batch; they add up to 1, so that the threshold has no gradient.
     """
-    return torch.full_like(losses, 1.0 / losses.shape[0]), None
+    return torch.full_like(losses, 1.0 / losses.shape[0])

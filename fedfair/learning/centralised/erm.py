@@ -19,7 +19,7 @@ from fedfair.learning.parameters import FlatModel
 def descend_mean(model: FlatModel, features: Tensor, labels: Tensor, *, steps: int, learning_rate: float) -> None:
     """Take full-batch gradient steps on the mean loss; `model` is changed in place."""
     losses = loss_function(model, "fp32", compiled=False)
-    taken = LocalSteps(model, losses, equal_coefficients, learning_rate, threshold_learning_rate=0.0)
+    taken = LocalSteps(model, losses, equal_coefficients, learning_rate, threshold_learning_rate=None)
     taken.descend(repeat((features, labels), steps), torch.zeros(()))
 
 

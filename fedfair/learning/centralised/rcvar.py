@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.learning.algorithms.fedsrcvar import tail_coefficients
+from fedfair.learning.centralised.erm import descend_mean
 from fedfair.learning.centralised.solver import Optimum, minimise
 from fedfair.learning.local import LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
@@ -44,8 +45,11 @@ def descend_rcvar(
         threshold_learning_rate: eta_c, of the threshold.
 
     Returns:
-        The threshold after the last step.
+        The threshold after the last step; where the objective is the plain mean, the one before the first.
     """
+    if objective.is_plain_mean:
+        descend_mean(model, features, labels, steps=steps, learning_rate=learning_rate)
+        return threshold
     losses = loss_function(model, "fp32", compiled=False)
     rule = partial(tail_coefficients, objective=objective)
     taken = LocalSteps(model, losses, rule, learning_rate, threshold_learning_rate)

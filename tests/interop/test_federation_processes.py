@@ -1,0 +1,230 @@
+"""The real processes, as an operator starts them, with everything that can happen to a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from federation_kit import metrics, model_files_agree, small_plan
+
+from fedfair.cli.loopback import Workspace, prepare
+
+NAMES = ("clinic-a", "clinic-b", "clinic-c")
+SECONDS = 90
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+class Started:
+    """The processes of one test; none outlives it."""
+
+    def __init__(self) -> None:
+        self.workspace: Workspace | None = None
+        self.running: list[subprocess.Popen[str]] = []
+        self.port = 0
+
+    def _start(self, module: str, *words: str) -> subprocess.Popen[str]:
+        assert self.workspace is not None
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            cwd=self.workspace.folder,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.running.append(process)
+        return process
+
+    def aggregator(self, *words: str) -> subprocess.Popen[str]:
+        """Start the aggregator and wait until it listens."""
+        listen = f"localhost:{self.port}"
+        process = self._start("aggregator", "start", "--listen", listen, "--ready-file", "ready.json", *words)
+        until_line(process, "listening on port")
+        assert self.workspace is not None
+        self.port = json.loads((self.workspace.folder / "ready.json").read_text())["port"]
+        return process
+
+    def collaborator(self, name: str, *words: str) -> subprocess.Popen[str]:
+        place = f"localhost:{self.port}"
+        return self._start("collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place, *words)
+
+    def command(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self._start(module, *words)
+        output, _ = process.communicate(timeout=SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, output)
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    processes = Started()
+    yield processes
+    for process in processes.running:
+        process.kill()
+        process.communicate()
+
+
+def until_line(process: subprocess.Popen[str], words: str) -> str:
+    """Read a process's output up to the line that holds these words; pytest's own time limit bounds the wait."""
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"{process.args} ended without {words!r}:\n" + "".join(seen))
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=SECONDS)
+    return process.returncode, output
+
+
+def test_four_processes_give_the_model_of_the_simulation_and_a_finished_run_is_not_repeated(
+    tmp_path: Path, started: Started
+) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=20))
+    aggregator = started.aggregator()
+    sites = [started.collaborator(name) for name in NAMES]
+    for process in (aggregator, *sites):
+        status, words = ended(process)
+        assert status == 0, words
+        assert "all 20 rounds are done" in words
+    model_files_agree(started.workspace, 1e-9)
+    assert {line["contributors"] for line in metrics(started.workspace)} == {3}
+    own = (tmp_path / "logs" / "clinic-a_metrics.jsonl").read_text().splitlines()
+    assert {json.loads(line)["outcome"] for line in own} == {"accepted"}
+    before = (tmp_path / "save" / "last.safetensors").stat().st_mtime_ns
+    again = started.command("aggregator", "start", "--json")
+    assert again.returncode == 0
+    assert "nothing was repeated" in again.stdout
+    assert (tmp_path / "save" / "last.safetensors").stat().st_mtime_ns == before
+
+
+def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path: Path, started: Started) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=400, learning_rate=0.01))
+    aggregator = started.aggregator()
+    sites = [started.collaborator(name) for name in NAMES]
+    until_line(aggregator, "round 50 of 400")
+    aggregator.send_signal(signal.SIGKILL)
+    ended(aggregator)
+    # The collaborators are left alone: they find the new process by themselves.
+    second = started.aggregator()
+    for process in (second, *sites):
+        status, words = ended(process)
+        assert status == 0, words
+    # Every training sum was made once; the killed process may have been in the middle of one.
+    rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
+    assert rounds == sorted(set(rounds))
+    model_files_agree(started.workspace, 1e-8)
+
+
+def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, started: Started) -> None:
+    federation = {"min_collaborators": 2, "reconnect_grace_seconds": 0}
+    started.workspace = prepare(tmp_path, small_plan(rounds=100_000, federation=federation))
+    aggregator = started.aggregator()
+    sites = [started.collaborator(name) for name in NAMES]
+    until_line(aggregator, "round 5 of")
+    sites[2].send_signal(signal.SIGKILL)
+    ended(sites[2])
+    until_line(aggregator, "clinic-c disconnected")
+    until_line(aggregator, "train: mean")
+    until_line(aggregator, "train: mean")
+    back = started.collaborator("clinic-c")
+    until_line(aggregator, "clinic-c connected")
+    until_line(aggregator, "train: mean")
+    until_line(aggregator, "train: mean")
+    aggregator.send_signal(signal.SIGTERM)
+    status, words = ended(aggregator)
+    assert status == 1
+    assert "stopped by its operator" in words or "its operator stopped it" in words
+    contributors = [line["contributors"] for line in metrics(started.workspace)]
+    assert contributors[0] == contributors[-1] == 3
+    assert 2 in contributors
+    for process in (*sites[:2], back):
+        until_line(process, "its operator stopped it")
+        process.send_signal(signal.SIGTERM)
+        status, words = ended(process)
+        assert status == 1
+        assert "stopped by its operator" in words
+        assert "Traceback" not in words
+
+
+def test_a_site_that_approved_another_plan_is_refused_with_both_digests(tmp_path: Path, started: Started) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=2))
+    approved = json.loads((tmp_path / "approvals" / "clinic-a.json").read_text())["plan_digest"]
+    plan = started.workspace.plan
+    plan.write_text(plan.read_text().replace("rounds: 2", "rounds: 3"))
+    refused = started.command("collaborator", "start", "-n", "clinic-a", "-c", "clinic-a.yaml")
+    assert refused.returncode == 1
+    assert approved in refused.stdout
+    assert refused.stdout.count("sha256:") == 2
+    assert "fedfair plan approve" in refused.stdout
+    assert "Traceback" not in refused.stdout
+
+
+def test_the_preflight_says_what_works_and_what_does_not(tmp_path: Path, started: Started) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=1))
+    started.aggregator()
+    words = ("check", "-n", "clinic-a", "-c", "clinic-a.yaml", "--json", "-a")
+    good = started.command("collaborator", *words, f"localhost:{started.port}")
+    assert good.returncode == 0, good.stdout
+    items = json.loads(good.stdout)["items"]
+    assert [item["name"] for item in items][-6:] == [
+        "aggregator: certificate",
+        "aggregator: version",
+        "aggregator: plan",
+        "aggregator: binding",
+        "aggregator: approval",
+        "aggregator: clock",
+    ]
+    assert all(item["passed"] for item in items)
+    bad = started.command("collaborator", *words, "localhost:1")
+    assert bad.returncode == 1
+    failed = [item for item in json.loads(bad.stdout)["items"] if not item["passed"]]
+    assert [item["name"] for item in failed] == ["connection"]
+    assert failed[0]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "cert" / "aggregator" / "tls.crt").unlink(), "certificate of aggregator"),
+        (lambda folder: (folder / "plan" / "plan.yaml").unlink(), "plan.yaml"),
+        (
+            lambda folder: _replace(folder / "plan" / "plan.yaml", "mode: 'off'", "mode: malicious"),
+            "secure_aggregation.mode is malicious",
+        ),
+    ],
+)
+def test_an_aggregator_that_cannot_start_says_why_in_one_message(
+    tmp_path: Path, started: Started, spoil: object, words: str
+) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=1))
+    assert callable(spoil)
+    spoil(tmp_path)
+    refused = started.command("aggregator", "start", "--quiet")
+    assert refused.returncode == 1
+    assert words in refused.stdout
+    assert "Traceback" not in refused.stdout
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path, started: Started) -> None:
+    started.workspace = prepare(tmp_path / "one", small_plan(rounds=1))
+    started.aggregator()
+    started.workspace = prepare(tmp_path / "two", small_plan(rounds=1))
+    refused = started.command("aggregator", "start", "--listen", f"localhost:{started.port}")
+    assert refused.returncode == 1
+    assert f"cannot listen on localhost:{started.port}" in refused.stdout
+    assert "Traceback" not in refused.stdout
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
