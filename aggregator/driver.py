@@ -36,8 +36,11 @@ from fedfair.rounds.events import (
     Effect,
     Event,
     Finish,
+    MessageArrived,
+    PassedOver,
     Refuse,
     Report,
+    SendMessage,
     SendModel,
     SendScaling,
     SendSum,
@@ -50,7 +53,7 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.federation import Federation
 from fedfair.sums.spec import Purpose
-from fedfair.wire.frames import Accepted, Finished, Refused, SumStart, Welcome
+from fedfair.wire.frames import Accepted, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 LAGGARD = "the model changed before all of it had been read; the present one follows after a reconnect"
 
@@ -100,7 +103,7 @@ class Driver:
             )
         self._connections[connection.participant] = connection
         self._observer.note(f"{connection.participant} {'returned on a new stream' if older else 'connected'}")
-        self._put(Connected(connection.participant))
+        self._put(Connected(connection.participant, connection.session))
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
@@ -151,6 +154,8 @@ class Driver:
         await self._written()
         if isinstance(event, UploadArrived):
             self._figures.bytes_in += len(event.payload)
+        elif isinstance(event, MessageArrived):
+            self._figures.bytes_in += len(event.message) + len(event.vector)
         effects = self._federation.receive(event)
         self._withdraw(effects)
         for effect in effects:
@@ -171,6 +176,12 @@ class Driver:
                 await self._send_model(participant)
             case SendSum():
                 await self._send_sum(effect)
+            case SendMessage(participant, message):
+                if participant in self._connections:
+                    self._connections[participant].send(SecaggMessage(message))
+                    self._figures.bytes_out += len(message)
+            case PassedOver(participant, reason):
+                self._observer.note(f"a message of {participant} is passed over: {reason}")
             case Accept(participant, sum_number):
                 if participant in self._connections:
                     self._connections[participant].send(Accepted(sum_number))

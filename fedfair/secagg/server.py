@@ -68,6 +68,7 @@ class Server:
         randomness: source of nonces: `secrets.token_bytes`.
         body_dtype: float32 or float64: width of an opened body.
         threads: how many threads may take masks away.
+        quorum: fewest contributors of a sum that is opened, where the consortium wants more than the protocol.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Server:
         randomness: Randomness,
         body_dtype: np.dtype[np.floating],
         threads: int = 1,
+        quorum: int = 0,
     ) -> None:
         self._roster = roster
         self._terms = terms
@@ -85,6 +87,7 @@ class Server:
         self._randomness = randomness
         self._body_dtype = body_dtype
         self._threads = threads
+        self._quorum = quorum
         self.state = State.IDLE
         self.members: tuple[int, ...] = ()
         self.round = 0
@@ -98,6 +101,16 @@ class Server:
         self._session_id = b""
         self._gathering: Gathering | None = None
         self._opened: OpenedSum | None = None
+
+    @property
+    def session_id(self) -> bytes:
+        """Return the 32 bytes that name the session, or of the set-up under way; empty before the first."""
+        return self._session_id
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """Return who was asked, has not answered, and is not gone."""
+        return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
@@ -262,7 +275,8 @@ class Server:
     def _close_uploads(self) -> list[ServerEffect]:
         gathering, terms = self._current, self._terms
         survivors = gathering.survivors
-        least = least_survivors(terms.mode, len(gathering.start.cohort), terms.colluders)
+        protocol = least_survivors(terms.mode, len(gathering.start.cohort), terms.colluders)
+        least = max(protocol, self._quorum)
         if len(survivors) < least:
             return self._abort(
                 f"{len(survivors)} of {len(gathering.start.cohort)} contributed, {least} are needed"
