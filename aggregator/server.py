@@ -73,7 +73,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
     federation = Federation(
         run.plan, run.course, PlainSum, protection=protection, last_sum_number=run.last_sum_number
     )
-    driver = Driver(federation, run.course, run.records, observer)
+    driver = Driver(federation, run.course, run.records, observer, masked=protection is not None)
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
     budget = UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))

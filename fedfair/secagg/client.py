@@ -99,7 +99,7 @@ class Contributing:
             LocalProtocolError: it does not have the shape of the sum.
         """
         context, site = self.context, self.context.site
-        fingerprint = update.fingerprint()
+        fingerprint = update.fingerprint(self.start.model_digest)
         self._check_unused(update, fingerprint, known)
         own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
         vector, vector_hash = masked_vector(

@@ -54,15 +54,17 @@ class Update:
     weight: int
     abstains: bool = False
 
-    def fingerprint(self) -> bytes:
-        """Return 32 bytes that are equal for equal updates; they never leave the site.
+    def fingerprint(self, model_digest: bytes) -> bytes:
+        """Return 32 bytes that are equal for equal updates about one model; they never leave the site.
+
+        The model is part of it: a site whose steps change nothing is not taken for one that repeats itself.
 
         Long bodies are sampled in 16 windows: equal updates always agree, and two rounds of training that agree
         in a million sampled bytes and in the header are the same update for every purpose here.
         """
         if self.abstains:
             return bytes(32)
-        seen = hashlib.sha256(str(self.weight).encode() + self.header.tobytes())
+        seen = hashlib.sha256(model_digest + str(self.weight).encode() + self.header.tobytes())
         body = np.ascontiguousarray(self.body).view(np.uint8)
         last = body.size - _FINGERPRINT_BYTES
         if last <= _FINGERPRINT_WINDOWS * _FINGERPRINT_BYTES:

@@ -306,7 +306,7 @@ class Server:
             self._opened = gathering.open(self._body_dtype, self._threads)
         except SecaggError as error:
             # Not the fault of whoever answered last, so it is no refusal of that message.
-            return self._abort(error.diagnostics())
+            return self._abort(error.message)
         self._rest(State.READY)
         return [SumOpened(gathering.start.round, gathering.survivors)]
 

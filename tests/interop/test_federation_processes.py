@@ -196,10 +196,7 @@ def test_the_preflight_says_what_works_and_what_does_not(tmp_path: Path, started
     [
         (lambda folder: (folder / "cert" / "aggregator" / "tls.crt").unlink(), "certificate of aggregator"),
         (lambda folder: (folder / "plan" / "plan.yaml").unlink(), "plan.yaml"),
-        (
-            lambda folder: _replace(folder / "plan" / "plan.yaml", "mode: 'off'", "mode: malicious"),
-            "secure_aggregation.mode is malicious",
-        ),
+        (lambda folder: _hide_nobody(folder / "plan" / "plan.yaml"), "hides nobody"),
     ],
 )
 def test_an_aggregator_that_cannot_start_says_why_in_one_message(
@@ -222,6 +219,11 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, started: Started) -> None
     assert refused.returncode == 1
     assert f"cannot listen on localhost:{started.port}" in refused.stdout
     assert "Traceback" not in refused.stdout
+
+
+def _hide_nobody(plan: Path) -> None:
+    _replace(plan, "mode: 'off'", "colluders: 1")
+    _replace(plan, "  name: heart", "  name: heart\n  min_collaborators: 2")
 
 
 def _replace(path: Path, old: str, new: str) -> None:

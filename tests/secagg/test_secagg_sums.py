@@ -35,7 +35,7 @@ from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import RING_BITS, Mode, SitePolicy, Suite
 from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
 from fedfair.secagg.shape import HeaderRun, SumShape, packed_bytes
-from tests.secagg.federation_in_memory import Wire, shape_of, terms_of
+from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of
 
 LENGTHS = st.sampled_from([0, 1, 2, 3, 17, 255, 1000])
 CHEAP = settings(deadline=None, max_examples=25)
@@ -315,7 +315,8 @@ def test_a_jump_of_a_chain_equals_its_steps(first: int, second: int) -> None:
 def test_a_fingerprint_tells_updates_apart_and_equal_ones_together() -> None:
     body = np.frombuffer(secrets.token_bytes(8 << 20), np.uint32).astype(np.float32)
     update = Update(np.ones(2), body, 3)
-    assert update.fingerprint() == Update(np.ones(2), body.copy(), 3).fingerprint()
-    assert update.fingerprint() != Update(np.ones(2), body, 4).fingerprint()
-    assert update.fingerprint() != Update(np.zeros(2), body, 3).fingerprint()
-    assert update.fingerprint() != Update(np.ones(2), body + 1, 3).fingerprint()
+    assert update.fingerprint(MODEL) == Update(np.ones(2), body.copy(), 3).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != Update(np.ones(2), body, 4).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != Update(np.zeros(2), body, 3).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != Update(np.ones(2), body + 1, 3).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != update.fingerprint(bytes(32))
