@@ -1,6 +1,6 @@
 """A collaborator that kills itself, with SIGKILL, at one step of one training round; or only takes its time there.
 
-Otherwise, `python dying_site.py STEP ROUND start -n clinic-a ...` is `python -m collaborator start -n clinic-a ...`.
+Otherwise, `python dying_site.py STEP ROUND start ...` is `python -m collaborator start ...`.
 Steps: before-upload, after-upload, before-vote, before-answer, slow (a second passes before the upload).
 """
 
