@@ -39,11 +39,13 @@ class Connection:
 
     Attributes:
         participant: who speaks on it, by its certificate.
+        session: of which masking session it said to have keys; empty for none.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
     """
 
-    def __init__(self, participant: ParticipantId) -> None:
+    def __init__(self, participant: ParticipantId, session: bytes = b"") -> None:
         self.participant = participant
+        self.session = session
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._queue: deque[bytes | Publication] = deque()
         self._filled = asyncio.Event()

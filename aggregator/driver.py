@@ -3,7 +3,8 @@
 Streams, timers and signals put events in a queue; this task takes them one by one, lets `Federation` decide, and
 carries the effects out. It never waits for a peer: sending means filling a connection's queue. It does wait for
 its own disk: files are written in a thread while the collaborators already work on the next sum, and the next
-event is looked at only when the writing is done, because the course may not change while it is being written.
+event is looked at only when the writing is done, because the course may not change while it is being written. What
+a masked sum did is written before anybody hears of it, because no site sends the same update twice.
 
 When a training sum changes the global vector in place, whoever is still being sent the old one is cut off
 (`publication.py` says why).
@@ -36,8 +37,11 @@ from fedfair.rounds.events import (
     Effect,
     Event,
     Finish,
+    MessageArrived,
+    PassedOver,
     Refuse,
     Report,
+    SendMessage,
     SendModel,
     SendScaling,
     SendSum,
@@ -51,7 +55,7 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.federation import Federation
 from fedfair.sums.spec import Purpose
-from fedfair.wire.frames import Accepted, Finished, Refused, SumStart, Welcome
+from fedfair.wire.frames import Accepted, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 LAGGARD = "the model changed before all of it had been read; the present one follows after a reconnect"
 
@@ -59,11 +63,14 @@ LAGGARD = "the model changed before all of it had been read; the present one fol
 class Driver:
     """Carries one run; belongs to one event loop."""
 
-    def __init__(self, federation: Federation, course: Course, records: Records, observer: Observer) -> None:
+    def __init__(
+        self, federation: Federation, course: Course, records: Records, observer: Observer, *, masked: bool = False
+    ) -> None:
         self._federation = federation
         self._course = course
         self._records = records
         self._observer = observer
+        self._masked = masked
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
         self._turned_away: dict[str, str] = {}
@@ -108,7 +115,7 @@ class Driver:
             )
         self._connections[connection.participant] = connection
         self._observer.note(f"{connection.participant} {'returned on a new stream' if older else 'connected'}")
-        self._put(Connected(connection.participant))
+        self._put(Connected(connection.participant, connection.session))
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
@@ -159,11 +166,17 @@ class Driver:
         await self._written()
         if isinstance(event, UploadArrived):
             self._figures.bytes_in += len(event.payload)
+        elif isinstance(event, MessageArrived):
+            self._figures.bytes_in += len(event.message) + len(event.vector)
         effects = self._federation.receive(event)
         self._withdraw(effects)
+        if self._masked:
+            self._begin_writing(effects)
+            await self._written()
         for effect in effects:
             await self._carry_out(effect)
-        self._begin_writing(effects)
+        if not self._masked or self._ending is not None:
+            self._begin_writing(effects)
         self._observer.waiting(self._federation.connected, self._federation.waiting_for)
         if done is not None and not done.cancelled():
             done.set_result(None)
@@ -179,6 +192,12 @@ class Driver:
                 await self._send_model(participant)
             case SendSum():
                 await self._send_sum(effect)
+            case SendMessage(participant, message):
+                if participant in self._connections:
+                    self._connections[participant].send(SecaggMessage(message))
+                    self._figures.bytes_out += len(message)
+            case PassedOver(participant, reason):
+                self._observer.note(f"a message of {participant} is passed over: {reason}")
             case Accept(participant, sum_number):
                 if participant in self._connections:
                     self._connections[participant].send(Accepted(sum_number))

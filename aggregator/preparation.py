@@ -20,16 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.admission import Admission, check_roster_complete
-from aggregator.journal import Journal, forget
+from aggregator.journal import Entry, Journal, forget
 from aggregator.records import Paths, Records
 from fedfair import __version__
-from fedfair.errors import FedfairError, PlanError
+from fedfair.errors import FedfairError
 from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import AGGREGATOR, FederationName
 from fedfair.learning import checkpoint
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
+from fedfair.learning.masked_sums import check_protection, is_masked
 from fedfair.learning.server import Course
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
@@ -94,9 +95,9 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         FedfairError: something is missing or wrong; nothing was started.
     """
     plan = load_plan(start.plan)
-    check_mode(plan)
+    check_protection(plan)
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
-    for warning in (IN_THE_CLEAR, *identity.warnings):
+    for warning in (*(() if is_masked(plan) else (IN_THE_CLEAR,)), *identity.warnings):
         note(warning)
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
@@ -104,7 +105,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     course = Course(plan, binding.layout, binding.schema, binding.vector)
     paths = Paths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
-    _resume(course, journal, note)
+    _resume(course, journal, note, masked=is_masked(plan))
     metadata = {
         "plan_digest": f"sha256:{binding.plan_digest.hex()}",
         "federation": plan.federation.name,
@@ -121,21 +122,6 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
     )
-
-
-def check_mode(plan: Plan) -> None:
-    """Refuse a plan that asks for more protection than this version can give.
-
-    Raises:
-        PlanError: the plan wants masked sums.
-    """
-    mode = plan.secure_aggregation.mode
-    if mode != "off":
-        raise PlanError(
-            f"secure_aggregation.mode is {mode}, which this version can not deploy yet; nothing was started",
-            "wait for the version that masks sums; to rehearse without protection, set mode: off in the plan and "
-            "have every site allow it in its policy (allow_plain_sums: true)",
-        )
 
 
 def initial_binding(plan: Path) -> Binding:
@@ -166,8 +152,12 @@ def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
     return Journal.open(paths.journal, plan_digest, uuid.uuid4().hex)
 
 
-def _resume(course: Course, journal: Journal, note: Callable[[str], None]) -> None:
+def _resume(course: Course, journal: Journal, note: Callable[[str], None], *, masked: bool) -> None:
     entry = journal.latest()
     if entry is not None:
         course.restore(entry.course)
+        if masked and course.next_sum() is not None:
+            # The sum after the recorded one may have been opened; no site sends the same update again.
+            course.retry()
+            journal.record(Entry(course.snapshot(), entry.seconds))
         note(f"continuing run {journal.run_id[:8]} after round {course.rounds_done}, as recorded in the journal")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -21,7 +23,9 @@ from aggregator.preparation import Run
 from aggregator.service import SERVER_OPTIONS, Service
 from fedfair.identity.tls import server_credentials
 from fedfair.learning.exchange import sum_specs
+from fedfair.learning.masked_sums import is_masked
 from fedfair.rounds.federation import Federation
+from fedfair.rounds.protection import Protection
 from fedfair.sums.running import PlainSum
 
 EXIT_BY_SIGNAL = 130
@@ -41,16 +45,26 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
     Raises:
         FedfairError: the address cannot be listened on.
     """
-    federation = Federation(run.plan, run.course, PlainSum, last_sum_number=run.last_sum_number)
-    driver = Driver(federation, run.course, run.records, observer)
+    protection = _protection(run)
+    federation = Federation(
+        run.plan, run.course, PlainSum, protection=protection, last_sum_number=run.last_sum_number
+    )
+    driver = Driver(federation, run.course, run.records, observer, masked=protection is not None)
     specs = sum_specs(run.plan, run.layout, run.schema)
-    budget = UploadBudget(max(spec.upload_bytes for spec in specs.values()))
-    service = Service(run.admission, driver, budget)
+    vectors = frozenset[int]() if protection is None else protection.vector_lengths
+    budget = UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))
+    service = Service(run.admission, driver, budget, vectors)
     async with _listening(service, run, listen) as port:
         with _signals(driver, observer):
             announce(port)
             observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
             return await driver.run()
+
+
+def _protection(run: Run) -> Protection | None:
+    if not is_masked(run.plan):
+        return None
+    return Protection(run.plan, run.layout, run.schema, secrets.token_bytes, time.monotonic)
 
 
 @asynccontextmanager

@@ -21,15 +21,24 @@ from aggregator.connection import Connection
 from aggregator.intake import UploadBudget
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.tls import Peer
-from fedfair.rounds.events import Abstained, Event, Misbehaved, UploadArrived
-from fedfair.wire.chunking import expect_upload
+from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
+from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
     decode_check_request,
     decode_collaborator_frame,
     encode_aggregator_frame,
     encode_check_reply,
 )
-from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, Refused, UploadStart, Welcome
+from fedfair.wire.frames import (
+    Abstain,
+    Chunk,
+    CollaboratorFrame,
+    Hello,
+    Refused,
+    SecaggMessage,
+    UploadStart,
+    Welcome,
+)
 from fedfair.wire.limits import MAX_FRAME_BYTES
 from fedfair.wire.service import CHECK_METHOD, PARTICIPATE_METHOD, SERVICE
 
@@ -82,12 +91,26 @@ class Floor(Protocol):
 
 
 class Service:
-    """The two methods of the service, for one run."""
+    """The two methods of the service, for one run.
 
-    def __init__(self, admission: Admission, floor: Floor, budget: UploadBudget) -> None:
+    Args:
+        admission: who may take part.
+        floor: who is told what was read.
+        budget: of bytes in the making.
+        vector_lengths: the lengths that a masked vector may have; none where sums are plain.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        floor: Floor,
+        budget: UploadBudget,
+        vector_lengths: frozenset[int] = frozenset(),
+    ) -> None:
         self._admission = admission
         self._floor = floor
         self._budget = budget
+        self._vector_lengths = vector_lengths
 
     def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return what a gRPC server needs; frames stay bytes so that a bad one can be answered in words."""
@@ -113,7 +136,7 @@ class Service:
             peer = self._admission.authenticate(_auth_context(context))
             who = peer.name
             async with asyncio.timeout(HELLO_SECONDS):
-                await self._take_hello(peer, context)
+                hello = await self._take_hello(peer, context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
         except FedfairError as fault:
@@ -121,7 +144,7 @@ class Service:
             refused = Refused(fault.message, fault.remedy, try_again=False)
             await context.write(encode_aggregator_frame(refused))
             return
-        connection = Connection(peer.name)
+        connection = Connection(peer.name, hello.session)
         connection.send(self._floor.welcome())
         self._floor.connect(connection)
         try:
@@ -129,13 +152,14 @@ class Service:
         finally:
             self._floor.disconnect(connection)
 
-    async def _take_hello(self, peer: Peer, context: Context) -> None:
+    async def _take_hello(self, peer: Peer, context: Context) -> Hello:
         frame = await _next_frame(context)
         if not isinstance(frame, Hello):
             raise RemoteProtocolError(
                 f"the stream begins with {'nothing' if frame is None else type(frame).__name__}, expected Hello"
             )
         self._admission.admit(peer, frame)
+        return frame
 
     async def _carry(self, connection: Connection, context: Context) -> None:
         """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
@@ -171,6 +195,8 @@ class Service:
         match frame:
             case UploadStart():
                 await self._take_upload(frame, connection, context)
+            case SecaggMessage():
+                await self._take_message(frame, connection, context)
             case Abstain(sum_number, reason):
                 connection.expected(sum_number)
                 event = Abstained(connection.participant, sum_number, reason)
@@ -187,14 +213,29 @@ class Service:
             return
         async with self._budget.place(spec.upload_bytes):
             assembler = expect_upload(start, spec)
-            started = time.monotonic()
-            while not assembler.complete:
-                assembler.add(await _next_chunk(context))
-                self._check_pace(spec.upload_bytes - assembler.missing, time.monotonic() - started)
+            await self._fill(assembler, context)
             event = UploadArrived(connection.participant, start.sum_number, assembler.take())
             await self._floor.submit(connection, event)
             # The place is free only when the bytes are: no name may keep them.
             del event, assembler
+
+    async def _take_message(self, start: SecaggMessage, connection: Connection, context: Context) -> None:
+        if not start.vector_length:
+            await self._floor.submit(connection, MessageArrived(connection.participant, start.message))
+            return
+        length = agreed_vector_length(start, self._vector_lengths)
+        async with self._budget.place(length):
+            assembler = Assembler(length, None)
+            await self._fill(assembler, context)
+            event = MessageArrived(connection.participant, start.message, assembler.take())
+            await self._floor.submit(connection, event)
+            del event, assembler
+
+    async def _fill(self, assembler: Assembler, context: Context) -> None:
+        length, started = assembler.missing, time.monotonic()
+        while not assembler.complete:
+            assembler.add(await _next_chunk(context))
+            self._check_pace(length - assembler.missing, time.monotonic() - started)
 
     def _check_pace(self, arrived: int, seconds: float) -> None:
         if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * LEAST_BYTES_PER_SECOND:

@@ -17,7 +17,7 @@ from machine import report
 from fedfair.cli.loopback import Processes, prepare
 
 
-def plan(rounds: int) -> dict[str, object]:
+def plan(rounds: int, mode: str) -> dict[str, object]:
     return {
         "federation": {"name": "speed", "collaborators": ["site-a", "site-b", "site-c"]},
         "task": {
@@ -26,22 +26,29 @@ def plan(rounds: int) -> dict[str, object]:
             "model": {"name": "mlp", "hidden": [120]},
         },
         "training": {"rounds": rounds, "batch_size": 64, "learning_rate": 0.05},
-        "secure_aggregation": {"mode": "off"},
+        "secure_aggregation": {"mode": mode},
         "evaluation": {"every": rounds},
     }
 
 
-def one_run(rounds: int) -> dict[str, float]:
+def one_run(rounds: int, mode: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        workspace = prepare(Path(folder), plan(rounds))
+        workspace = prepare(Path(folder), plan(rounds, mode))
         with Processes(workspace) as processes:
             processes.wait()
         lines = [json.loads(line) for line in workspace.metrics.read_text().splitlines()]
-        training = [line["seconds"] for line in lines if line["purpose"] == "training"]
+        sums = [line for line in lines if line["purpose"] == "training"]
+        training = [line["seconds"] for line in sums]
         timing = json.loads(workspace.result.read_text())["timing"]
         return {
             "rounds_per_second": timing["rounds_per_second"],
             "median_round_milliseconds": 1e3 * statistics.median(training),
+            "bytes_up_per_collaborator": statistics.median(
+                line["bytes_in"] / line["contributors"] for line in sums
+            ),
+            "bytes_down_per_collaborator": statistics.median(
+                line["bytes_out"] / line["contributors"] for line in sums
+            ),
         }
 
 
@@ -49,11 +56,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--mode", choices=("malicious", "semi-honest", "off"), default="malicious")
     arguments = parser.parse_args()
-    runs = [one_run(arguments.rounds) for _ in range(arguments.runs)]
+    runs = [one_run(arguments.rounds, arguments.mode) for _ in range(arguments.runs)]
     report(
         "deployed_rounds",
         target_rounds_per_second=20,
+        mode=arguments.mode,
         collaborators=3,
         parameters=64 * 120 + 120 + 120 * 10 + 10,
         rounds=arguments.rounds,

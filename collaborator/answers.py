@@ -8,18 +8,19 @@ twice. A newer question makes an older answer worthless: it is dropped unsent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from collaborator.inbox import Question
-from fedfair.errors import TrainingError
+from fedfair.errors import RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.spec import Purpose, SumSpec
-from fedfair.wire.frames import SumStart
+from fedfair.wire.chunking import upload_frames
+from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 
 
 class Task(Protocol):
@@ -83,6 +84,31 @@ class Answers:
         # The stream that asked may end before the answer is there; the next one wants it still.
         answer = await asyncio.shield(self._current[1])
         return answer if start.sum_number == self.last_sum else None
+
+    @property
+    def session(self) -> bytes:
+        """Return nothing: plain sums need no keys."""
+        return b""
+
+    async def frames(self, said: Question | SecaggMessage) -> Iterable[CollaboratorFrame]:
+        """Return what to send.
+
+        Raises:
+            FedfairError: this site cannot go on; the reason is not for the aggregator.
+        """
+        if isinstance(said, SecaggMessage):
+            raise RemoteProtocolError("a message of secure aggregation arrived, but the plan's sums are plain")
+        answer = await self.answer(said)
+        number = said.start.sum_number
+        if answer is None:
+            return ()
+        return (
+            (Abstain(number, answer.reason),) if isinstance(answer, Reluctance) else upload_frames(number, answer)
+        )
+
+    def take_notes(self) -> list[str]:
+        """Return nothing: whatever its people should know is in the answer."""
+        return []
 
     def forget(self, number: SumNumber) -> None:
         """Drop the answer to a sum: it was accepted."""

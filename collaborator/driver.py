@@ -14,17 +14,17 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from collaborator.answers import Answers, Reluctance
+from collaborator.answers import Answers
 from collaborator.backoff import Backoff
 from collaborator.inbox import Inbox, Question, Shapes
 from collaborator.link import Link
+from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
 from collaborator.records import Records
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, UnreachableError
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.sums.spec import Purpose
-from fedfair.wire.chunking import upload_frames
-from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, Welcome
+from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, SecaggMessage, SumStart, Welcome
 
 Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
 """Opens one stream, and says what to introduce oneself with on it."""
@@ -54,7 +54,7 @@ class Driver:
         self,
         dial: Dial,
         shapes: Shapes,
-        answers: Answers,
+        answers: Answers | MaskedAnswers,
         records: Records,
         observer: Observer,
         patience: Patience,
@@ -66,6 +66,7 @@ class Driver:
         self._observer = observer
         self._patience = patience
         self._last_contact = time.monotonic()
+        self._asked: SumStart | None = None
 
     async def run(self) -> Finished:
         """Take part until the run is finished; return the aggregator's last words.
@@ -99,7 +100,7 @@ class Driver:
             self._records.begin_link()
             with contextlib.suppress(*LISTENER_TELLS):
                 await link.send(hello)
-            questions: asyncio.Queue[Question] = asyncio.Queue()
+            questions: asyncio.Queue[Question | SecaggMessage] = asyncio.Queue()
             listener = asyncio.create_task(self._listen(link, questions))
             replier = asyncio.create_task(self._reply(link, questions))
             try:
@@ -111,7 +112,7 @@ class Driver:
             # The replier only ever ends with a fault of this site.
             return replier.result() if not replier.cancelled() else listener.result()
 
-    async def _listen(self, link: Link, questions: asyncio.Queue[Question]) -> Finished:
+    async def _listen(self, link: Link, questions: asyncio.Queue[Question | SecaggMessage]) -> Finished:
         inbox = Inbox(self._shapes, self._answers.last_sum)
         async for frame in link.frames():
             self._last_contact = time.monotonic()
@@ -123,34 +124,36 @@ class Driver:
                 case Question() as question:
                     self._answers.expect(question)
                     self._records.asked(question.start, link)
+                    self._asked = question.start
                     questions.put_nowait(question)
+                case SecaggMessage() as message:
+                    questions.put_nowait(message)
                 case Accepted(sum_number):
                     self._patience.backoff.reset()
                     self._answers.forget(sum_number)
                     self._records.answered(link, "accepted")
+                    self._tell_of_evaluation()
                 case Finished() as finished:
                     return finished
                 case Refused() as refused:
                     raise _refusal(refused)
         raise UnreachableError("the aggregator closed the stream")
 
-    async def _reply(self, link: Link, questions: asyncio.Queue[Question]) -> Finished:
+    async def _reply(self, link: Link, questions: asyncio.Queue[Question | SecaggMessage]) -> Finished:
         while True:
-            question = await questions.get()
-            answer = await self._answers.answer(question)
-            if answer is None:
-                continue
-            number = question.start.sum_number
+            frames = await self._answers.frames(await questions.get())
+            for note in self._answers.take_notes():
+                self._observer.note(note)
             with contextlib.suppress(*LISTENER_TELLS):
-                if isinstance(answer, Reluctance):
-                    self._observer.note(f"takes no part in sum {number}: {answer.reason}")
-                    await link.send(Abstain(number, answer.reason))
-                    self._records.answered(link, "abstained")
-                else:
-                    for frame in upload_frames(number, answer):
-                        await link.send(frame)
-            if question.start.purpose is Purpose.EVALUATION:
-                self._observer.note(f"round {question.start.round} of {self._shapes.rounds} evaluated")
+                for frame in frames:
+                    await link.send(frame)
+                    if isinstance(frame, Abstain):
+                        self._observer.note(f"takes no part in sum {frame.sum_number}: {frame.reason}")
+                        self._records.answered(link, "abstained")
+
+    def _tell_of_evaluation(self) -> None:
+        if self._asked is not None and self._asked.purpose is Purpose.EVALUATION:
+            self._observer.note(f"round {self._asked.round} of {self._shapes.rounds} evaluated")
 
     def _greet(self, welcome: Welcome) -> None:
         self._observer.note(

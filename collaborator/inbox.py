@@ -25,6 +25,7 @@ from fedfair.wire.frames import (
     Chunk,
     Finished,
     Refused,
+    SecaggMessage,
     SumStart,
     Welcome,
 )
@@ -66,7 +67,7 @@ class Question:
     model: GlobalModel
 
 
-Said = Welcome | FeatureScaling | Question | Accepted | Finished | Refused
+Said = Welcome | FeatureScaling | Question | SecaggMessage | Accepted | Finished | Refused
 
 
 class Inbox:
@@ -87,7 +88,7 @@ class Inbox:
         self._model = GlobalModel(np.zeros(0, shapes.dtype), 0.0)
         self._model_sha256 = b""
 
-    def take(self, frame: AggregatorFrame) -> Said | None:
+    def take(self, frame: AggregatorFrame) -> Said | None:  # noqa: C901, PLR0911 - one case per frame
         """Take one frame; return what it means, or None where more must come first.
 
         Raises:
@@ -110,6 +111,12 @@ class Inbox:
             case Accepted(sum_number):
                 if sum_number > self._last_sum:
                     raise RemoteProtocolError(f"sum {sum_number} was accepted before it was asked for")
+                return frame
+            case SecaggMessage(_, vector_length):
+                if vector_length or not self._asked_here:
+                    raise RemoteProtocolError(
+                        "a message of secure aggregation came with a vector, or before its sum"
+                    )
                 return frame
             case Chunk():
                 raise RemoteProtocolError("a chunk arrived that belongs to no broadcast")

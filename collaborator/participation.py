@@ -6,9 +6,9 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,15 @@ from collaborator.answers import Answers
 from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.link import Address, Link, open_link
+from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
-from collaborator.preparation import Readiness, introduction, objection
+from collaborator.preparation import Readiness, introduction, masking_site, objection
 from collaborator.records import Records
+from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import AbortedError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
+from fedfair.learning.masked_sums import header_counts, is_masked
 from fedfair.wire.frames import Finished, Hello
 
 EXIT_BY_SIGNAL = 130
@@ -43,12 +46,23 @@ class Terms:
     give_up_after_seconds: float | None = None
 
 
-def answers_of(ready: Readiness) -> Answers:
-    """Return the worker of this site."""
-    return Answers(ready.task, ready.specs, partial(objection, ready.site))
+def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
+    """Return the worker of this site.
+
+    Raises:
+        FedfairError: its write-ahead log cannot be used.
+    """
+    site = ready.site
+    if not is_masked(site.plan):
+        return Answers(ready.task, ready.specs, partial(objection, site))
+    log = WriteAheadLog(site.state / f"{site.participant}-{ready.binding.digest.hex()[:16]}.secagg")
+    counts = header_counts(site.plan, ready.binding.schema)
+    return MaskedAnswers(ready.task, ready.specs, counts, partial(objection, site), masking_site(ready), log)
 
 
-async def participate(ready: Readiness, answers: Answers, terms: Terms, observer: Observer) -> Finished:
+async def participate(
+    ready: Readiness, answers: Answers | MaskedAnswers, terms: Terms, observer: Observer
+) -> Finished:
     """Take part in the run until it ends.
 
     Raises:
@@ -62,14 +76,19 @@ async def participate(ready: Readiness, answers: Answers, terms: Terms, observer
         records.close()
 
 
-def driver_of(ready: Readiness, answers: Answers, terms: Terms, records: Records, observer: Observer) -> Driver:
+def driver_of(
+    ready: Readiness, answers: Answers | MaskedAnswers, terms: Terms, records: Records, observer: Observer
+) -> Driver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    return Driver(partial(dial, ready, terms.address), ready.shapes, answers, records, observer, patience)
+    call = partial(dial, ready, terms.address, lambda: answers.session)
+    return Driver(call, ready.shapes, answers, records, observer, patience)
 
 
 @asynccontextmanager
-async def dial(ready: Readiness, address: Address) -> AsyncIterator[tuple[Link, Hello]]:
+async def dial(
+    ready: Readiness, address: Address, session: Callable[[], bytes] = bytes
+) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
 
     Raises:
@@ -82,7 +101,8 @@ async def dial(ready: Readiness, address: Address) -> AsyncIterator[tuple[Link, 
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now)
     async with open_link(address, channel_credentials(identity, server)) as link:
-        yield link, introduction(site, identity, ready.binding.digest, ready.approval)
+        hello = introduction(site, identity, ready.binding.digest, ready.approval)
+        yield link, replace(hello, session=session())
 
 
 async def _until_stopped(driver: Driver, observer: Observer) -> Finished:

@@ -25,12 +25,16 @@ from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_site
 from fedfair.learning.device import choose_device
 from fedfair.learning.exchange import sum_specs
+from fedfair.learning.masked_sums import check_protection, greatest_weight, is_masked, roster_of, sum_shapes
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
+from fedfair.secagg import session as secagg
+from fedfair.secagg.params import Mode
+from fedfair.secagg.params import SitePolicy as SecaggPolicy
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.frames import Hello, SumStart
 from fedfair.wire.limits import PROTOCOL_VERSION
@@ -47,6 +51,7 @@ class Site:
         federation: the federation's name.
         workspace: the folder that the plan belongs to.
         approval_file: where its approval should be.
+        state: the folder of what it must not forget between two starts.
     """
 
     plan: Plan
@@ -55,6 +60,7 @@ class Site:
     federation: FederationName
     workspace: Path
     approval_file: Path
+    state: Path
 
     def identity(self) -> SiteIdentity:
         """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.
@@ -96,6 +102,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
             f"{participant} is no collaborator of '{plan.federation.name}'",
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
+    check_protection(plan)
     check_policy(plan, config.policy, participant)
     stated = approval or (None if config.approval is None else Path(config.approval))
     return Site(
@@ -105,6 +112,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         FederationName(plan.federation.name),
         workspace_of(plan_file),
         stated or config_file.parent / "approvals" / f"{participant}.json",
+        config_file.parent / "state",
     )
 
 
@@ -157,9 +165,39 @@ def make_ready(site: Site) -> Readiness:
     device = choose_device(site.config.device or site.plan.training.device)
     model = flat_model(site.plan, binding.schema, device, site.workspace)
     task = TrainingTask(site.plan, site.participant, splits, model)
+    _check_weight(site, task)
     layout = model.layout
     shapes = Shapes(layout.dimension, layout.dtype, len(binding.schema.numeric), site.plan.training.rounds)
     return Readiness(site, binding, approval, shapes, sum_specs(site.plan, layout, binding.schema), task)
+
+
+def _check_weight(site: Site, task: TrainingTask) -> None:
+    """Refuse, before anything is sent, records whose weight the plan's masked sums cannot hold."""
+    most = greatest_weight(site.plan)
+    if is_masked(site.plan) and task.training_weight > most:
+        raise PlanError(
+            f"{site.participant} has {task.training_weight} training records, the plan foresees at most {most}",
+            "raise secure_aggregation.most_records in the plan, and have everybody approve it again",
+        )
+
+
+def masking_site(ready: Readiness) -> secagg.Site:
+    """Return who this site is in secure aggregation, and what it insists on there."""
+    site, policy = ready.site, ready.site.config.policy
+    floors = SecaggPolicy(
+        Mode(policy.mode),
+        policy.colluders,
+        max(policy.min_collaborators or 0, 2),
+        policy.ring_bits,
+        policy.max_clip,
+        greatest_weight(site.plan),
+        policy.max_attempts,
+        frozenset(policy.repeatable),
+    )
+    member = site.plan.federation.collaborators.index(site.participant) + 1
+    shapes = sum_shapes(site.plan, ready.task.layout, ready.binding.schema)
+    key = site.identity().signing_key
+    return secagg.Site(member, roster_of(site.plan), key, floors, shapes, site.config.threads or 1)
 
 
 def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:

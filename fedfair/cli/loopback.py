@@ -29,6 +29,7 @@ from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.learning.binding import plan_binding
 from fedfair.plan.approval import approve
+from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 
 STOP_SECONDS = 10.0
@@ -104,10 +105,16 @@ def _approve_everywhere(workspace: Workspace) -> None:
             "collaborator": name,
             "device": "cpu",
             "threads": 1,
-            "policy": {"allow_plain_sums": True},
+            "policy": _policy(plan),
             "approval": f"approvals/{name}.json",
         }
         (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False))
+
+
+def _policy(plan: Plan) -> dict[str, object]:
+    """Return the terms that let a site of this machine take part, and nothing beyond."""
+    mode = plan.secure_aggregation.mode
+    return {"allow_plain_sums": True} if mode == "off" else {"mode": mode}
 
 
 class Processes:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedfair.errors import ApprovalError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
+from fedfair.learning.masked_sums import guarantee
 from fedfair.plan.approval import approve
 from fedfair.plan.code import code_digests
 from fedfair.plan.digest import format_digest
@@ -47,11 +48,10 @@ def check(
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.advice import advice
 
-    warnings = advice(plan)
+    promised, warnings = guarantee(plan), advice(plan)
     if as_json:
-        console.print_json(
-            json.dumps({"format": "fedfair/plan-check/1", "summary": dict(summary(plan)), "warnings": warnings})
-        )
+        words = {"summary": dict(summary(plan)), "guarantee": promised, "warnings": warnings}
+        console.print_json(json.dumps({"format": "fedfair/plan-check/1", **words}))
         return
     if not quiet:
         _show_summary(plan)
@@ -177,7 +177,7 @@ def _check_pinned(plan: Plan, name: str, key: str) -> None:
 
 def _show_summary(plan: Plan) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
-    for heading, sentence in summary(plan):
+    for heading, sentence in (*summary(plan), ("guarantee", guarantee(plan))):
         table.add_row(Text(heading, style="bold"), Text(sentence))
     console.print(table)
 

@@ -13,7 +13,8 @@ and CVaR = (S + F) / k. F is linear between whole numbers of records, so a fract
 bound between those of its neighbours: this is tighter, exact for a bin with one record, and holds for k < 1
 too, where CVaR is the largest loss. The overflow bin's upper edge is infinite; its sum still bounds it.
 
-Floating-point errors of the sums widen the interval (`_rounding`), so the truth is inside without exception.
+Floating-point errors of the sums widen the interval (`_rounding`), and so does what a masked sum loses
+(`MASKED_STEP`), so the truth is inside without exception.
 The width is at most one bin's width times share_j / rho.
 """
 
@@ -29,6 +30,9 @@ from numpy.typing import NDArray
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, block_length
 from fedfair.fairness.cvar import tail_count
+
+MASKED_STEP = 2.0**-56
+"""The most that a masked sum may be off for each addend; a bin with m losses has at most m of them."""
 
 _UNDERFLOW = 2.0**-1000
 """More than everything that products of the smallest floating-point numbers can lose."""
@@ -142,7 +146,7 @@ def objective_bounds(
     histogram = _parse(block, spec)
     worst = _cvar_bound(histogram, worst_group_size)
     mean = tradeoff * histogram.mean
-    slack = _rounding(histogram) * mean
+    slack = _rounding(histogram) * mean + MASKED_STEP
     return Interval(
         max((1.0 - tradeoff) * worst.lower + mean - slack, 0.0), (1.0 - tradeoff) * worst.upper + mean + slack
     )
@@ -177,7 +181,7 @@ def _cvar_bound(histogram: _Histogram, group_size: float) -> Interval:
     need = k - above
     count, total = float(histogram.counts[bin_at]), float(histogram.sums[bin_at])
     certain = float(histogram.sums[:bin_at].sum())
-    slack = _rounding(histogram) * (certain + total) + _UNDERFLOW
+    slack = _rounding(histogram) * (certain + total) + histogram.records * MASKED_STEP + _UNDERFLOW
     lower = certain + need * (total / count)
     upper = certain + _most_of_bin(histogram, bin_at, need)
     return Interval(max((lower - slack) / k, 0.0), (upper + slack) / k)
@@ -252,8 +256,8 @@ def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
 def _check_sums(histogram: _Histogram) -> None:
     counts, sums, slack = histogram.counts, histogram.sums, _rounding(histogram)
     occupied = counts > 0
-    least = counts[occupied] * histogram.lower_edges[occupied] * (1.0 - slack)
-    most = counts[occupied] * histogram.upper_edges[occupied] * (1.0 + slack)
+    least = counts[occupied] * (histogram.lower_edges[occupied] * (1.0 - slack) - MASKED_STEP)
+    most = counts[occupied] * (histogram.upper_edges[occupied] * (1.0 + slack) + MASKED_STEP)
     possible = ((least <= sums[occupied]) & (sums[occupied] <= most)).all() and (sums[~occupied] == 0.0).all()
     if not possible:
         raise RemoteProtocolError(

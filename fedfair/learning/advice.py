@@ -18,11 +18,8 @@ def advice(plan: Plan) -> tuple[str, ...]:
 
 
 def _protection(plan: Plan) -> Iterator[str]:
-    mode = plan.secure_aggregation.mode
-    if mode == "off":
+    if plan.secure_aggregation.mode == "off":
         yield "secure_aggregation.mode is off: the aggregator sees every site's own update in the clear"
-    else:
-        yield f"secure_aggregation.mode is {mode}: this version can simulate the plan, but not deploy it"
 
 
 def _membership(plan: Plan) -> Iterator[str]:

@@ -6,7 +6,7 @@ bytes are the business of `fedfair.rounds`, and what a site adds is `local.py`'s
 the same object. No torch: the aggregator imports this module.
 
     [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every` rounds
-    and after the last -> [EVALUATION of the output model, where that is not the last one]
+    and after the last -> [EVALUATION of the output model, where it is a mean; the best was evaluated when found]
 
 Source: Algorithm 1 of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold
 on [0, B]); the projection is here and nowhere else, because projecting at the collaborators would break the
@@ -301,8 +301,13 @@ class Course:
         elif self._stage is Stage.EVALUATION and self.rounds_done < self._training.rounds:
             self._stage = Stage.TRAINING
         elif self._stage is Stage.EVALUATION and self._training.output != "last":
-            self._stage = Stage.OUTPUT_EVALUATION
             self._switch_to_output()
+            if self._mean is None:
+                # No site would mask the evaluation of one model a second time, and it could say nothing new.
+                self._final = min(self.history, key=lambda past: past.objective)
+                self._stage = Stage.FINISHED
+            else:
+                self._stage = Stage.OUTPUT_EVALUATION
             return True
         else:
             self._stage = Stage.FINISHED

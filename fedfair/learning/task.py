@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.models import build_model
@@ -87,6 +89,21 @@ def _training_faults() -> Iterator[None]:
             f"the model fails on a batch of training records: {type(error).__name__}",
             f"{error} (a BatchNorm needs at least two records in a batch; an accelerator may lack memory)",
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChange:
+    """What one site's local steps did in one round.
+
+    Attributes:
+        weight: what it counts among the others' (w), at least 1.
+        threshold: change of the threshold, in units of the loss.
+        model: array (d,): change of every parameter.
+    """
+
+    weight: int
+    threshold: float
+    model: NDArray[np.floating]
 
 
 class TrainingTask:
@@ -158,10 +175,22 @@ class TrainingTask:
         Raises:
             TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
         """
+        change = self.training_change(model, round_number, attempt)
+        if change is None:
+            return Contribution(np.zeros(2), np.zeros_like(model.vector))
+        np.multiply(change.model, change.weight, out=change.model)
+        return Contribution(np.array([change.weight, change.weight * change.threshold]), change.model)
+
+    def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return what this round's local steps change, not yet weighted; None without training records.
+
+        Raises:
+            TrainingError: the gradients cannot be represented in the plan's precision.
+        """
         records = self._ready()["train"]
         weight = self._weight(len(records))
-        if weight == 0.0:
-            return Contribution(np.zeros(2), np.zeros_like(model.vector))
+        if weight == 0:
+            return None
         own = self._model
         own.load(model.vector)
         if not own.training:
@@ -170,9 +199,9 @@ class TrainingTask:
         threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
         with self._own_draws(round_number, attempt), _training_faults():
             moved = self._steps.descend(self._batches(records, round_number, attempt), threshold)
-        change = own.flat.sub(start).mul_(weight).cpu().numpy()
+        change = own.flat.sub(start).cpu().numpy()
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
-        return Contribution(np.array([weight, weight * (float(moved) - float(threshold))]), change)
+        return LocalChange(weight, float(moved) - float(threshold), change)
 
     def evaluation_contribution(self, model: GlobalModel) -> Contribution:
         """Return a block of loss sums for each of train, validation, test; zeros for a split without records."""
@@ -233,13 +262,21 @@ class TrainingTask:
         stated = self._plan.training.batch_size
         return count if isinstance(stated, str) else min(stated, count)
 
-    def _weight(self, count: int) -> float:
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of the model."""
+        return self._model.layout
+
+    @property
+    def training_weight(self) -> int:
+        """Return what this site's change of the model weighs in a round."""
+        return self._weight(len(self._splits.train))
+
+    def _weight(self, count: int) -> int:
         """Return w_k: n_k, b_k or 1 (`weights: samples | batch | uniform`); 0 without records."""
         if count == 0:
-            return 0.0
-        return {"samples": float(count), "batch": float(self._batch_size(count)), "uniform": 1.0}[
-            self._plan.training.weights
-        ]
+            return 0
+        return {"samples": count, "batch": self._batch_size(count), "uniform": 1}[self._plan.training.weights]
 
     def _header_only(self, header: NDArray[np.float64]) -> Contribution:
         return Contribution(header, np.zeros(0, self._model.layout.dtype))

@@ -38,6 +38,7 @@ def _broken_terms(plan: Plan, policy: SitePolicy) -> Iterator[str]:
             "the plan asks for secure_aggregation.mode: off; this site's policy refuses plain sums",
             "set policy.allow_plain_sums: true",
         )
+    yield from _broken_masking(plan, policy)
     if plan.task.references and not policy.allow_module_code:
         named = ", ".join(plan.task.references)
         yield _term(
@@ -63,6 +64,35 @@ def _broken_terms(plan: Plan, policy: SitePolicy) -> Iterator[str]:
                 f"the plan asks for {purpose} sums; this site's policy allows {', '.join(policy.purposes)}",
                 f"add {purpose} to policy.purposes",
             )
+
+
+def _broken_masking(plan: Plan, policy: SitePolicy) -> Iterator[str]:
+    stated, attempts = plan.secure_aggregation, plan.federation.max_attempts
+    if stated.mode == "off":
+        return
+    demands: tuple[tuple[str, bool, object, object], ...] = (
+        ("mode", stated.mode == "malicious" or policy.mode == "semi-honest", stated.mode, policy.mode),
+        ("colluders", stated.colluders >= policy.colluders, stated.colluders, policy.colluders),
+        ("ring_bits", stated.ring_bits >= policy.ring_bits, stated.ring_bits, policy.ring_bits),
+    )
+    for key, met, asked, wanted in demands:
+        if not met:
+            yield _term(
+                f"the plan asks for secure_aggregation.{key}: {asked}; this site's policy wants {wanted}",
+                f"set policy.{key}: {asked}",
+            )
+    if not isinstance(stated.clip, str) and stated.clip > policy.max_clip:
+        yield _term(
+            f"the plan asks for secure_aggregation.clip: {stated.clip:g}; "
+            f"this site's policy allows {policy.max_clip:g}",
+            f"set policy.max_clip: {stated.clip:g} or more",
+        )
+    if attempts > policy.max_attempts:
+        yield _term(
+            f"the plan asks for federation.max_attempts: {attempts}; "
+            f"this site's policy allows {policy.max_attempts}",
+            f"set policy.max_attempts: {attempts} or more",
+        )
 
 
 def _term(fault: str, change: str) -> str:

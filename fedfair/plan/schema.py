@@ -253,6 +253,12 @@ class SecureAggregationSection(Section):
     clip: Clip = Field(
         default=1.0, description="largest change of one parameter that is sent unclipped, above 0; or auto"
     )
+    most_records: int = Field(
+        default=1 << 16,
+        ge=1,
+        le=1 << 40,
+        description="most training records of one collaborator; masked updates are the finer, the smaller it is",
+    )
 
 
 class PrivacySection(Section):

@@ -13,7 +13,18 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedfair.plan.document import read_document
-from fedfair.plan.fields import Device, Fault, Items, ParticipantName, PositiveInt, Section, Text, refuse, repeated
+from fedfair.plan.fields import (
+    Device,
+    Fault,
+    Items,
+    ParticipantName,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Text,
+    refuse,
+    repeated,
+)
 from fedfair.plan.wording import validated
 
 Purpose = Literal["training", "evaluation", "standardisation"]
@@ -43,6 +54,26 @@ class SitePolicy(Section):
     )
     min_collaborators: PositiveInt | None = Field(
         default=None, description="fewest collaborators in every sum this site takes part in; null for any number"
+    )
+    mode: Literal["malicious", "semi-honest"] = Field(
+        default="malicious",
+        description="weakest protection of a masked sum: malicious (the aggregator may lie) or semi-honest",
+    )
+    colluders: int = Field(
+        default=0, ge=0, description="fewest colluding collaborators that a masked sum must withstand"
+    )
+    ring_bits: Literal[32, 24, 20, 16] = Field(
+        default=16, description="coarsest masked numbers, in bits: 32, 24, 20 or 16"
+    )
+    max_clip: PositiveFloat = Field(
+        default=1024.0, description="largest change of one parameter that a masked sum may ask for, above 0"
+    )
+    max_attempts: PositiveInt = Field(
+        default=3, description="most attempts at one masked sum about the same model"
+    )
+    repeatable: Items[Purpose] = Field(
+        default=(),
+        description="purposes whose unchanged update may be masked a second time after a sum that was lost",
     )
     purposes: Items[Purpose] = Field(
         default=("training", "evaluation", "standardisation"),

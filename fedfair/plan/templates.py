@@ -8,6 +8,7 @@ cert/
 data/
 save/
 logs/
+state/
 *.key
 *.pem
 *.request.json
@@ -25,6 +26,8 @@ threads: null                # null for all cores
 policy:
   allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
   allow_module_code: false   # true lets the plan name Python code (module:function) that runs here
+  mode: malicious            # weakest protection of a masked sum: malicious | semi-honest
+  colluders: 0               # fewest colluding collaborators that a masked sum must withstand
   max_rounds: null           # most training rounds; null for any number
   min_collaborators: null    # fewest collaborators in every sum; null for any number
   purposes: [training, evaluation, standardisation]
@@ -78,7 +81,9 @@ training:
   threshold_learning_rate: 0.01
   threshold_init: quantile         # bound | quantile | a number
 secure_aggregation:
-  mode: "off"                      # plain sums, which every site must allow; this version can not mask yet
+  mode: malicious                  # or semi-honest; "off" is plain sums, which every site must allow
+  colluders: 0                     # how many collaborators may side with the aggregator without learning more
+  most_records: 4096               # of one collaborator; masked updates are the finer, the smaller it is
 evaluation:
   every: 10
   group_sizes: [0.05, 0.1, 0.2, 0.3, 0.5]

@@ -36,6 +36,8 @@ class DeadlineKind(enum.Enum):
     """After an interruption: from a quorum being back until the sum starts without the others."""
     SUM = "sum"
     """Until a sum closes with those who have answered."""
+    MASKS = "masks"
+    """Until a masked sum goes on without those who have not answered in its present phase; after `SUM`."""
     GRACE = "grace"
     """Until a collaborator who dropped out of an open sum is no longer waited for."""
 
@@ -69,9 +71,11 @@ class Connected:
     """A collaborator of the plan authenticated, approved this plan and said hello.
 
     A second one for the same participant replaces the first: whatever was sent to the first may be lost.
+    `session` names the masking session of which the process has keys; empty for none.
     """
 
     participant: ParticipantId
+    session: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,15 @@ class UploadArrived:
     participant: ParticipantId
     sum_number: SumNumber
     payload: bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class MessageArrived:
+    """One message of secure aggregation, with its whole vector if it has one; forgotten after this event."""
+
+    participant: ParticipantId
+    message: bytes
+    vector: bytes | bytearray | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +139,15 @@ class StopRequested:
 
 
 Event = (
-    Started | Connected | Disconnected | UploadArrived | Abstained | Misbehaved | DeadlinePassed | StopRequested
+    Started
+    | Connected
+    | Disconnected
+    | UploadArrived
+    | MessageArrived
+    | Abstained
+    | Misbehaved
+    | DeadlinePassed
+    | StopRequested
 )
 
 
@@ -158,6 +179,22 @@ class SendSum:
     sum_number: SumNumber
     request: SumRequest
     deadline_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendMessage:
+    """Send this message of secure aggregation to this participant, if it is connected."""
+
+    participant: ParticipantId
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A message came too late, or about something that is over; nothing else happens."""
+
+    participant: ParticipantId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +294,8 @@ Effect = (
     SendScaling
     | SendModel
     | SendSum
+    | SendMessage
+    | PassedOver
     | Accept
     | Refuse
     | SetDeadline

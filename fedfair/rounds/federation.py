@@ -10,9 +10,9 @@ with at least `min_collaborators`. After an interruption it is enough that a quo
 `reconnect_grace_seconds` to return with it. A join deadline that passes without a quorum aborts the run.
 
 Summing. The cohort is everybody who is connected when the sum begins; who comes later takes part in the next one.
-`machine` says who is waited for and when the sum closes. A member who lost its connection and comes back is asked
-again under the same number. A sum that is lost changes nothing: the next attempt has a new number, a new cohort
-and new random draws, and after `max_attempts` attempts the run is aborted.
+`machine` (plain) or `masked` says who is waited for and when the sum closes. A member who lost its connection and
+comes back is asked again under the same number. A sum that is lost changes nothing: the next attempt has a new
+number, a new cohort and new random draws, and after `max_attempts` attempts the run is aborted.
 
 Answers to a sum that is over are not counted and not held against anybody: the sender was slow, not wrong. Answers
 to a sum that never was, or that the sender was not asked for, are; so is an upload that cannot be added. Whoever
@@ -42,9 +42,12 @@ from fedfair.rounds.events import (
     Effect,
     Event,
     Finish,
+    MessageArrived,
     Misbehaved,
+    PassedOver,
     Refuse,
     Report,
+    SendMessage,
     SendSum,
     Started,
     StopRequested,
@@ -54,6 +57,7 @@ from fedfair.rounds.events import (
     Waiting,
 )
 from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
+from fedfair.rounds.masked import MaskedMachine
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.sums.spec import Purpose
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
     from fedfair.learning.exchange import SumRequest
     from fedfair.learning.server import Course
     from fedfair.plan.schema import Plan
+    from fedfair.rounds.protection import Protection
     from fedfair.sums.running import RunningSum
     from fedfair.sums.spec import SumSpec
 
@@ -72,7 +77,8 @@ class Federation:
     Args:
         plan: who takes part, and every patience and quorum.
         course: what is summed, and what a total does; nobody else changes it meanwhile.
-        make_sum: makes the empty running sum of a shape, plain or masked.
+        make_sum: makes the empty running sum of a shape, in the clear.
+        protection: masks every sum; None where the plan's sums are plain.
         last_sum_number: the number of the last sum of an earlier process that ran this course; 0 for a new run.
     """
 
@@ -82,17 +88,19 @@ class Federation:
         course: Course,
         make_sum: Callable[[SumSpec], RunningSum],
         *,
+        protection: Protection | None = None,
         last_sum_number: int = 0,
     ) -> None:
         self._federation = plan.federation
         self._rounds_total = plan.training.rounds
         self._course = course
         self._make_sum = make_sum
+        self._protection = protection
         self._members = Membership([ParticipantId(name) for name in plan.federation.collaborators])
         self._quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
         self._deadlines = Deadlines()
         self._phase = Phase.NEW
-        self._sum: SumMachine | None = None
+        self._sum: SumMachine | MaskedMachine | None = None
         self._sum_number = SumNumber(last_sum_number)
         self._model_version = 1
         self._interrupted = False
@@ -149,16 +157,18 @@ class Federation:
             raise LocalProtocolError(f"{type(event).__name__} cannot happen while a run is {self._phase.value}")
         return list(self._handle(event))
 
-    def _handle(self, event: Event) -> Iterator[Effect]:
+    def _handle(self, event: Event) -> Iterator[Effect]:  # noqa: C901 - one case per event
         match event:
             case Started():
                 yield from self._begin()
-            case Connected(participant):
-                yield from self._connect(participant)
+            case Connected(participant, session):
+                yield from self._connect(participant, session)
             case Disconnected(participant):
                 yield from self._disconnect(participant)
             case UploadArrived(participant, number, payload):
                 yield from self._upload(participant, number, payload)
+            case MessageArrived(participant, message, vector):
+                yield from self._message(participant, message, vector)
             case Abstained(participant, number, reason):
                 yield from self._abstain(participant, number, reason)
             case Misbehaved(participant, message, remedy):
@@ -180,15 +190,18 @@ class Federation:
             yield Checkpoint(CheckpointKind.INITIAL)
         yield from self._wait()
 
-    def _connect(self, participant: ParticipantId) -> Iterator[Effect]:
+    def _connect(self, participant: ParticipantId, session: bytes) -> Iterator[Effect]:
         self._members.presence(participant)  # Refuses a name that the plan does not know.
         self._members.connect(participant)
+        if self._protection is not None:
+            self._protection.note_keys(participant, session)
         if self._sum is None:
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
             if self._sum.step(participant, Step.RETURN) is Standing.ASKED:
                 yield from self._ask(participant, self._sum)
+                yield from self._pass_on(self._sum)
 
     def _disconnect(self, participant: ParticipantId) -> Iterator[Effect]:
         presence = self._members.presence(participant)
@@ -256,13 +269,25 @@ class Federation:
             raise LocalProtocolError("there is nothing left to sum")
         yield from self._deadlines.cancel_all()
         number = SumNumber(self._sum_number + 1)
-        machine = SumMachine(number, request, self._members.connected, self._quorum, self._make_sum(request.spec))
+        machine = self._machine(number, request)
         self._sum_number, self._sum, self._phase = number, machine, Phase.SUMMING
         yield self._deadlines.set(DeadlineKind.SUM, self._federation.round_deadline_seconds)
         for participant in machine.cohort:
             yield from self._ask(participant, machine)
+        yield from self._close_if_settled(machine)
 
-    def _ask(self, participant: ParticipantId, machine: SumMachine) -> Iterator[Effect]:
+    def _machine(self, number: SumNumber, request: SumRequest) -> SumMachine | MaskedMachine:
+        cohort, quorum = self._members.connected, self._quorum
+        if self._protection is None:
+            return SumMachine(number, request, cohort, quorum, self._make_sum(request.spec))
+        return MaskedMachine(number, request, cohort, quorum, self._protection, self._course.model)
+
+    def _pass_on(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
+        """Send what the masked sum has to say."""
+        for participant, message in machine.take_messages():
+            yield SendMessage(participant, message)
+
+    def _ask(self, participant: ParticipantId, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
         scaling_exists = self._course.scaling is not None
         yield from self._members.brief(participant, self._model_version, scaling_exists)
         seconds = self._federation.round_deadline_seconds
@@ -287,6 +312,21 @@ class Federation:
         yield Accept(participant, number)
         yield from self._close_if_settled(machine)
 
+    def _message(
+        self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
+    ) -> Iterator[Effect]:
+        if not self._is_heard(participant) or self._sum is None:
+            return
+        machine = self._sum
+        try:
+            reason = machine.receive(participant, message, vector)
+        except RemoteProtocolError as fault:
+            yield from self._expel(participant, fault.message, fault.remedy)
+            return
+        if reason:
+            yield PassedOver(participant, reason)
+        yield from self._close_if_settled(machine)
+
     def _abstain(self, participant: ParticipantId, number: SumNumber, reason: str) -> Iterator[Effect]:
         if not self._is_heard(participant) or self._is_over(number):
             return
@@ -305,7 +345,7 @@ class Federation:
         newest_over = self._sum_number - 1 if self._sum else self._sum_number
         return 1 <= number <= newest_over
 
-    def _open_sum(self, number: SumNumber) -> SumMachine:
+    def _open_sum(self, number: SumNumber) -> SumMachine | MaskedMachine:
         """Return the open sum, or refuse an answer to a sum that never was."""
         if self._sum is None or number != self._sum.number:
             raise RemoteProtocolError(f"an answer to sum {number} arrived, the newest sum is {self._sum_number}")
@@ -321,13 +361,15 @@ class Federation:
                 )
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
-            case (DeadlineKind.SUM, _), SumMachine() as machine:
+            case (DeadlineKind.SUM | DeadlineKind.MASKS, _), (SumMachine() | MaskedMachine()) as machine:
                 late, seconds = machine.waiting_for, self._federation.round_deadline_seconds
                 machine.pass_deadline()
                 for member in late:
                     yield Unawaited(member, machine.number, machine.request, f"no answer within {seconds} s")
+                if machine.state is SumState.OPEN:
+                    yield self._deadlines.set(DeadlineKind.MASKS, seconds)
                 yield from self._close_if_settled(machine)
-            case (DeadlineKind.GRACE, str() as participant), SumMachine() as machine:
+            case (DeadlineKind.GRACE, str() as participant), (SumMachine() | MaskedMachine()) as machine:
                 member, grace = ParticipantId(participant), self._federation.reconnect_grace_seconds
                 machine.step(member, Step.LAPSE)
                 yield Unawaited(member, machine.number, machine.request, f"it did not return within {grace} s")
@@ -335,18 +377,21 @@ class Federation:
 
     # -------------------------------------------------------------- between two sums
 
-    def _close_if_settled(self, machine: SumMachine) -> Iterator[Effect]:
+    def _close_if_settled(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
+        yield from self._pass_on(machine)
         if machine.state is SumState.OPEN:
             return
         yield from self._deadlines.cancel_all()
         self._sum = None
         if machine.state is SumState.LOST:
-            counted, cohort = len(machine.counted), len(machine.cohort)
-            yield from self._lose(machine, f"{counted} of {cohort} contributed, {self._quorum} are needed")
-        else:
-            yield from self._absorb(machine)
+            yield from self._lose(machine, machine.reason)
+            return
+        if isinstance(machine, MaskedMachine):
+            for participant in machine.counted:
+                yield Accept(participant, machine.number)
+        yield from self._absorb(machine)
 
-    def _absorb(self, machine: SumMachine) -> Iterator[Effect]:
+    def _absorb(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
         try:
             progress = self._course.absorb(machine.totals())
         except RemoteProtocolError as fault:
@@ -362,7 +407,7 @@ class Federation:
             yield Checkpoint(CheckpointKind.LAST)
         yield from self._proceed()
 
-    def _lose(self, machine: SumMachine, reason: str) -> Iterator[Effect]:
+    def _lose(self, machine: SumMachine | MaskedMachine, reason: str) -> Iterator[Effect]:
         request = machine.request
         yield SumLost(machine.number, request, reason)
         if request.attempt >= self._federation.max_attempts:

@@ -15,8 +15,7 @@ least a quorum is COUNTED, otherwise it is LOST. Someone who comes back while th
 again under the same number, even after its grace: it costs nobody anything. An answer is final: a second upload is
 not added again, and neither answer can be turned into the other.
 
-A masked sum will need more from its survivors between COMPLETE and its totals. That is one more state here and
-more steps in the table; members that LAPSED before it stay dropped from then on.
+A masked sum needs more from its survivors between uploads and totals; `masked` is its machine, with this face.
 
 Left to others: deadlines and connections (`federation`), the arithmetic (`RunningSum`), what a total means
 (`learning.server`). Source of the form: h11's transition tables.
@@ -149,6 +148,27 @@ class SumMachine:
         if self.waiting_for and not self._overdue:
             return SumState.OPEN
         return SumState.COMPLETE if len(self.counted) >= self.quorum else SumState.LOST
+
+    @property
+    def reason(self) -> str:
+        """Return why the sum has no total, if it has none."""
+        return f"{len(self.counted)} of {len(self.cohort)} contributed, {self.quorum} are needed"
+
+    def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
+        """Return nothing: a plain sum says no more than its question."""
+        return ()
+
+    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+        """Refuse a message of secure aggregation.
+
+        Raises:
+            RemoteProtocolError: always.
+        """
+        raise RemoteProtocolError(
+            f"{member} sent a masked message of {len(message) + len(vector)} bytes to sum {self.number}, "
+            "which is plain",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
 
     def upload(self, member: ParticipantId, payload: bytes | bytearray | memoryview) -> None:
         """Add a member's upload to the running sum, once.

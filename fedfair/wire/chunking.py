@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
-from fedfair.wire.frames import BroadcastKind, BroadcastStart, Chunk, UploadStart
+from fedfair.wire.frames import BroadcastKind, BroadcastStart, Chunk, SecaggMessage, UploadStart
 from fedfair.wire.limits import MAX_CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ def upload_frames(sum_number: SumNumber, payload: bytes | bytearray | memoryview
     """Yield every frame of one upload: its announcement, then its chunks."""
     yield UploadStart(sum_number, memoryview(payload).nbytes, hashlib.sha256(payload).digest())
     yield from (Chunk(piece) for piece in chunks(payload))
+
+
+def masked_frames(message: bytes, vector: bytes | bytearray | memoryview) -> Iterator[SecaggMessage | Chunk]:
+    """Yield every frame of one message of secure aggregation: the message, then its vector's chunks, if any."""
+    yield SecaggMessage(message, memoryview(vector).nbytes)
+    yield from (Chunk(piece) for piece in chunks(vector))
 
 
 def broadcast_frames(
@@ -59,6 +65,25 @@ def expect_broadcast(start: BroadcastStart, expected_bytes: int) -> Assembler:
     return Assembler(_agreed(start.length, expected_bytes, start.kind.value), start.sha256)
 
 
+def agreed_vector_length(start: SecaggMessage, lengths: frozenset[int]) -> int:
+    """Return the length of the masked vector that follows a message, which itself carries the vector's digest.
+
+    Args:
+        start: what was announced.
+        lengths: the lengths that masked vectors of this plan have.
+
+    Raises:
+        RemoteProtocolError: the announced length is none of them; nothing was allocated.
+    """
+    if start.vector_length not in lengths:
+        expected = " or ".join(str(length) for length in sorted(lengths))
+        raise RemoteProtocolError(
+            f"a masked vector is announced with {start.vector_length} bytes, the plan makes it {expected}",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
+    return start.vector_length
+
+
 def _agreed(announced: int, expected: int, what: str) -> int:
     if announced != expected:
         raise RemoteProtocolError(
@@ -71,10 +96,11 @@ def _agreed(announced: int, expected: int, what: str) -> int:
 class Assembler:
     """One vector that is arriving; holds exactly `expected_length` bytes from the start.
 
-    The length must have been checked against the plan (`expect_upload`, `expect_broadcast`).
+    The length must have been checked against the plan (`expect_upload`, `expect_broadcast`,
+    `agreed_vector_length`). Without a digest, whoever takes the vector checks it.
     """
 
-    def __init__(self, expected_length: int, sha256: bytes) -> None:
+    def __init__(self, expected_length: int, sha256: bytes | None) -> None:
         self._buffer = bytearray(expected_length)
         self._arrived = 0
         self._hash = hashlib.sha256()
@@ -103,7 +129,8 @@ class Assembler:
                 f"a chunk of {size} bytes arrived where {self.missing} of {len(self._buffer)} were missing"
             )
         self._buffer[self._arrived : self._arrived + size] = chunk.data
-        self._hash.update(chunk.data)
+        if self._expected_digest is not None:
+            self._hash.update(chunk.data)
         self._arrived += size
 
     def take(self) -> memoryview:
@@ -116,7 +143,7 @@ class Assembler:
         if self._taken or not self.complete:
             state = "was taken already" if self._taken else f"lacks {self.missing} bytes"
             raise LocalProtocolError(f"a vector of {len(self._buffer)} bytes {state}")
-        if self._hash.digest() != self._expected_digest:
+        if self._expected_digest is not None and self._hash.digest() != self._expected_digest:
             raise RemoteProtocolError(
                 f"a vector of {len(self._buffer)} bytes has SHA-256 {self._hash.hexdigest()}, "
                 f"announced was {self._expected_digest.hex()}",

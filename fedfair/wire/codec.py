@@ -29,6 +29,7 @@ from fedfair.wire.frames import (
     Finished,
     Hello,
     Refused,
+    SecaggMessage,
     SumStart,
     UploadStart,
     Welcome,
@@ -69,6 +70,8 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
         case Abstain(sum_number, reason):
             abstain = pb.Abstain(sum_number=sum_number, reason=reason)
             return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
+        case SecaggMessage():
+            return pb.CollaboratorFrame(masked=_masked_message(frame)).SerializeToString()
 
 
 def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:
@@ -87,6 +90,8 @@ def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:
             return _built(Chunk, lambda: Chunk(message.chunk.data))
         case "abstain":
             return _built(Abstain, lambda: _abstain(message.abstain))
+        case "masked":
+            return _built(SecaggMessage, lambda: _masked(message.masked))
         case _:
             raise RemoteProtocolError("a collaborator frame is empty")
 
@@ -98,6 +103,7 @@ def _hello_message(frame: Hello) -> pb.Hello:
         plan_digest=frame.plan_digest,
         approval=frame.approval,
         certificate_binding=frame.certificate_binding,
+        session=frame.session,
     )
 
 
@@ -108,6 +114,7 @@ def _hello(message: pb.Hello) -> Hello:
         message.plan_digest,
         message.approval,
         message.certificate_binding,
+        message.session,
     )
 
 
@@ -144,6 +151,8 @@ def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 -
         case Refused(reason, remedy, try_again):
             refused = pb.Refused(reason=reason, remedy=remedy, try_again=try_again)
             return pb.AggregatorFrame(refused=refused).SerializeToString()
+        case SecaggMessage():
+            return pb.AggregatorFrame(masked=_masked_message(frame)).SerializeToString()
 
 
 def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - one line per frame
@@ -168,6 +177,8 @@ def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - o
             return _built(Finished, lambda: _finished(message.finished))
         case "refused":
             return _built(Refused, lambda: _refused(message.refused))
+        case "masked":
+            return _built(SecaggMessage, lambda: _masked(message.masked))
         case _:
             raise RemoteProtocolError("an aggregator frame is empty")
 
@@ -211,6 +222,17 @@ def _refused(message: pb.Refused) -> Refused:
     return Refused(
         _short(message.reason, "Refused.reason"), _short(message.remedy, "Refused.remedy"), message.try_again
     )
+
+
+# ------------------------------------------------------------------ both ways
+
+
+def _masked_message(frame: SecaggMessage) -> pb.SecaggMessage:
+    return pb.SecaggMessage(message=frame.message, vector_length=frame.vector_length)
+
+
+def _masked(message: pb.SecaggMessage) -> SecaggMessage:
+    return SecaggMessage(message.message, message.vector_length)
 
 
 # ------------------------------------------------------------------ preflight

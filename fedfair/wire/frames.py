@@ -25,6 +25,7 @@ from fedfair.wire.limits import (
     MAX_ATTEMPT,
     MAX_CHECK_ITEMS,
     MAX_CHUNK_BYTES,
+    MAX_MASKED_MESSAGE_BYTES,
     MAX_NAME_CHARACTERS,
     MAX_ROUND,
     MAX_SECONDS,
@@ -56,16 +57,22 @@ def showable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame of every stream: which protocol, which plan, approved by whom, on which certificate."""
+    """First frame of every stream: which protocol, which plan, approved by whom, on which certificate.
+
+    `session` names the masking session of which the sender holds keys; empty after a start.
+    """
 
     protocol_version: int
     software_version: str
     plan_digest: bytes
     approval: bytes
     certificate_binding: bytes
+    session: bytes = b""
 
     def __post_init__(self) -> None:
         _check_introduction(self)
+        if self.session:
+            _exactly(self, "session", self.session, DIGEST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +213,18 @@ class Chunk:
         _within(self, "data", len(self.data), 1, MAX_CHUNK_BYTES, " bytes")
 
 
+@dataclass(frozen=True, slots=True)
+class SecaggMessage:
+    """One message of secure aggregation; a masked vector of `vector_length` bytes follows in chunks."""
+
+    message: bytes
+    vector_length: int = 0
+
+    def __post_init__(self) -> None:
+        _within(self, "message", len(self.message), 1, MAX_MASKED_MESSAGE_BYTES, " bytes")
+        _within(self, "vector_length", self.vector_length, 0, MAX_VECTOR_BYTES)
+
+
 # ------------------------------------------------------------------ preflight
 
 
@@ -249,8 +268,8 @@ class CheckReply:
         _within(self, "items", len(self.items), 1, MAX_CHECK_ITEMS, " entries")
 
 
-CollaboratorFrame = Hello | UploadStart | Chunk | Abstain
-AggregatorFrame = Welcome | BroadcastStart | Chunk | SumStart | Accepted | Finished | Refused
+CollaboratorFrame = Hello | UploadStart | Chunk | Abstain | SecaggMessage
+AggregatorFrame = Welcome | BroadcastStart | Chunk | SumStart | Accepted | Finished | Refused | SecaggMessage
 Frame = CollaboratorFrame | AggregatorFrame | CheckRequest | CheckItem | CheckReply
 
 

@@ -11,8 +11,11 @@ PROTOCOL_VERSION = 1
 MAX_CHUNK_BYTES = 1 << 20
 """Loopback over mutual TLS carries no more with 4 MiB chunks than with 1 MiB (about 1 GB/s); memory is dearer."""
 
-MAX_FRAME_BYTES = MAX_CHUNK_BYTES + (1 << 14)
-"""A chunk with its tags. Every other frame is far shorter; the longest is a Hello with its 4096-byte approval."""
+MAX_MASKED_MESSAGE_BYTES = 1 << 21
+"""What secure aggregation itself allows: the sealed shares of 200 members."""
+
+MAX_FRAME_BYTES = MAX_MASKED_MESSAGE_BYTES + (1 << 14)
+"""The longest message of secure aggregation with its tags; a chunk is half as long, all else is far shorter."""
 
 MAX_VECTOR_BYTES = 1 << 36
 """64 GiB. Only a sanity bound: the length that counts is that of the plan's layout (`chunking.expect_upload`)."""

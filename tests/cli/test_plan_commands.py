@@ -53,6 +53,13 @@ def enrolled(workspace: Path) -> Path:
 def test_check_says_what_the_plan_does_and_warns() -> None:
     output = " ".join(run("check").split())
     assert "99 % the mean loss of the worst 10 % plus 1 % the mean loss of everybody" in output
+    promised = "an aggregator that may do anything, alone, learns one sum over at least 2 sites a round"
+    assert promised in output
+    assert "warning" not in output
+    plan = Path("plan/plan.yaml")
+    plan.write_text(plan.read_text().replace("mode: malicious", 'mode: "off"'))
+    output = " ".join(run("check").split())
+    assert "NONE: secure aggregation is OFF" in output
     assert "warning: secure_aggregation.mode is off" in output
     assert "no signing key is pinned" not in output
     assert "minimises" not in run("check", "--quiet")

@@ -34,13 +34,20 @@ SECONDS = 60.0
 
 
 def small_plan(
-    *, rounds: int = 5, federation: Mapping[str, object] | None = None, **training: object
+    *,
+    rounds: int = 5,
+    federation: Mapping[str, object] | None = None,
+    protection: Mapping[str, object] | None = None,
+    names: tuple[str, ...] = NAMES,
+    **training: object,
 ) -> dict[str, object]:
     return {
-        "federation": {"name": "heart", "collaborators": list(NAMES), **(federation or {})},
+        "federation": {"name": "heart", "collaborators": list(names), **(federation or {})},
         "task": {
             "data": "breast-cancer",
-            "partition": {"scheme": "random", "fractions": [0.5, 0.3, 0.2]},
+            "partition": (
+                {"scheme": "random", "fractions": [0.5, 0.3, 0.2]} if len(names) == 3 else {"scheme": "random"}
+            ),
             "standardize": "secure",
             "model": {"name": "linear", "init": "zeros"},
         },
@@ -53,7 +60,7 @@ def small_plan(
             "precision": "fp64",
             **training,
         },
-        "secure_aggregation": {"mode": "off"},
+        "secure_aggregation": {"mode": "off"} if protection is None else dict(protection),
         "evaluation": {"every": 5, "bins": 64},
     }
 

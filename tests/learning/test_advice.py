@@ -28,22 +28,20 @@ def plan(**sections: dict[str, object]) -> Plan:
     )
 
 
-def test_a_plan_without_surprises_has_one_warning_about_this_version() -> None:
-    assert advice(plan()) == (
-        "secure_aggregation.mode is malicious: this version can simulate the plan, but not deploy it",
-    )
+def test_a_plan_without_surprises_has_no_warning() -> None:
+    assert advice(plan()) == ()
 
 
 def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     limit = objective_of(plan()).stable_threshold_learning_rate
-    assert len(advice(plan(training={"threshold_learning_rate": limit}))) == 1
+    assert len(advice(plan(training={"threshold_learning_rate": limit}))) == 0
     above = advice(plan(training={"threshold_learning_rate": 0.0201}))
-    assert above[1] == (
+    assert above[0] == (
         "training.threshold_learning_rate is 0.0201, above the stable limit 0.02: the threshold may oscillate"
     )
     both = advice(plan(training={"threshold_learning_rate": None, "learning_rate": 0.05}))
-    assert both[1].startswith("training.learning_rate, which the threshold uses too, is 0.05, above the stable")
-    assert len(advice(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 1
+    assert both[0].startswith("training.learning_rate, which the threshold uses too, is 0.05, above the stable")
+    assert len(advice(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
 
 
 def test_a_threshold_that_never_moves_cannot_oscillate() -> None:

@@ -56,7 +56,7 @@ def test_a_simulation_with_every_stage_runs_to_its_result(tmp_path: Path) -> Non
     purposes = [progress.purpose for progress in seen]
     assert purposes[:2] == [Purpose.STANDARDISATION, Purpose.EVALUATION]
     assert purposes.count(Purpose.TRAINING) == 12
-    assert purposes.count(Purpose.EVALUATION) == 1 + 4 + 1
+    assert purposes.count(Purpose.EVALUATION) == 1 + 4
     result = json.loads(json.dumps(outcome.result, allow_nan=False))
     assert result["train"]["n"] + result["validation"]["n"] + result["test"]["n"] == 569
     assert set(result["collaborators"]) == {"clinic-a", "clinic-b", "clinic-c"}

@@ -87,6 +87,24 @@ def test_a_plan_within_the_policy_passes() -> None:
     check_policy(plan(secure_aggregation={"mode": "malicious"}), SitePolicy(), "clinic-a")
 
 
+@pytest.mark.parametrize(
+    ("asked", "floors", "words"),
+    [
+        ({"mode": "semi-honest"}, {}, "mode: semi-honest; this site's policy wants malicious"),
+        ({}, {"colluders": 1}, "colluders: 0; this site's policy wants 1"),
+        ({"ring_bits": 16}, {"ring_bits": 24}, "ring_bits: 16; this site's policy wants 24"),
+        ({"clip": 5.0}, {"max_clip": 2.0}, "clip: 5; this site's policy allows 2"),
+        ({}, {"max_attempts": 2}, "max_attempts: 3; this site's policy allows 2"),
+    ],
+)
+def test_weaker_masks_than_the_site_wants_are_refused(
+    asked: dict[str, object], floors: dict[str, object], words: str
+) -> None:
+    stated = plan(secure_aggregation={"mode": "malicious", **asked})
+    with pytest.raises(PlanError, match=words):
+        check_policy(stated, SitePolicy.model_validate(floors), "clinic-a")
+
+
 BROKEN = [
     (
         plan(),

@@ -95,6 +95,8 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.UploadStart(SumNumber(300), 1 << 20, DIGEST)),
     (COLLABORATOR, frames.Chunk(bytes(range(200)))),
     (COLLABORATOR, frames.Abstain(SumNumber(7), "the loss was not a number")),
+    (COLLABORATOR, frames.SecaggMessage(b"\x01\x07 and more", 488)),
+    (AGGREGATOR, frames.SecaggMessage(b"\x01\x06 and more")),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),
     (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.MODEL, 1 << 20, DIGEST, 0.125)),
     (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.FEATURE_SCALING, 480, DIGEST, 0.0)),

@@ -14,17 +14,18 @@ from fedfair.wire.v1 import federation_pb2 as pb
 PROTO = Path(__file__).parents[2] / "proto"
 
 FIELDS = {
-    "CollaboratorFrame": {"hello", "upload", "chunk", "abstain"},
-    "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding"},
+    "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked"},
+    "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"},
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason"},
-    "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused"},
+    "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
     "Welcome": {"run_id", "rounds_done", "rounds_total"},
     "BroadcastStart": {"kind", "length", "sha256", "threshold"},
     "SumStart": {"sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds"},
     "Accepted": {"sum_number"},
     "Finished": {"rounds", "outcome"},
     "Refused": {"reason", "remedy", "try_again"},
+    "SecaggMessage": {"message", "vector_length"},
     "Chunk": {"data"},
     "CheckRequest": {
         "protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "clock_seconds",

@@ -8,30 +8,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CollaboratorFrame(_message.Message):
-    __slots__ = ("hello", "upload", "chunk", "abstain")
+    __slots__ = ("hello", "upload", "chunk", "abstain", "masked")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     ABSTAIN_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     upload: UploadStart
     chunk: Chunk
     abstain: Abstain
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ...) -> None: ...
+    masked: SecaggMessage
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding")
+    __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_BINDING_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     software_version: str
     plan_digest: bytes
     approval: bytes
     certificate_binding: bytes
-    def __init__(self, protocol_version: _Optional[int] = ..., software_version: _Optional[str] = ..., plan_digest: _Optional[bytes] = ..., approval: _Optional[bytes] = ..., certificate_binding: _Optional[bytes] = ...) -> None: ...
+    session: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., software_version: _Optional[str] = ..., plan_digest: _Optional[bytes] = ..., approval: _Optional[bytes] = ..., certificate_binding: _Optional[bytes] = ..., session: _Optional[bytes] = ...) -> None: ...
 
 class UploadStart(_message.Message):
     __slots__ = ("sum_number", "length", "sha256")
@@ -52,7 +56,7 @@ class Abstain(_message.Message):
     def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
-    __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused")
+    __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +64,7 @@ class AggregatorFrame(_message.Message):
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    MASKED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     broadcast: BroadcastStart
     chunk: Chunk
@@ -67,7 +72,8 @@ class AggregatorFrame(_message.Message):
     accepted: Accepted
     finished: Finished
     refused: Refused
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., broadcast: _Optional[_Union[BroadcastStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., sum: _Optional[_Union[SumStart, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    masked: SecaggMessage
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., broadcast: _Optional[_Union[BroadcastStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., sum: _Optional[_Union[SumStart, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("run_id", "rounds_done", "rounds_total")
@@ -148,6 +154,14 @@ class Refused(_message.Message):
     remedy: str
     try_again: bool
     def __init__(self, reason: _Optional[str] = ..., remedy: _Optional[str] = ..., try_again: _Optional[bool] = ...) -> None: ...
+
+class SecaggMessage(_message.Message):
+    __slots__ = ("message", "vector_length")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    message: bytes
+    vector_length: int
+    def __init__(self, message: _Optional[bytes] = ..., vector_length: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data",)

@@ -1,0 +1,214 @@
+"""How the sums of a run are masked: shapes, terms, what a plan guarantees, and the way back to plain totals.
+
+Secure aggregation adds whole numbers. What a header holds is therefore written as counts, which are exact, and as
+real numbers in two limbs: the nearest integer, and the rest, which is at most one half in magnitude. Both limbs
+are added in fixed point:
+
+    counts                at most 2^40 a site, exact
+    integers of reals     at most 2^54 in magnitude a site, exact
+    rests of reals        rounded to 2^-55 or finer, so off by at most 2^-56 a site
+
+A float64 has 53 bits, so a site's own number already carries a larger error unless it is below 2^-3, and no range
+has to be declared for a column or a loss. A number that is too large is refused at its site, in words. The body is
+the change of the model, clipped and rounded as `secagg.fixedpoint` says. What one site adds is
+`masked_update.py`'s. No torch: the aggregator imports this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import PlanError
+from fedfair.evaluation.loss_sums import HEAD, SPLITS
+from fedfair.labelled import labelled_message
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.exchange import GlobalModel, histogram_spec
+from fedfair.learning.layout import Layout
+from fedfair.plan.keys import parse_public_key
+from fedfair.plan.schema import Plan
+from fedfair.secagg.params import (
+    Mode,
+    SessionTerms,
+    Suite,
+    drop_outs_survived,
+    guarantee_in_words,
+    threshold,
+)
+from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.shape import HeaderRun, SumShape
+from fedfair.secagg.signing import Member, Roster
+from fedfair.sums.running import Totals
+from fedfair.sums.spec import Purpose
+
+GREATEST_COUNT = 2.0**40
+GREATEST_INTEGER = 2.0**54
+GREATEST_REST = 0.5
+
+FIRST_AUTOMATIC_CLIP = 1.0
+"""The clip of the first round of `clip: auto`, before anybody's changes are known."""
+
+
+def is_masked(plan: Plan) -> bool:
+    """Return whether the plan's sums are masked."""
+    return plan.secure_aggregation.mode != "off"
+
+
+def protection_mode(plan: Plan) -> Mode:
+    """Return what the aggregator is trusted with.
+
+    Raises:
+        PlanError: the plan's sums are plain.
+    """
+    if not is_masked(plan):
+        raise PlanError("secure_aggregation.mode is off: nothing is masked")
+    return Mode(plan.secure_aggregation.mode)
+
+
+def check_protection(plan: Plan) -> None:
+    """Refuse a plan whose sums could not hide a site; a plan with plain sums passes.
+
+    Raises:
+        PlanError: too few collaborators, or a quorum that the colluders could see through.
+    """
+    if not is_masked(plan):
+        return
+    count, colluders = len(plan.federation.collaborators), plan.secure_aggregation.colluders
+    quorum = plan.federation.min_collaborators or count
+    if quorum < colluders + 2:
+        raise PlanError(
+            f"a sum over {quorum} of {count} collaborators, {colluders} of whom may collude with the aggregator, "
+            "hides nobody",
+            f"at least {colluders + 2} must contribute: add collaborators, raise federation.min_collaborators, "
+            "or lower secure_aggregation.colluders",
+        )
+    threshold(protection_mode(plan), count, colluders)
+
+
+def guarantee(plan: Plan) -> str:
+    """Return in words what the plan's sums keep from whom.
+
+    Raises:
+        PlanError: as `check_protection`.
+    """
+    if not is_masked(plan):
+        return "NONE: secure aggregation is OFF, the aggregator sees every site's own update in the clear"
+    check_protection(plan)
+    mode, colluders = protection_mode(plan), plan.secure_aggregation.colluders
+    count = len(plan.federation.collaborators)
+    words = guarantee_in_words(mode, count, colluders)
+    quorum = plan.federation.min_collaborators or count
+    if count - quorum < drop_outs_survived(mode, count, colluders):
+        words += f"; federation.min_collaborators: {quorum} allows {count - quorum} of them"
+    return words
+
+
+def greatest_weight(plan: Plan) -> int:
+    """Return W, the greatest weight of one site's update: the finer, the smaller."""
+    batch = plan.training.batch_size
+    if plan.training.weights == "uniform":
+        return 1
+    if plan.training.weights == "batch" and not isinstance(batch, str):
+        return batch
+    return plan.secure_aggregation.most_records
+
+
+def session_terms(plan: Plan) -> SessionTerms:
+    """Return what the aggregator proposes for every session, and every site expects."""
+    stated, count = plan.secure_aggregation, len(plan.federation.collaborators)
+    mode = protection_mode(plan)
+    return SessionTerms(
+        mode,
+        Suite.X25519,
+        stated.colluders,
+        threshold(mode, count, stated.colluders),
+        stated.ring_bits,
+        greatest_weight(plan),
+    )
+
+
+def roster_of(plan: Plan) -> Roster:
+    """Return the pinned keys, numbered from 1 in the plan's order.
+
+    Raises:
+        PlanError: somebody's key is missing.
+    """
+    pinned = plan.federation.roster
+    missing = [name for name in plan.federation.collaborators if name not in pinned]
+    if missing:
+        raise PlanError(
+            f"the roster of the plan has no signing key for {', '.join(missing)}",
+            "pin each site's key: `fedfair plan enroll` with the site's request",
+        )
+    names = plan.federation.collaborators
+    return Roster(Member(index, name, parse_public_key(pinned[name])) for index, name in enumerate(names, 1))
+
+
+def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, SumShape]:
+    """Return the shape of every masked sum of a run; the keys are the words of `Purpose`."""
+    shapes = {}
+    for purpose, counts in header_counts(plan, schema).items():
+        own, real = counts.copy(), ~counts
+        if purpose is Purpose.TRAINING:
+            own[0] = False  # the weight is masked by the protocol itself
+        runs = (
+            HeaderRun(int(own.sum()), GREATEST_COUNT, whole=True),
+            HeaderRun(int(real.sum()), GREATEST_INTEGER, whole=False),
+            HeaderRun(int(real.sum()), GREATEST_REST, whole=False),
+        )
+        body = (layout.dimension,) if purpose is Purpose.TRAINING else ()
+        shapes[purpose.value] = SumShape(tuple(run for run in runs if run.length), body)
+    return shapes
+
+
+def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np.bool_]]:
+    """Return, for the plain header of every sum, which values are counts; the others are real numbers.
+
+    The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums].
+    """
+    bins = histogram_spec(plan, schema).bins + 1
+    block = np.repeat([True, False, True, False], [HEAD - 1, 1, bins, bins])
+    return {
+        Purpose.TRAINING: np.array([True, False]),
+        Purpose.EVALUATION: np.tile(block, len(SPLITS)),
+        Purpose.STANDARDISATION: np.arange(1 + 2 * len(schema.numeric)) == 0,
+    }
+
+
+def plain_totals(opened: OpenedSum, counts: NDArray[np.bool_]) -> Totals:
+    """Return the totals of an opened sum in the form of plain ones.
+
+    Args:
+        opened: what secure aggregation opened.
+        counts: of its purpose, from `header_counts`.
+    """
+    own = counts.copy()
+    header = np.empty(len(counts))
+    if opened.purpose == Purpose.TRAINING.value:
+        own[0], header[0] = False, float(opened.weight)
+    whole, reals = int(own.sum()), int((~counts).sum())
+    header[own] = opened.header[:whole]
+    header[~counts] = opened.header[whole : whole + reals] + opened.header[whole + reals :]
+    return Totals(header, opened.body, opened.contributors)
+
+
+def model_digest(purpose: Purpose, model: GlobalModel) -> bytes:
+    """Return the 32 bytes that bind a round to its model; a standardisation is about none.
+
+    Both sides compute it from the numbers that they hold, so that two sites that were sent different models can
+    never open a sum together.
+    """
+    if purpose is Purpose.STANDARDISATION:
+        return hashlib.sha256(labelled_message("fedfair/no-model/v1", [])).digest()
+    vector = model.vector.astype(model.vector.dtype.newbyteorder("<"), copy=False)
+    fields = [hashlib.sha256(vector.data).digest(), struct.pack("<d", model.threshold)]
+    return hashlib.sha256(labelled_message("fedfair/model/v1", fields)).digest()
+
+
+def clips_of(purpose: Purpose, clip: float, shapes: Mapping[str, SumShape]) -> tuple[float, ...]:
+    """Return the clip of every group of a sum's body."""
+    return (clip,) * len(shapes[purpose.value].groups)

@@ -1,0 +1,215 @@
+"""One masked sum over one cohort: keys first where they are due, then uploads, votes if somebody left, answers.
+
+Has the face of `machine.SumMachine`, so that `federation` drives either; what is said is carried by messages that
+nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the protocol is
+complete; this decides who may be waited for, and which refused message costs its sender the connection.
+
+    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER
+
+A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
+it returns. Who lapses, abstains or is expelled is gone for the protocol: the sum is taken over the survivors if
+they are enough, otherwise the round is lost and nothing was learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.rounds.machine import Standing, Step, SumState
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import RoundAborted, SendTo, ServerEffect, SessionFailed, SessionReady, SumOpened
+
+if TYPE_CHECKING:
+    from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.learning.exchange import GlobalModel, SumRequest
+    from fedfair.rounds.protection import Protection
+    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.sums.running import Totals
+
+_SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Check.SESSION, Check.DUPLICATE})
+"""Checks that an honest but slow member can fail: its message is about something that is over."""
+
+_NOT_ITS_FAULT: Final = frozenset({Check.TAG})
+"""A pair of members disagrees; nobody can say which of the two lies, so the later one is only left out."""
+
+
+class MaskedMachine:
+    """One masked sum from its first question to its total.
+
+    Attributes:
+        number: names this sum.
+        request: what everybody in the cohort was asked for.
+        quorum: fewest contributors; the protocol's server opens nothing for fewer.
+        reason: why the sum is lost; empty unless it is.
+    """
+
+    def __init__(
+        self,
+        number: SumNumber,
+        request: SumRequest,
+        cohort: Iterable[ParticipantId],
+        quorum: int,
+        protection: Protection,
+        model: GlobalModel,
+    ) -> None:
+        self.number = number
+        self.request = request
+        self.quorum = quorum
+        self.reason = ""
+        self._protection = protection
+        self._model = model
+        self._members = {protection.index(name): name for name in cohort}
+        self._away: set[int] = set()
+        self._out: set[int] = set()
+        self._outgoing: list[tuple[ParticipantId, bytes]] = []
+        self._opened: OpenedSum | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        server = self._protection.server
+        for index in self._members:
+            server.returned(index)
+        if self._protection.renewal(self._members):
+            self._take(server.open_session(self._members))
+        else:
+            self._start_round()
+
+    def _start_round(self) -> None:
+        keyed = set(self._protection.server.members) & self._members.keys() - self._out
+        if len(keyed) < self.quorum:
+            # Better no round than one that cannot be opened: an evaluation must not leave a site twice.
+            self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
+            return
+        self._take(self._protection.start_round(self.request.purpose, self._model, keyed))
+
+    # -------------------------------------------------------------- what anybody may look at
+
+    @property
+    def cohort(self) -> tuple[ParticipantId, ...]:
+        """Return everybody who was asked."""
+        return tuple(self._members.values())
+
+    @property
+    def waiting_for(self) -> tuple[ParticipantId, ...]:
+        """Return those whose next message is awaited."""
+        return tuple(self._members[index] for index in self._protection.server.awaited if index in self._members)
+
+    @property
+    def counted(self) -> tuple[ParticipantId, ...]:
+        """Return those whose upload is in the opened sum."""
+        opened = self._opened
+        return () if opened is None else tuple(self._protection.name(index) for index in opened.survivors)
+
+    @property
+    def state(self) -> SumState:
+        """Return whether the sum is open, complete or lost."""
+        if self._opened is not None:
+            return SumState.COMPLETE
+        return SumState.LOST if self.reason else SumState.OPEN
+
+    def totals(self) -> Totals:
+        """Return the sum over the survivors.
+
+        Raises:
+            LocalProtocolError: the sum is still open, or lost.
+        """
+        if self._opened is None:
+            raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
+        return self._protection.totals(self.request.purpose, self._opened)
+
+    def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
+        """Return what is to be sent to whom, in order, once."""
+        messages, self._outgoing = tuple(self._outgoing), []
+        return messages
+
+    # -------------------------------------------------------------- what can happen
+
+    def upload(self, member: ParticipantId, payload: bytes | bytearray | memoryview) -> None:
+        """Refuse a contribution in the clear.
+
+        Raises:
+            RemoteProtocolError: always.
+        """
+        raise RemoteProtocolError(
+            f"{member} sent {len(payload)} bytes in the clear to sum {self.number}, which is masked",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
+
+    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+        """Take one message of secure aggregation; return why it was passed over, or an empty string.
+
+        Raises:
+            RemoteProtocolError: no honest member sends it; nothing has changed.
+        """
+        index = self._protection.index(member)
+        try:
+            effects = self._protection.server.receive(index, message, vector)
+        except SecaggError as fault:
+            if fault.check in _NOT_ITS_FAULT:
+                self._leave_out(index)
+            elif fault.check not in _SLOW:
+                raise
+            return fault.message
+        self._take(effects)
+        return ""
+
+    def step(self, member: ParticipantId, step: Step) -> Standing:
+        """Take a step of a member of the cohort; return its new standing.
+
+        Raises:
+            LocalProtocolError: an upload, which is a message here.
+        """
+        index = self._protection.index(member)
+        match step:
+            case Step.UPLOAD:
+                raise LocalProtocolError("a masked upload is a message and goes through receive()")
+            case Step.LEAVE:
+                return self._after_leaving(index)
+            case Step.RETURN:
+                return self._after_returning(index)
+            case Step.LAPSE:
+                self._away.discard(index)
+                self._take(self._protection.server.gone(index))
+                return Standing.LAPSED
+            case Step.ABSTAIN | Step.EXPEL:
+                self._leave_out(index)
+                return Standing.ABSTAINED if step is Step.ABSTAIN else Standing.EXPELLED
+
+    def pass_deadline(self) -> None:
+        """Close the present phase of the protocol with whoever has answered."""
+        self._take(self._protection.server.deadline())
+
+    def _after_leaving(self, index: int) -> Standing:
+        if index in self._out:
+            return Standing.ABSTAINED
+        self._away.add(index)
+        return Standing.AWAY
+
+    def _after_returning(self, index: int) -> Standing:
+        self._away.discard(index)
+        if index in self._out:
+            return Standing.ABSTAINED
+        self._take(self._protection.server.returned(index))
+        return Standing.ASKED
+
+    def _leave_out(self, index: int) -> None:
+        """Go on without a member; its next sum begins with new keys."""
+        self._away.discard(index)
+        self._out.add(index)
+        self._protection.note_keys(self._protection.name(index), b"")
+        self._take(self._protection.server.gone(index))
+
+    def _take(self, effects: list[ServerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendTo(member, message):
+                    self._outgoing.append((self._protection.name(member), message))
+                case SessionReady():
+                    self._protection.session_is_ready()
+                    self._start_round()
+                case SumOpened():
+                    self._opened = self._protection.server.take_sum()
+                case SessionFailed(reason) | RoundAborted(reason=reason):
+                    self.reason = reason

@@ -1,0 +1,132 @@
+"""What outlives a single masked sum: the session, who is in it, when it must be renewed, and the clip.
+
+Joins the names of the federation to the numbers of the roster. `masked` drives one sum with it; the protocol
+itself is `fedfair.secagg.server`'s. The clock is an argument: a session also ends after a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from fedfair.ids import ParticipantId
+from fedfair.learning.masked_sums import (
+    FIRST_AUTOMATIC_CLIP,
+    clips_of,
+    header_counts,
+    model_digest,
+    plain_totals,
+    roster_of,
+    session_terms,
+    sum_shapes,
+)
+from fedfair.secagg.fixedpoint import automatic_clip
+from fedfair.secagg.server import Server, State
+from fedfair.secagg.session import renewal_reason
+from fedfair.sums.spec import Purpose
+
+if TYPE_CHECKING:
+    from fedfair.learning.data.dataset import FeatureSchema
+    from fedfair.learning.exchange import GlobalModel
+    from fedfair.learning.layout import Layout
+    from fedfair.plan.schema import Plan
+    from fedfair.secagg.effects import ServerEffect
+    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.secagg.shamir import Randomness
+    from fedfair.sums.running import Totals
+
+SECONDS_PER_HOUR = 3600.0
+
+
+class Protection:
+    """The aggregator's side of secure aggregation, over a whole run.
+
+    Args:
+        plan: its terms; its sums are masked.
+        layout: of the model.
+        schema: of the features.
+        randomness: source of nonces: `secrets.token_bytes`.
+        clock: seconds since any fixed moment.
+
+    Attributes:
+        server: the protocol's own machine.
+        clip: the largest change of one parameter that is summed unclipped in the next round.
+
+    Raises:
+        PlanError: the plan cannot be protected, or its roster is incomplete.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        schema: FeatureSchema,
+        randomness: Randomness,
+        clock: Callable[[], float],
+    ) -> None:
+        names = plan.federation.collaborators
+        self._shapes = sum_shapes(plan, layout, schema)
+        self._counts = header_counts(plan, schema)
+        quorum = plan.federation.min_collaborators or len(names)
+        self.server = Server(
+            roster_of(plan), session_terms(plan), self._shapes, randomness, layout.dtype, quorum=quorum
+        )
+        self._ring_bits = plan.secure_aggregation.ring_bits
+        stated = plan.secure_aggregation.clip
+        self._clip_is_learnt = isinstance(stated, str)
+        self.clip = FIRST_AUTOMATIC_CLIP if isinstance(stated, str) else stated
+        self._clock = clock
+        self._began = 0.0
+        self._names = dict(enumerate((ParticipantId(name) for name in names), start=1))
+        self._indices = {name: index for index, name in self._names.items()}
+        self._without_keys: set[int] = set()
+
+    @property
+    def vector_lengths(self) -> frozenset[int]:
+        """Return every length that a masked vector of this run has, in bytes."""
+        return frozenset(shape.vector_bytes(self._ring_bits) for shape in self._shapes.values())
+
+    def index(self, participant: ParticipantId) -> int:
+        """Return a collaborator's number in the roster."""
+        return self._indices[participant]
+
+    def name(self, index: int) -> ParticipantId:
+        """Return the collaborator with a number of the roster."""
+        return self._names[index]
+
+    def note_keys(self, participant: ParticipantId, session: bytes) -> None:
+        """Note of which session a process that connected has keys; empty for none."""
+        index = self._indices[participant]
+        if session and session == self.server.session_id:
+            self._without_keys.discard(index)
+        else:
+            self._without_keys.add(index)
+
+    def renewal(self, cohort: Iterable[int]) -> str:
+        """Return why a session must be set up before the next round of `cohort`; empty if the present one does."""
+        if self.server.state is not State.READY:
+            return "there is no session"
+        present = frozenset(cohort)
+        return renewal_reason(
+            rounds=self.server.round,
+            hours=(self._clock() - self._began) / SECONDS_PER_HOUR,
+            members=frozenset(self.server.members),
+            present=present,
+            restarted=bool(self._without_keys & present),
+        )
+
+    def session_is_ready(self) -> None:
+        """Note that everybody in the session has its keys from now on."""
+        self._began = self._clock()
+        self._without_keys -= set(self.server.members)
+
+    def start_round(self, purpose: Purpose, model: GlobalModel, cohort: Iterable[int]) -> list[ServerEffect]:
+        """Ask `cohort`, who are members of the session, for a sum about `model`."""
+        clips = clips_of(purpose, self.clip, self._shapes)
+        return self.server.start_round(purpose.value, model_digest(purpose, model), clips, cohort)
+
+    def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
+        """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""
+        if self._clip_is_learnt and opened.histogram:
+            self.clip = automatic_clip(opened.histogram, self.clip)
+        return plain_totals(opened, self._counts[purpose])

@@ -1,0 +1,309 @@
+"""A site in one round: `entering` -> Contributing -> Uploaded -> Voted -> Answered.
+
+Phases are objects; what a phase may not do, it has no method for, and going on erases what the phase before
+knew. Everything is checked before anything changes. The rules that defeat a lying aggregator are here: a
+member votes once and answers once, the dropped are what *we* compute (cohort without survivors), and only sets
+with enough signed votes are opened. `participant` adds the log, resending and dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.keys import Secret, confirmation_tag
+from fedfair.secagg.masking import SignedSeed, Update, masked_vector
+from fedfair.secagg.params import Mode, least_survivors
+from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote, vote_fields
+from fedfair.secagg.sealing import open_envelope, seal, share_of_own_mask, shares_of_pair_masks
+from fedfair.secagg.session import Site
+from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
+from fedfair.secagg.signing import sign
+from fedfair.secagg.transcript import digest, u16
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """What is public about one round, as this site sees it."""
+
+    site: Site
+    mode: Mode
+    colluders: int
+    cohort: tuple[int, ...]
+    threshold: int
+    transcript: bytes
+
+    def check_transcript(self, transcript: bytes) -> None:
+        """Refuse a message about another round.
+
+        Raises:
+            SecaggError: TRANSCRIPT.
+        """
+        require(
+            transcript == self.transcript,
+            Check.TRANSCRIPT,
+            f"a message about round {transcript.hex()[:16]}, under way is {self.transcript.hex()[:16]}",
+        )
+
+    def check_survivors(self, survivors: tuple[int, ...]) -> None:
+        """Refuse a set of survivors that must not be opened.
+
+        Raises:
+            SecaggError: SURVIVORS: without us, not in the cohort, or too few.
+        """
+        least = least_survivors(self.mode, len(self.cohort), self.colluders)
+        require(
+            self.site.member in survivors,
+            Check.SURVIVORS,
+            "a set of survivors without this site, which uploaded",
+        )
+        require(
+            set(survivors) <= set(self.cohort),
+            Check.SURVIVORS,
+            "a survivor that is not in the cohort of the round",
+        )
+        require(
+            len(survivors) >= least,
+            Check.SURVIVORS,
+            f"{len(survivors)} survivors of {len(self.cohort)}, at least {least} must hide each other",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Contributing:
+    """The round's seeds are derived; the update is being made."""
+
+    context: RoundContext
+    start: RoundStart
+    code: BodyCode
+    seeds: Mapping[int, Secret] = field(repr=False)
+    sending: Mapping[int, Secret] = field(repr=False)
+    receiving: Mapping[int, Secret] = field(repr=False)
+
+    def upload(
+        self, update: Update, known: Mapping[bytes, bool], randomness: Randomness
+    ) -> tuple[Uploaded, bytes, bytearray]:
+        """Return the next phase, the upload and its masked vector.
+
+        Args:
+            update: what this site contributes.
+            known: fingerprints of updates that left the site before, and whether it helped to open their sum.
+            randomness: source of b, of shares and of rounding.
+
+        Raises:
+            SecaggError: REUSED_UPDATE: two sums over different sets would tell this update from the others.
+            TrainingError: the update must not be sent.
+            LocalProtocolError: it does not have the shape of the sum.
+        """
+        context, site = self.context, self.context.site
+        fingerprint = update.fingerprint(self.start.model_digest)
+        self._check_unused(update, fingerprint, known)
+        own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
+        vector, vector_hash = masked_vector(
+            update, site.shapes[self.start.purpose], self.code, self._signed(own_seed), rounding_key, site.threads
+        )
+        rounding_key.erase()
+        shares = self._shares(own_seed, randomness)
+        transcript = context.transcript
+        envelopes = tuple(
+            (peer, seal(key, transcript, site.member, peer, shares[peer])) for peer, key in self.sending.items()
+        )
+        tags = tuple((peer, confirmation_tag(seed, transcript)) for peer, seed in self.seeds.items())
+        promise = commitment(own_seed, transcript, site.member)
+        fields = (transcript, site.member, vector_hash, promise, tags, envelopes)
+        signature = sign(site.signing_key, "upload", *Upload(*fields, b"").signed_fields())
+        uploaded = Uploaded(context, dict(self.receiving), Secret(b"".join(shares[site.member])), fingerprint)
+        own_seed.erase()
+        self._erase_sent()
+        return uploaded, Upload(*fields, signature).encode(), vector
+
+    def erase(self) -> None:
+        """Forget the round without contributing."""
+        self._erase_sent()
+        for key in self.receiving.values():
+            key.erase()
+
+    def _check_unused(self, update: Update, fingerprint: bytes, known: Mapping[bytes, bool]) -> None:
+        # A site that uploaded and was asked nothing further cannot know that its sum stayed closed: any t of the
+        # others suffice to open it. Only a trusted aggregator, or a policy that accepts it, may have it again.
+        context = self.context
+        forgiving = (
+            context.mode is Mode.SEMI_HONEST or self.start.purpose in context.site.policy.repeatable
+        ) and not known.get(fingerprint, False)
+        require(
+            update.abstains or fingerprint not in known or forgiving,
+            Check.REUSED_UPDATE,
+            "this very update was part of an earlier attempt, whose masks others may have opened",
+            "draw fresh batches, or abstain",
+        )
+
+    def _erase_sent(self) -> None:
+        for key in (*self.seeds.values(), *self.sending.values()):
+            key.erase()
+
+    def _signed(self, own_seed: Secret) -> list[SignedSeed]:
+        member = self.context.site.member
+        return [SignedSeed(own_seed, False), *(SignedSeed(s, peer < member) for peer, s in self.seeds.items())]
+
+    def _shares(self, own_seed: Secret, randomness: Randomness) -> dict[int, list[bytes]]:
+        cohort, needed = self.context.cohort, self.context.threshold
+        shares: dict[int, list[bytes]] = {holder: [] for holder in cohort}
+        for seed in (own_seed, *self.seeds.values()):
+            for holder, share in zip(cohort, split(seed.reveal(), cohort, needed, randomness), strict=True):
+                shares[holder].append(share)
+        return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """Our masked vector is out. What is left: keys of envelopes to us, and our shares of our own seeds."""
+
+    context: RoundContext
+    receiving: Mapping[int, Secret] = field(repr=False)
+    own_shares: Secret
+    fingerprint: bytes
+
+    def vote(self, raw: bytes) -> tuple[Voted, bytes]:
+        """Vote, once, for a set of survivors; return the next phase and the vote.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT or SURVIVORS.
+        """
+        message, context = Survivors.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        context.check_survivors(message.survivors)
+        require(context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "there are no votes in a semi-honest session")
+        site = context.site
+        fields = vote_fields(context.transcript, message.survivors, site.member)
+        vote = Vote(
+            context.transcript, site.member, message.survivors, sign(site.signing_key, "vote", *fields)
+        ).encode()
+        return Voted(self, message.survivors), vote
+
+    def answer(self, raw: bytes) -> tuple[Answered, bytes]:
+        """Answer, once, where nobody dropped out (or the aggregator is trusted to say who did).
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES or ENVELOPE.
+        """
+        message, context = Open.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        context.check_survivors(message.survivors)
+        require(
+            message.survivors == context.cohort or context.mode is Mode.SEMI_HONEST,
+            Check.VOTES,
+            "a request to open a part of the cohort for which this site has not voted",
+        )
+        require(not message.votes, Check.VOTES, "votes where none are due")
+        return self._opened(message)
+
+    def _opened(self, message: Open) -> tuple[Answered, bytes]:
+        context, site = self.context, self.context.site
+        survivors = message.survivors
+        dropped = [member for member in context.cohort if member not in survivors]
+        envelopes = dict(message.envelopes)
+        expected = {member for member in survivors if member != site.member}
+        require(envelopes.keys() == expected, Check.ENVELOPE, "not exactly one envelope from every survivor")
+        shares = []
+        for member in survivors:
+            held = (
+                self.own_shares.reveal() if member == site.member else self._open_from(member, envelopes[member])
+            )
+            pairs = shares_of_pair_masks(held, member, context.cohort)
+            shares.append((member, share_of_own_mask(held) + b"".join(pairs[gone] for gone in dropped)))
+        answer = Answer(context.transcript, site.member, survivors, tuple(shares)).encode()
+        self.erase()
+        return Answered(context, survivors, self.fingerprint), answer
+
+    def _open_from(self, sender: int, envelope: bytes) -> bytes:
+        context = self.context
+        opened = open_envelope(self.receiving[sender], context.transcript, sender, context.site.member, envelope)
+        expected = 32 * len(context.cohort)
+        require(len(opened) == expected, Check.ENVELOPE, f"member {sender} sealed {len(opened)} bytes of shares")
+        return opened
+
+    def erase(self) -> None:
+        """Forget what is left; nothing of the round can be opened with our help any more."""
+        self.own_shares.erase()
+        for key in self.receiving.values():
+            key.erase()
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """Our one vote is given; only this set can be answered."""
+
+    uploaded: Uploaded
+    survivors: tuple[int, ...]
+
+    @property
+    def context(self) -> RoundContext:
+        """Return what is public about the round."""
+        return self.uploaded.context
+
+    def answer(self, raw: bytes) -> tuple[Answered, bytes]:
+        """Answer, once, for the set we voted for, if enough others did.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES or ENVELOPE.
+        """
+        message, context = Open.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        require(
+            message.survivors == self.survivors,
+            Check.ONE_VOTE,
+            "a request to open another set than the one this site voted for",
+        )
+        require(
+            len(message.votes) >= context.threshold,
+            Check.VOTES,
+            f"{len(message.votes)} votes for a set of survivors, {context.threshold} are needed",
+        )
+        for voter, signature in message.votes:
+            require(voter in self.survivors, Check.VOTES, f"a vote of member {voter}, who is no survivor")
+            fields = vote_fields(context.transcript, self.survivors, voter)
+            context.site.roster.verify(voter, signature, "vote", *fields)
+        return self.uploaded._opened(message)  # noqa: SLF001  # one answer, two ways to earn it
+
+    def erase(self) -> None:
+        """Forget what is left."""
+        self.uploaded.erase()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The round is over for us; nothing secret is left."""
+
+    context: RoundContext
+    survivors: tuple[int, ...]
+    fingerprint: bytes
+
+    def erase(self) -> None:
+        """Do nothing: there is nothing to forget."""
+
+
+RoundPhase = Contributing | Uploaded | Voted | Answered
+
+
+def commitment(seed: Secret, transcript: bytes, member: int) -> bytes:
+    """Return the promise (32 bytes) of a member's own seed, which the aggregator checks after recovery."""
+    return digest("commitment", transcript, u16(member), seed.reveal())
+
+
+def erased(phase: RoundPhase) -> bool:
+    """Return whether a phase holds no secret any more."""
+    match phase:
+        case Contributing():
+            keys = (*phase.seeds.values(), *phase.sending.values(), *phase.receiving.values())
+        case Uploaded():
+            keys = (phase.own_shares, *phase.receiving.values())
+        case Voted():
+            return erased(phase.uploaded)
+        case Answered():
+            return True
+        case _:
+            raise LocalProtocolError(f"{type(phase).__name__} is no phase of a round")
+    return all(key.erased for key in keys)

@@ -1,0 +1,149 @@
+"""Reading and writing the bytes of messages: fixed order, explicit lengths, nothing left over.
+
+A reader takes nothing on trust: it never allocates more than it was given, refuses what is cut off, padded,
+out of range or out of order, and names the message in every refusal. Integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+
+from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.params import MAX_MEMBERS
+
+
+class Writer:
+    """Collects the parts of one message."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def number(self, value: int, size: int) -> Writer:
+        """Append an unsigned integer of `size` bytes."""
+        self._parts.append(value.to_bytes(size, "big"))
+        return self
+
+    def real(self, value: float) -> Writer:
+        """Append a float64."""
+        self._parts.append(struct.pack(">d", value))
+        return self
+
+    def fixed(self, value: bytes) -> Writer:
+        """Append bytes whose length the reader knows."""
+        self._parts.append(value)
+        return self
+
+    def sized(self, value: bytes) -> Writer:
+        """Append bytes with their length."""
+        return self.number(len(value), 4).fixed(value)
+
+    def members(self, values: Sequence[int]) -> Writer:
+        """Append roster indices."""
+        self.number(len(values), 2)
+        for value in values:
+            self.number(value, 2)
+        return self
+
+    def by_member(self, values: Iterable[tuple[int, bytes]]) -> Writer:
+        """Append (roster index, bytes) pairs."""
+        pairs = list(values)
+        self.number(len(pairs), 2)
+        for index, value in pairs:
+            self.number(index, 2).sized(value)
+        return self
+
+    def done(self) -> bytes:
+        """Return the message."""
+        return b"".join(self._parts)
+
+
+class Reader:
+    """Takes one message apart.
+
+    Args:
+        raw: the message.
+        name: what to call it in a refusal.
+    """
+
+    __slots__ = ("_at", "_name", "_raw")
+
+    def __init__(self, raw: bytes, name: str) -> None:
+        self._raw = raw
+        self._name = name
+        self._at = 0
+
+    def fixed(self, size: int) -> bytes:
+        """Return exactly `size` bytes."""
+        end = self._at + size
+        require(
+            end <= len(self._raw),
+            Check.ENCODING,
+            f"{self._name} is cut off: {len(self._raw)} bytes, needs {end}",
+        )
+        value = self._raw[self._at : end]
+        self._at = end
+        return value
+
+    def number(self, size: int) -> int:
+        """Return an unsigned integer of `size` bytes."""
+        return int.from_bytes(self.fixed(size), "big")
+
+    def real(self) -> float:
+        """Return a float64 that is finite."""
+        value: float = struct.unpack(">d", self.fixed(8))[0]
+        require(math.isfinite(value), Check.ENCODING, f"{self._name} holds a number that is not finite")
+        return value
+
+    def sized(self, greatest: int) -> bytes:
+        """Return bytes that carry their length, at most `greatest`."""
+        size = self.number(4)
+        require(
+            size <= greatest,
+            Check.ENCODING,
+            f"{self._name} declares {size} bytes where {greatest} are allowed",
+        )
+        return self.fixed(size)
+
+    def text(self, greatest: int) -> str:
+        """Return a word of at most `greatest` bytes of ASCII."""
+        raw = self.sized(greatest)
+        require(raw.isascii(), Check.ENCODING, f"{self._name} holds a word that is not ASCII")
+        return raw.decode("ascii")
+
+    def members(self) -> tuple[int, ...]:
+        """Return roster indices, strictly increasing and from 1, at most 200 of them."""
+        values = tuple(self.number(2) for _ in range(self._count()))
+        self._increasing(values)
+        return values
+
+    def by_member(self, greatest: int) -> tuple[tuple[int, bytes], ...]:
+        """Return (roster index, bytes) pairs with strictly increasing indices."""
+        pairs = tuple((self.number(2), self.sized(greatest)) for _ in range(self._count()))
+        self._increasing([index for index, _ in pairs])
+        return pairs
+
+    def end(self) -> None:
+        """Refuse anything that is left.
+
+        Raises:
+            SecaggError: ENCODING.
+        """
+        left = len(self._raw) - self._at
+        require(not left, Check.ENCODING, f"{self._name} has {left} bytes too many")
+
+    def refuse(self, what: str) -> SecaggError:
+        """Return the refusal of a value that cannot be, to be raised."""
+        return SecaggError(Check.ENCODING, f"{self._name} holds {what}")
+
+    def _count(self) -> int:
+        count = self.number(2)
+        require(count <= MAX_MEMBERS, Check.ENCODING, f"{self._name} lists {count} members, at most {MAX_MEMBERS}")
+        return count
+
+    def _increasing(self, values: Sequence[int]) -> None:
+        increasing = all(one < two for one, two in zip((0, *values), values, strict=False))
+        require(increasing, Check.ENCODING, f"{self._name} lists a member twice, out of order or as number 0")

@@ -1,0 +1,119 @@
+"""What a site or the aggregator must do next, as values; whoever owns sockets and files does it, in order.
+
+`Log` must have reached the disk before the `Send` after it begins: that is what keeps a killed and restarted
+site from ever sending two different things for one round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Append these parts to the write-ahead log, one after the other, and sync.
+
+    Attributes:
+        parts: the record; the second part of an upload is its whole vector, not copied.
+    """
+
+    parts: tuple[bytes | bytearray, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceLog:
+    """Replace the whole write-ahead log by this record, atomically: its round is over.
+
+    Attributes:
+        record: what must outlive rounds and restarts.
+    """
+
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send to the aggregator.
+
+    Attributes:
+        message: one message of `messages`.
+        vector: what travels beside an upload; empty with everything else.
+    """
+
+    message: bytes
+    vector: bytes | bytearray = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Make this site's update for the round under way, then call `contribute` or `abstain`.
+
+    Attributes:
+        round: number of the round within its session.
+        purpose: why something is summed.
+        clips: C of each group of the body.
+    """
+
+    round: int
+    purpose: str
+    clips: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendTo:
+    """Send to one member.
+
+    Attributes:
+        member: its roster index.
+        message: one message of `messages`.
+    """
+
+    member: int
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReady:
+    """Everybody in `members` has keys with everybody; rounds can begin."""
+
+    session_id: bytes
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFailed:
+    """Too few members came or confirmed; `reason` says so in words."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SumOpened:
+    """A sum is open: `Server.take_sum` has it.
+
+    Attributes:
+        round: number of the round within its session.
+        survivors: whose contributions are in it.
+    """
+
+    round: int
+    survivors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundAborted:
+    """The round is lost and nothing was learnt; a retry has a new number and fresh updates.
+
+    Attributes:
+        round: its number.
+        reason: in words.
+        answered: whether masks may have been opened by some; the same updates are then never sent again.
+    """
+
+    round: int
+    reason: str
+    answered: bool
+
+
+SiteEffect = Log | ReplaceLog | Send | Contribute
+ServerEffect = SendTo | SessionReady | SessionFailed | SumOpened | RoundAborted

@@ -1,0 +1,114 @@
+"""Entering a round: everything that is checked before a site derives a single key for it.
+
+Order, session, cohort, threshold, model, clips and attempts; only then do the chains move forward. What follows
+is in `client`.
+"""
+
+from __future__ import annotations
+
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.client import Contributing, RoundContext
+from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.params import SessionTerms, threshold
+from fedfair.secagg.round_messages import RoundStart
+from fedfair.secagg.session import GREATEST_JUMP, ROUNDS_PER_SESSION, Session
+from fedfair.secagg.transcript import RoundTerms
+
+
+def enter_round(session: Session, raw: bytes, model_digest: bytes) -> Contributing:
+    """Check a round start, move every chain forward and derive the round's keys.
+
+    Args:
+        session: the session; changed only if everything is in order.
+        raw: the message.
+        model_digest: SHA-256 of the model that this site holds, by its own computation.
+
+    Raises:
+        SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, MODEL or
+            ATTEMPTS.
+    """
+    start, site = RoundStart.decode(raw), session.site
+    _check_order(session, start)
+    _check_terms(session, start, model_digest)
+    shape = site.shapes[start.purpose]
+    code = body_code(session.terms, start, shape.groups)
+    transcript = round_transcript(start, shape.digest())
+    subject = (start.purpose, start.model_digest)
+    attempts = session.history.attempts
+    attempts[subject] = attempts.get(subject, 0) + 1
+    session.last_round, session.rounds = start.round, session.rounds + 1
+    for chain in session.chains.values():
+        chain.advance_to(start.round)
+    peers = [member for member in start.cohort if member != site.member]
+    return Contributing(
+        RoundContext(site, session.terms.mode, session.terms.colluders, start.cohort, start.threshold, transcript),
+        start,
+        code,
+        {peer: session.chains[peer].mask_seed(transcript) for peer in peers},
+        {peer: session.chains[peer].envelope_key(transcript, site.member, peer) for peer in peers},
+        {peer: session.chains[peer].envelope_key(transcript, peer, site.member) for peer in peers},
+    )
+
+
+def body_code(terms: SessionTerms, start: RoundStart, groups: tuple[int, ...]) -> BodyCode:
+    """Return how body values are encoded in a round."""
+    return BodyCode(terms.ring_bits, len(start.cohort), terms.greatest_weight, groups, start.clips)
+
+
+def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:
+    """Return T_r of a round start."""
+    return RoundTerms(
+        start.session_id,
+        start.round,
+        start.purpose,
+        start.cohort,
+        start.threshold,
+        start.model_digest,
+        start.clips,
+        shape_digest,
+    ).transcript()
+
+
+def _check_order(session: Session, start: RoundStart) -> None:
+    require(start.session_id == session.session_id, Check.SESSION, "a round of another session")
+    require(
+        session.last_round < start.round <= session.last_round + GREATEST_JUMP,
+        Check.ROUND_ORDER,
+        f"round {start.round} after round {session.last_round}; at most {GREATEST_JUMP} further is accepted",
+    )
+    require(
+        session.rounds < ROUNDS_PER_SESSION,
+        Check.SESSION_EXPIRED,
+        f"{session.rounds} rounds under one set of keys",
+        "a new session is due",
+    )
+
+
+def _check_terms(session: Session, start: RoundStart, model_digest: bytes) -> None:
+    site, terms, cohort = session.site, session.terms, start.cohort
+    require(start.purpose in site.shapes, Check.POLICY, f"this site takes no part in a {start.purpose!r} sum")
+    require(site.member in cohort, Check.MEMBERSHIP, "a cohort without this site")
+    strangers = set(cohort) - set(session.members)
+    require(not strangers, Check.MEMBERSHIP, f"a cohort with {sorted(strangers)}, who did not confirm the session")
+    site.policy.check_cohort(len(cohort), terms.colluders)
+    expected = threshold(terms.mode, len(cohort), terms.colluders)
+    require(
+        start.threshold == expected,
+        Check.THRESHOLD,
+        f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}",
+    )
+    require(
+        start.model_digest == model_digest,
+        Check.MODEL,
+        f"a round about model {start.model_digest.hex()[:16]}, this site holds {model_digest.hex()[:16]}",
+    )
+    groups = len(site.shapes[start.purpose].groups)
+    require(len(start.clips) == groups, Check.LAYOUT, f"{len(start.clips)} clips for {groups} groups")
+    site.policy.check_clips(start.clips)
+    attempts = session.history.attempts.get((start.purpose, start.model_digest), 0)
+    require(
+        attempts < site.policy.greatest_attempts,
+        Check.ATTEMPTS,
+        f"attempt {attempts + 1} of a {start.purpose} sum about one model, this site allows "
+        f"{site.policy.greatest_attempts}",
+    )

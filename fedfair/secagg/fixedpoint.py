@@ -1,0 +1,305 @@
+"""Real numbers as ring elements: exact sums, stated errors, no overflow.
+
+Body: x = floor(2^f * w/W * clip(v, -C, C)/C + u) with u uniform in [0, 1), so the sum of w*v is unbiased given
+clipping. Header: integers exactly; other numbers rounded to nearest in Z_2^64.
+
+No overflow. f = floor(log2((2^(b-1) - 1) / n)). The scaled value is at most 2^f (1 + 2^-51) in magnitude, as
+w <= W and |v| <= C after clipping; rounded to the grid 2^-16 (f + 16 <= 47 bits, so the grid is exact in
+float64) it is at most 2^f; adding u <= 1 - 2^-16 and taking the floor stays at most 2^f. Hence the sum of n values
+is at most n 2^f <= 2^(b-1) - 1. In the header n * bound < 2^63 in the same way.
+
+Error of the sum of w*v over m contributors: below m * C * W * 2^-f; of the mean: that over the sum of w.
+u comes from a keystream on the grid 2^-16, which leaves a bias below 2^-16 of one step of the ring.
+Decides the clip of the next round from the histogram of sizes, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import PlanError, TrainingError
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.shape import GREATEST_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
+
+HEADER_BITS = 64
+GRID_BITS = 16
+BLOCK_VALUES = 1 << 16
+# Adding 1.5 * 2^52 to a float64 below 2^51 in magnitude leaves the nearest integer in the low bits of its
+# pattern, in two's complement; it costs one addition, where a conversion to int64 costs three times as much.
+_TO_INTEGER = 1.5 * 2.0**52
+AUTOMATIC_CLIP_FACTOR = 4.0
+
+
+def fraction_bits(ring_bits: int, members: int) -> int:
+    """Return f: how many bits one value may have so that n of them never overflow."""
+    bits = ((1 << (ring_bits - 1)) - 1) // members
+    if bits < 1:
+        raise PlanError(f"{members} members do not fit a ring of {ring_bits} bits")
+    return min(bits.bit_length() - 1, 62)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyCode:
+    """How body values become ring elements in one round.
+
+    Attributes:
+        ring_bits: b.
+        members: n, the size of the cohort.
+        greatest_weight: W.
+        groups: lengths of the parts with a clip of their own.
+        clips: C of each part.
+    """
+
+    ring_bits: int
+    members: int
+    greatest_weight: int
+    groups: tuple[int, ...]
+    clips: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse clips that do not fit the groups.
+
+        Raises:
+            PlanError: their numbers differ, a clip is not positive and finite, or there are too many members.
+        """
+        if len(self.groups) != len(self.clips) or not all(0 < clip < math.inf for clip in self.clips):
+            raise PlanError(f"{len(self.clips)} clips for {len(self.groups)} groups; each needs one above 0")
+        fraction_bits(self.ring_bits, self.members)
+
+    @property
+    def bits(self) -> int:
+        """Return f."""
+        return fraction_bits(self.ring_bits, self.members)
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int, float]]:
+        """Return (first, last + 1, clip) of every group's part of body[start:stop]."""
+        found, first = [], 0
+        for length, clip in zip(self.groups, self.clips, strict=True):
+            low, high = max(start, first), min(stop, first + length)
+            if low < high:
+                found.append((low, high, clip))
+            first += length
+        return found
+
+    def step(self, clip: float) -> float:
+        """Return the value of one ring step in the sum of w*v: C * W * 2^-f."""
+        return clip * self.greatest_weight * 2.0**-self.bits
+
+    def sum_error(self, clip: float, contributors: int) -> float:
+        """Return the bound on the error of each coordinate of the sum of w*clip(v)."""
+        return contributors * self.step(clip)
+
+
+@dataclass(slots=True)
+class SizeReport:
+    """What was seen while encoding: how many values were clipped, and the largest magnitude."""
+
+    clipped: int = 0
+    largest: float = 0.0
+
+
+class BodyEncoder:
+    """Encodes blocks of a body into ring elements, in memory that is used again.
+
+    Args:
+        code: the round's parameters.
+        weight: w, from 0 to W; 0 encodes zeros.
+    """
+
+    __slots__ = ("_code", "_scale", "_words", "report")
+
+    def __init__(self, code: BodyCode, weight: int) -> None:
+        self._code = code
+        self._scale = 2.0 ** (code.bits + GRID_BITS) * (weight / code.greatest_weight)
+        self._words = np.empty(BLOCK_VALUES)
+        self.report = SizeReport()
+
+    def encode(
+        self, body: NDArray[np.floating], start: int, uniform: NDArray[np.uint16], out: NDArray[np.uint32]
+    ) -> None:
+        """Encode body[start : start + len(out)] into `out`.
+
+        Args:
+            body: the whole body, float32 or float64.
+            start: where the block begins.
+            uniform: random 16-bit words, one for each value.
+            out: uint32, at most 65536 values.
+
+        Raises:
+            TrainingError: a value is NaN or infinite.
+        """
+        for first, last, clip in self._code.parts(start, start + out.size):
+            values = body[first:last]
+            here = slice(first - start, last - start)
+            self._look_at(values, clip)
+            self._round(values, clip, uniform[here], out[here])
+
+    def _look_at(self, values: NDArray[np.floating], clip: float) -> None:
+        low, high = float(values.min()), float(values.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise TrainingError(
+                "the update of this site holds values that are NaN or infinite; nothing was sent",
+                "lower learning_rate, or look for missing or extreme values in the local data",
+            )
+        largest = max(-low, high)
+        self.report.largest = max(self.report.largest, largest)
+        if largest > clip:
+            self.report.clipped += int(np.count_nonzero(np.abs(values) > clip))
+
+    def _round(
+        self, values: NDArray[np.floating], clip: float, uniform: NDArray[np.uint16], out: NDArray[np.uint32]
+    ) -> None:
+        words = self._words[: values.size]
+        np.multiply(values, self._scale / clip, out=words, dtype=np.float64)
+        if self.report.largest > clip:
+            limit = self._scale
+            np.clip(words, -limit, limit, out=words)
+        np.add(words, _TO_INTEGER, out=words)
+        patterns = words.view(np.int64)
+        np.add(patterns, uniform, out=patterns)
+        np.right_shift(patterns, GRID_BITS, out=patterns)
+        np.copyto(out, words.view(np.uint32)[::2])
+
+
+def decode_body(words: NDArray[np.uint32], code: BodyCode, dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
+    """Return the sum of w * clip(v) from the sum of ring elements.
+
+    Args:
+        words: uint32 (d,), only the low ring_bits count. With float32 its memory becomes the result, so nothing
+            of the size of the model is allocated.
+        code: the round's parameters.
+        dtype: float32 or float64.
+    """
+    result = words.view(np.float32) if dtype == np.float32 else np.empty(words.size)
+    shift = 32 - code.ring_bits
+    for start in range(0, words.size, BLOCK_VALUES):
+        stop = min(start + BLOCK_VALUES, words.size)
+        signed = (words[start:stop] << np.uint32(shift)).view(np.int32) >> shift
+        for first, last, clip in code.parts(start, stop):
+            result[first:last] = signed[first - start : last - start] * code.step(clip)
+    return result
+
+
+def pack(words: NDArray[np.uint32], ring_bits: int, out: NDArray[np.uint8]) -> None:
+    """Write the low `ring_bits` of every word, little-endian and without gaps, to `out`.
+
+    Z_2^32 -> Z_2^b is a ring homomorphism, so masking before packing is masking in the smaller ring.
+    """
+    octets = words.view(np.uint8).reshape(-1, 4)
+    if ring_bits == 20:
+        padded = np.zeros(-(-words.size // 2) * 2, np.uint64)
+        padded[: words.size] = words & np.uint32(0xFFFFF)
+        pairs = padded[::2] | padded[1::2] << np.uint64(20)
+        out[:] = pairs.view(np.uint8).reshape(-1, 8)[:, :5].reshape(-1)[: out.size]
+    else:
+        width = ring_bits // 8
+        out.reshape(-1, width)[:] = octets[:, :width]
+
+
+def unpack(packed: NDArray[np.uint8], ring_bits: int, out: NDArray[np.uint32]) -> None:
+    """Read words that `pack` wrote; their upper bits are zero."""
+    if ring_bits == 20:
+        pairs = np.zeros((-(-out.size // 2), 8), np.uint8)
+        padded = np.zeros(pairs.shape[0] * 5, np.uint8)
+        padded[: packed.size] = packed
+        pairs[:, :5] = padded.reshape(-1, 5)
+        both = pairs.reshape(-1).view(np.uint64)
+        out[::2] = both & np.uint64(0xFFFFF)
+        out[1::2] = (both >> np.uint64(20))[: out.size // 2] & np.uint64(0xFFFFF)
+    else:
+        octets = out.view(np.uint8).reshape(-1, 4)
+        octets[:] = 0
+        octets[:, : ring_bits // 8] = packed.reshape(-1, ring_bits // 8)
+
+
+def check_header(shape: SumShape, members: int, greatest_weight: int) -> None:
+    """Refuse a shape whose header could overflow: n * bound must be below 2^63 for every count.
+
+    Raises:
+        PlanError: it could.
+    """
+    for run in shape.header_runs(greatest_weight):
+        if run.whole and members * int(run.bound) >= 1 << (HEADER_BITS - 1):
+            raise PlanError(f"a count of up to {run.bound:g} from {members} members overflows 63 bits")
+
+
+def encode_header(values: NDArray[np.float64], runs: Sequence[HeaderRun], members: int) -> NDArray[np.uint64]:
+    """Return header values as elements of Z_2^64.
+
+    Raises:
+        TrainingError: a value is not finite, larger than its bound, or not a count where one is due.
+    """
+    encoded = np.empty(values.size, np.int64)
+    for run, part, scale in _runs(runs, members):
+        given = values[part]
+        if not np.isfinite(given).all() or (np.abs(given) > run.bound).any():
+            raise TrainingError(f"a header value of this site is not finite or beyond its bound of {run.bound:g}")
+        if run.whole and ((given < 0).any() or (given != np.rint(given)).any()):
+            raise TrainingError("a count of this site is negative or not a whole number")
+        limit = run.bound * scale
+        encoded[part] = np.clip(np.rint(given * scale), -limit, limit).astype(np.int64)
+    return encoded.view(np.uint64)
+
+
+def decode_header(words: NDArray[np.uint64], runs: Sequence[HeaderRun], members: int) -> NDArray[np.float64]:
+    """Return the sums of header values.
+
+    Raises:
+        SecaggError: PLAUSIBILITY: a sum of counts is negative or more than all members could have given.
+    """
+    signed = words.view(np.int64)
+    decoded = np.empty(words.size)
+    for run, part, scale in _runs(runs, members):
+        decoded[part] = signed[part] / scale
+        if run.whole:
+            within = bool((signed[part] >= 0).all() and (signed[part] <= members * int(run.bound)).all())
+            require(
+                within,
+                Check.PLAUSIBILITY,
+                f"a sum of counts lies outside 0 to {members} * {run.bound:g}",
+                "a contribution was malformed or the masks do not cancel; the round must be discarded",
+            )
+    return decoded
+
+
+def _runs(runs: Sequence[HeaderRun], members: int) -> list[tuple[HeaderRun, slice, float]]:
+    found, start = [], 0
+    for run in runs:
+        # A power of two keeps the scale exact; bound * scale <= 2^f as frexp rounds the bound up to one.
+        exponent = math.frexp(run.bound)[1]
+        scale = 1.0 if run.whole else 2.0 ** (fraction_bits(HEADER_BITS, members) - exponent)
+        found.append((run, slice(start, start + run.length), scale))
+        start += run.length
+    return found
+
+
+def size_histogram(largest: float) -> NDArray[np.float64]:
+    """Return the one-hot histogram (32,) of a site's largest magnitude over powers of two."""
+    histogram = np.zeros(SIZE_BUCKETS)
+    exponent = math.frexp(largest)[1] if largest > 0 else -(1 << 10)
+    position = SIZE_BUCKETS - 1 - (GREATEST_BUCKET_EXPONENT - exponent)
+    histogram[min(max(position, 0), SIZE_BUCKETS - 1)] = 1.0
+    return histogram
+
+
+def automatic_clip(histogram: Sequence[int], present: float) -> float:
+    """Return C for the next round: four times the largest bucket edge that anybody reached.
+
+    Args:
+        histogram: the summed histogram of the last round.
+        present: the clip of the last round, kept where nobody contributed.
+    """
+    reached = [position for position, count in enumerate(histogram) if count > 0]
+    if not reached:
+        return present
+    return AUTOMATIC_CLIP_FACTOR * bucket_edge(reached[-1])
+
+
+def bucket_edge(position: int) -> float:
+    """Return the upper edge of a bucket: 2^-20 to 2^11."""
+    return float(2.0 ** (GREATEST_BUCKET_EXPONENT - (SIZE_BUCKETS - 1 - position)))

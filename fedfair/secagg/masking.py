@@ -1,0 +1,268 @@
+"""One site's masked vector, and the running sum that such vectors are added to.
+
+y = enc(x) + PRG(b) + sum over peers of sign * PRG(s): header in Z_2^64, body in Z_2^32, of which the low bits
+travel. Encoding, masking, packing and hashing happen block by block, so beside the outgoing vector a site needs
+a few blocks of memory, and the aggregator needs one vector whatever the number of sites. Decides no protocol
+order; seeds come from `client` and `recovery`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.fixedpoint import (
+    BLOCK_VALUES,
+    BodyCode,
+    BodyEncoder,
+    SizeReport,
+    encode_header,
+    pack,
+    size_histogram,
+    unpack,
+)
+from fedfair.secagg.keys import Secret
+from fedfair.secagg.prg import Keystreams, Mask, apply_masks, open_stream, segment_key
+from fedfair.secagg.shape import SumShape, packed_bytes
+from fedfair.secagg.transcript import leaf_digest, root_digest
+
+UNIFORM_BYTES = 2
+_FINGERPRINT_WINDOWS = 16
+_FINGERPRINT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one site contributes to one sum, before anything is hidden.
+
+    Attributes:
+        header: float64 (header_length,), within the bounds of the shape.
+        body: float32 or float64 (body_length,): the change itself, not yet weighted.
+        weight: integer in [1, W]; 0 with an abstention.
+        abstains: True for a site that takes part with nothing, so that nobody can tell.
+    """
+
+    header: NDArray[np.float64]
+    body: NDArray[np.floating]
+    weight: int
+    abstains: bool = False
+
+    def fingerprint(self, model_digest: bytes) -> bytes:
+        """Return 32 bytes that are equal for equal updates about one model; they never leave the site.
+
+        The model is part of it: a site whose steps change nothing is not taken for one that repeats itself.
+
+        Long bodies are sampled in 16 windows: equal updates always agree, and two rounds of training that agree
+        in a million sampled bytes and in the header are the same update for every purpose here.
+        """
+        if self.abstains:
+            return bytes(32)
+        seen = hashlib.sha256(model_digest + str(self.weight).encode() + self.header.tobytes())
+        body = np.ascontiguousarray(self.body).view(np.uint8)
+        last = body.size - _FINGERPRINT_BYTES
+        if last <= _FINGERPRINT_WINDOWS * _FINGERPRINT_BYTES:
+            seen.update(body.data)
+        else:
+            for start in np.linspace(0, last, _FINGERPRINT_WINDOWS).astype(int):
+                seen.update(body[start : start + _FINGERPRINT_BYTES].data)
+        return seen.digest()
+
+
+def abstention(shape: SumShape) -> Update:
+    """Return the update of a site that has nothing to contribute: zeros with weight 0."""
+    zeros = np.broadcast_to(np.float32(0.0), (shape.body_length,))
+    return Update(np.zeros(shape.header_length), zeros, 0, abstains=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedSeed:
+    """A 31-byte seed and whether its mask is added or taken away."""
+
+    seed: Secret
+    negative: bool
+
+
+def segment_masks(seeds: Sequence[SignedSeed], segment: str) -> list[Mask]:
+    """Return the keystreams of one segment, `hdr` or `body`."""
+    return [Mask(segment_key(seed.seed, segment), seed.negative) for seed in seeds]
+
+
+def masked_vector(
+    update: Update,
+    shape: SumShape,
+    code: BodyCode,
+    seeds: Sequence[SignedSeed],
+    rounding_key: Secret,
+    threads: int = 1,
+) -> tuple[bytearray, bytes]:
+    """Return the vector that leaves the site, and its digest.
+
+    Args:
+        update: what is contributed.
+        shape: its shape.
+        code: ring, cohort size, weights and clips of the round.
+        seeds: the own mask and one for each other member of the cohort.
+        rounding_key: 32 fresh bytes for the stochastic rounding.
+        threads: how many threads share the blocks.
+
+    Raises:
+        LocalProtocolError: the update does not have the shape.
+        TrainingError: a value is not finite or out of its bound; nothing must be sent.
+    """
+    _check_update(update, shape, code)
+    vector = bytearray(shape.vector_bytes(code.ring_bits))
+    work = _BodyWork(update, shape, code, segment_masks(seeds, "body"), rounding_key, vector)
+    blocks = -(-shape.body_length // BLOCK_VALUES)
+    bounds = [blocks * thread // threads for thread in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        parts = list(pool.map(work.run, bounds[:-1], bounds[1:])) if threads > 1 else [work.run(0, blocks)]
+    report = SizeReport(sum(part.clipped for part, _ in parts), max(part.largest for part, _ in parts))
+    header = _header_words(update, shape, code, report)
+    apply_masks(header, segment_masks(seeds, "hdr"))
+    vector[: shape.header_bytes()] = header.tobytes()
+    leaves = [leaf_digest(header.tobytes()), *(leaf for _, leaves in parts for leaf in leaves)]
+    return vector, root_digest(len(vector), leaves)
+
+
+def vector_digest(vector: bytes | bytearray | memoryview, shape: SumShape, ring_bits: int) -> bytes:
+    """Return the digest of a masked vector: its header is one leaf, then every 65536 body values are one."""
+    view = memoryview(vector).cast("B")
+    first, leaf_bytes = shape.header_bytes(), packed_bytes(BLOCK_VALUES, ring_bits)
+    starts = range(first, len(view), leaf_bytes)
+    leaves = [leaf_digest(view[:first]), *(leaf_digest(view[start : start + leaf_bytes]) for start in starts)]
+    return root_digest(len(view), leaves)
+
+
+class MaskedSum:
+    """The running sum of masked vectors: one header and one body, whatever the number of sites.
+
+    Args:
+        shape: of every contribution.
+        ring_bits: width of a body value on its way.
+    """
+
+    __slots__ = ("_block", "body", "header", "ring_bits", "shape")
+
+    def __init__(self, shape: SumShape, ring_bits: int) -> None:
+        self.shape = shape
+        self.ring_bits = ring_bits
+        self.header = np.zeros(shape.masked_header_length(), np.uint64)
+        self.body = np.zeros(shape.body_length, np.uint32)
+        self._block = np.empty(BLOCK_VALUES, np.uint32)
+
+    def add(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+        """Add one vector; it is not needed afterwards.
+
+        Raises:
+            SecaggError: VECTOR: wrong length or digest; nothing was added.
+        """
+        expected = self.shape.vector_bytes(self.ring_bits)
+        require(
+            len(vector) == expected,
+            Check.VECTOR,
+            f"a masked vector of {len(vector)} bytes, expected {expected}",
+            "the sender works on another model layout; compare the plan digests",
+        )
+        found = vector_digest(vector, self.shape, self.ring_bits)
+        require(found == expected_digest, Check.VECTOR, "a masked vector was altered on its way")
+        first = self.shape.header_bytes()
+        self.header += np.frombuffer(vector, np.uint64, self.header.size)
+        if self.ring_bits == 32:
+            self.body += np.frombuffer(vector, np.uint32, self.body.size, first)
+            return
+        packed = np.frombuffer(vector, np.uint8, offset=first)
+        leaf_bytes = packed_bytes(BLOCK_VALUES, self.ring_bits)
+        for number, start in enumerate(range(0, self.body.size, BLOCK_VALUES)):
+            target = self.body[start : start + BLOCK_VALUES]
+            block = self._block[: target.size]
+            unpack(packed[number * leaf_bytes : (number + 1) * leaf_bytes], self.ring_bits, block)
+            target += block
+
+    def remove(self, seeds: Sequence[SignedSeed], threads: int = 1) -> None:
+        """Take every mask away, given with the sign with which it was added."""
+        opposite = [SignedSeed(seed.seed, not seed.negative) for seed in seeds]
+        apply_masks(self.header, segment_masks(opposite, "hdr"))
+        masks = segment_masks(opposite, "body")
+        blocks = -(-self.body.size // BLOCK_VALUES)
+        bounds = [BLOCK_VALUES * (blocks * thread // threads) for thread in range(threads + 1)]
+
+        def work(start: int, stop: int) -> None:
+            apply_masks(self.body[start:stop], masks, 4 * start)
+
+        if threads == 1:
+            work(0, self.body.size)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, bounds[:-1], bounds[1:]))
+
+
+class _BodyWork:
+    """Encodes, masks, packs and hashes any range of blocks of one body; threads share nothing they write."""
+
+    def __init__(
+        self,
+        update: Update,
+        shape: SumShape,
+        code: BodyCode,
+        masks: Sequence[Mask],
+        rounding_key: Secret,
+        vector: bytearray,
+    ) -> None:
+        self._update = update
+        self._code = code
+        self._masks = masks
+        self._rounding_key = rounding_key
+        self._packed = np.frombuffer(vector, np.uint8, offset=shape.header_bytes())
+
+    def run(self, first_block: int, last_block: int) -> tuple[SizeReport, list[bytes]]:
+        """Fill blocks [first_block, last_block) and return what was seen and the digest of each."""
+        code, length = self._code, self._update.body.size
+        encoder = BodyEncoder(code, self._update.weight)
+        streams = Keystreams(self._masks, 4 * first_block * BLOCK_VALUES)
+        rounding = open_stream(self._rounding_key, UNIFORM_BYTES * first_block * BLOCK_VALUES)
+        zeros, random_bytes = bytes(UNIFORM_BYTES * BLOCK_VALUES), bytearray(UNIFORM_BYTES * BLOCK_VALUES)
+        uniform = np.frombuffer(random_bytes, np.uint16)
+        scratch = np.empty(BLOCK_VALUES, np.uint32)
+        leaf_bytes = packed_bytes(BLOCK_VALUES, code.ring_bits)
+        leaves = []
+        for number in range(first_block, last_block):
+            start = number * BLOCK_VALUES
+            packed = self._packed[number * leaf_bytes : (number + 1) * leaf_bytes]
+            size = min(BLOCK_VALUES, length - start)
+            words = packed.view(np.uint32) if code.ring_bits == 32 else scratch[:size]
+            rounding.update_into(zeros, random_bytes)
+            encoder.encode(self._update.body, start, uniform[:size], words)
+            streams.apply(words)
+            if code.ring_bits != 32:
+                pack(words, code.ring_bits, packed)
+            leaves.append(leaf_digest(packed.data))
+        return encoder.report, leaves
+
+
+def _header_words(update: Update, shape: SumShape, code: BodyCode, report: SizeReport) -> NDArray[np.uint64]:
+    own = [np.array([update.weight, 0.0 if update.abstains else 1.0])]
+    if shape.body_length:
+        histogram = size_histogram(report.largest) * (not update.abstains)
+        own += [np.array([float(report.clipped)]), histogram]
+    values = np.concatenate([*own, update.header])
+    return encode_header(values, shape.header_runs(code.greatest_weight), code.members)
+
+
+def _check_update(update: Update, shape: SumShape, code: BodyCode) -> None:
+    if update.header.shape != (shape.header_length,) or update.body.shape != (shape.body_length,):
+        raise LocalProtocolError(
+            f"the update has {update.header.shape} header and {update.body.shape} body values, "
+            f"the sum needs ({shape.header_length},) and ({shape.body_length},)"
+        )
+    if not (0 if update.abstains else 1) <= update.weight <= code.greatest_weight:
+        raise TrainingError(
+            f"a weight of {update.weight} is not in 1 to {code.greatest_weight}, so nothing was sent",
+            "raise the greatest weight of the plan, or let the site abstain",
+        )

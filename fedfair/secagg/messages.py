@@ -1,0 +1,69 @@
+"""What all messages of the protocol have in common: version, type, greatest length.
+
+A message is: version, type, fields; those of the set-up are in `setup_messages`, those of a round in
+`round_messages`. They decide layouts and caps only; whether a well-formed message is acceptable *now* is for
+`session`, `client` and `server`. A message is encoded once, by its author, and signatures cover the bytes that
+travelled. The masked vector is not a message: it travels beside `Upload`, which carries its digest.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.codec import Reader, Writer
+
+VERSION = 1
+MAX_MESSAGE_BYTES = 1 << 21
+"""Enough for the envelopes of 200 members (199 of 6416 bytes); anything longer is refused unread."""
+
+
+class Kind(enum.IntEnum):
+    """Types of messages, as they travel."""
+
+    PROPOSAL = 1
+    ADVERT = 2
+    ADVERTS = 3
+    CONFIRM = 4
+    CONFIRMS = 5
+    ROUND_START = 6
+    UPLOAD = 7
+    SURVIVORS = 8
+    VOTE = 9
+    OPEN = 10
+    ANSWER = 11
+
+
+Pairs = tuple[tuple[int, bytes], ...]
+
+
+def kind_of(raw: bytes) -> Kind:
+    """Return what kind of message `raw` claims to be.
+
+    Raises:
+        SecaggError: ENCODING: no version 1 message, or longer than any.
+    """
+    require(len(raw) <= MAX_MESSAGE_BYTES, Check.ENCODING, f"a message of {len(raw)} bytes is longer than any")
+    require(len(raw) >= 2 and raw[0] == VERSION, Check.ENCODING, "not a message of secure aggregation version 1")
+    try:
+        return Kind(raw[1])
+    except ValueError as error:
+        raise SecaggError(Check.ENCODING, f"no message has type {raw[1]}") from error
+
+
+def begin(kind: Kind) -> Writer:
+    """Return a writer that has written version and type."""
+    return Writer().number(VERSION, 1).number(kind, 1)
+
+
+def open_message(raw: bytes, kind: Kind) -> Reader:
+    """Return a reader behind version and type.
+
+    Raises:
+        SecaggError: ENCODING: it is another kind of message.
+    """
+    found = kind_of(raw)
+    require(found is kind, Check.ENCODING, f"a message of type {found.name} where {kind.name} is due")
+    reader = Reader(raw, kind.name.lower().replace("_", " "))
+    reader.fixed(2)
+    return reader

@@ -1,0 +1,203 @@
+"""How many members, how many may collude, and what follows from it.
+
+Decides thresholds and says in words what they guarantee; what a site insists on is its own `SitePolicy`,
+which no aggregator can lower. Source: Bonawitz et al. 2017, theorems 6.3 and 6.5; the malicious rule
+2t > n + n_C makes two different sets of survivors impossible, because each needs t answers and an honest member
+answers once.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from fedfair.errors import PlanError
+from fedfair.secagg.checks import Check, require
+
+MAX_MEMBERS = 200
+"""Everybody shares a mask with everybody; beyond this a sparser graph (Bell et al. 2020) would be needed."""
+
+RING_BITS = (32, 24, 20, 16)
+
+
+class Mode(enum.Enum):
+    """What the aggregator is trusted with; the value is the word of the plan."""
+
+    MALICIOUS = "malicious"
+    SEMI_HONEST = "semi-honest"
+
+
+class Suite(enum.Enum):
+    """How two members agree on a key; the value travels."""
+
+    X25519 = 1
+    X25519_MLKEM768 = 2
+
+
+def threshold(mode: Mode, members: int, colluders: int) -> int:
+    """Return t: how many members' shares open a mask.
+
+    Malicious: t = floor((n + n_C) / 2) + 1, the least t with 2t > n + n_C. Semi-honest: t = n_C + 2, so that
+    n_C colluders open nothing and every sum hides an honest member behind another one.
+
+    Raises:
+        PlanError: `members` cannot hide anybody from `colluders`.
+    """
+    if not 0 <= colluders <= members - 2:
+        raise PlanError(
+            f"{members} members with {colluders} colluders: the sum would show the rest",
+            "at least two honest members are needed; lower secure_aggregation.colluders or add collaborators",
+        )
+    if members > MAX_MEMBERS:
+        raise PlanError(f"{members} members in one round, at most {MAX_MEMBERS} are supported")
+    return (members + colluders) // 2 + 1 if mode is Mode.MALICIOUS else colluders + 2
+
+
+def least_survivors(mode: Mode, members: int, colluders: int) -> int:
+    """Return the least number of contributors that a sum may be opened for: max(t, n_C + 2)."""
+    return max(threshold(mode, members, colluders), colluders + 2)
+
+
+def drop_outs_survived(mode: Mode, members: int, colluders: int) -> int:
+    """Return how many members may vanish at any step without losing the round."""
+    return members - least_survivors(mode, members, colluders)
+
+
+def guarantee_in_words(mode: Mode, members: int, colluders: int) -> str:
+    """Return one sentence or two for the person who approves a plan."""
+    dropped = drop_outs_survived(mode, members, colluders)
+    who = (
+        "an aggregator that follows the protocol"
+        if mode is Mode.SEMI_HONEST
+        else "an aggregator that may do anything"
+    )
+    together = "alone" if not colluders else f"together with up to {colluders} of {members} collaborators"
+    least = least_survivors(mode, members, colluders)
+    learns = f"{who}, {together}, learns one sum over at least {least} sites a round"
+    if not dropped:
+        return f"{learns}; no drop-out is survived: if one of {members} vanishes, the round is repeated without it"
+    return f"{learns}; {dropped} {'drop-out is' if dropped == 1 else 'drop-outs are'} survived in every round"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTerms:
+    """What an aggregator proposes for a session; everybody's session_id is bound to it.
+
+    Attributes:
+        mode: what the aggregator is trusted with.
+        suite: how pairs agree on keys.
+        colluders: n_C, how many members may side with the aggregator.
+        threshold: t for the whole roster; a round with fewer members uses its own, by the same rule.
+        ring_bits: width of a body value on its way, 32, 24, 20 or 16.
+        greatest_weight: W, the greatest weight of one contribution.
+    """
+
+    mode: Mode
+    suite: Suite
+    colluders: int
+    threshold: int
+    ring_bits: int
+    greatest_weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class SitePolicy:
+    """What one site insists on, whatever the aggregator proposes.
+
+    Attributes:
+        mode: MALICIOUS refuses a semi-honest session.
+        colluders: the least n_C that a session must withstand.
+        least_members: the smallest cohort this site contributes to, at least 2.
+        least_ring_bits: the coarsest ring.
+        greatest_clip: the largest C; a clip bounds what one record can do to the sum.
+        greatest_weight: the largest W.
+        greatest_attempts: uploads about one and the same model and purpose.
+        repeatable: purposes whose update does not change between attempts (an evaluation of the same model); for
+            these alone an update may leave the site again after an attempt that this site did not answer.
+        hybrid: True refuses a session without ML-KEM-768.
+    """
+
+    mode: Mode = Mode.MALICIOUS
+    colluders: int = 0
+    least_members: int = 2
+    least_ring_bits: int = 16
+    greatest_clip: float = 1024.0
+    greatest_weight: int = 1 << 40
+    greatest_attempts: int = 3
+    repeatable: frozenset[str] = frozenset()
+    hybrid: bool = False
+
+    def check_terms(self, terms: SessionTerms, roster_size: int) -> None:
+        """Refuse terms that are weaker than this policy.
+
+        Raises:
+            SecaggError: POLICY, or THRESHOLD where t does not follow from the rest.
+        """
+        demands = (
+            (
+                terms.mode is self.mode or self.mode is Mode.SEMI_HONEST,
+                "mode",
+                terms.mode.value,
+                self.mode.value,
+            ),
+            (terms.colluders >= self.colluders, "colluders", terms.colluders, f"at least {self.colluders}"),
+            (terms.colluders <= roster_size - 2, "colluders", terms.colluders, f"at most {roster_size - 2}"),
+            (
+                terms.ring_bits >= self.least_ring_bits,
+                "ring_bits",
+                terms.ring_bits,
+                f">= {self.least_ring_bits}",
+            ),
+            (
+                1 <= terms.greatest_weight <= self.greatest_weight,
+                "greatest weight",
+                terms.greatest_weight,
+                f"1 to {self.greatest_weight}",
+            ),
+            (
+                terms.suite is Suite.X25519_MLKEM768 or not self.hybrid,
+                "suite",
+                terms.suite.name,
+                "ML-KEM-768",
+            ),
+        )
+        for met, what, proposed, demanded in demands:
+            require(
+                met,
+                Check.POLICY,
+                f"the aggregator proposes {what} {proposed}, this site demands {demanded}",
+                "change the plan, or this site's policy if its owner agrees",
+            )
+        expected = threshold(terms.mode, roster_size, terms.colluders)
+        require(
+            terms.threshold == expected,
+            Check.THRESHOLD,
+            f"the aggregator proposes threshold {terms.threshold} for {roster_size} members, expected {expected}",
+        )
+
+    def check_cohort(self, members: int, colluders: int) -> None:
+        """Refuse a cohort that is smaller than this site allows.
+
+        Raises:
+            SecaggError: POLICY.
+        """
+        least = max(self.least_members, colluders + 2, 2)
+        require(
+            members >= least,
+            Check.POLICY,
+            f"a cohort of {members} members, this site demands at least {least}",
+            "wait for more collaborators",
+        )
+
+    def check_clips(self, clips: tuple[float, ...]) -> None:
+        """Refuse a clip that is wider than this site allows.
+
+        Raises:
+            SecaggError: POLICY.
+        """
+        for clip in clips:
+            require(
+                0.0 < clip <= self.greatest_clip,
+                Check.POLICY,
+                f"a clip of {clip:g}, this site demands more than 0 and at most {self.greatest_clip:g}",
+            )

@@ -1,0 +1,222 @@
+"""What a site drives: messages in, effects out.
+
+Puts the phases of `session` and `client` in a row, writes the log before anything is sent, resends byte for byte
+when the same request comes again, and takes up the one round of a log after a restart. Decides nothing about
+cryptography. Use: call `receive` with every message of the aggregator and carry out the effects in order; after
+`Contribute`, call `contribute` or `abstain`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.client import Answered, Contributing, RoundPhase, Uploaded, Voted
+from fedfair.secagg.effects import Contribute, Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.entering import enter_round
+from fedfair.secagg.log import (
+    Record,
+    after_answer,
+    entries,
+    frame,
+    history_record,
+    read_history,
+    read_reply,
+    read_upload,
+    reply_fields,
+    upload_fields,
+)
+from fedfair.secagg.masking import Update, abstention
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.session import Advertised, Agreed, History, Joining, Session, Site
+from fedfair.secagg.shamir import Randomness
+
+
+class Participant:
+    """One site's side of the protocol.
+
+    Args:
+        site: what the site knows before anybody speaks.
+        randomness: source of every key and coefficient: `secrets.token_bytes`.
+        log: the write-ahead log as it was found; empty on a first start.
+
+    Raises:
+        LocalProtocolError: the log is damaged.
+    """
+
+    def __init__(self, site: Site, randomness: Randomness, log: bytes = b"") -> None:
+        self._site = site
+        self._randomness = randomness
+        self._setup: Joining | Advertised | Agreed = Joining(site)
+        self._session: Session | None = None
+        self._phase: RoundPhase | None = None
+        self._history = History()
+        self._start = b""  # digest of the round start under way
+        self._sent: dict[bytes, Send] = {}
+        self._restore(log)
+
+    @property
+    def session(self) -> Session | None:
+        """Return the session, or None before the first and after a restart."""
+        return self._session
+
+    @property
+    def phase(self) -> RoundPhase | None:
+        """Return the phase of the round under way, if any."""
+        return self._phase
+
+    def receive(self, raw: bytes, model_digest: bytes) -> list[SiteEffect]:
+        """Take one message of the aggregator.
+
+        Args:
+            raw: the message.
+            model_digest: SHA-256 of the model that this site holds, computed by itself; 32 bytes.
+
+        Returns:
+            what to do now, in order.
+
+        Raises:
+            SecaggError: the message was refused; nothing changed. `check` says why.
+        """
+        kind, request = kind_of(raw), hashlib.sha256(raw).digest()
+        if request in self._sent:
+            return [self._sent[request]]
+        match kind:
+            case Kind.PROPOSAL | Kind.ADVERTS | Kind.CONFIRMS:
+                return self._set_up(kind, raw, request)
+            case Kind.ROUND_START:
+                return self._enter(raw, request, model_digest)
+            case Kind.SURVIVORS:
+                return self._vote(raw, request)
+            case Kind.OPEN:
+                return self._answer(raw, request)
+            case _:
+                raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is never for a site")
+
+    def contribute(self, update: Update) -> list[SiteEffect]:
+        """Return the upload of this site's update for the round under way.
+
+        Raises:
+            LocalProtocolError: no update is due, or it does not have the shape of the sum.
+            TrainingError: it must not be sent; `abstain` or `drop_out` instead.
+            SecaggError: REUSED_UPDATE.
+        """
+        if not isinstance(self._phase, Contributing):
+            raise LocalProtocolError("no update is due; wait for Contribute")
+        uploaded, message, vector = self._phase.upload(update, self._history.updates, self._randomness)
+        record = frame(Record.UPLOAD, upload_fields(uploaded, self._start, message), vector)
+        self._phase = uploaded
+        self._history.updates.setdefault(uploaded.fingerprint, False)
+        self._sent[self._start] = Send(message, vector)
+        return [Log((record, vector)), self._sent[self._start]]
+
+    def abstain(self) -> list[SiteEffect]:
+        """Return an upload of nothing with weight 0: the aggregator cannot tell it from another."""
+        if not isinstance(self._phase, Contributing):
+            raise LocalProtocolError("no update is due; wait for Contribute")
+        return self.contribute(abstention(self._site.shapes[self._phase.start.purpose]))
+
+    def drop_out(self) -> None:
+        """Leave the round under way, visibly; its secrets are forgotten."""
+        if self._phase is not None:
+            self._phase.erase()
+        self._phase = None
+
+    def _set_up(self, kind: Kind, raw: bytes, request: bytes) -> list[SiteEffect]:
+        match kind, self._setup:
+            case Kind.PROPOSAL, _:
+                advertised, message = Joining(self._site).advertise(raw, self._randomness)
+                self._leave_session()
+                self._setup = advertised
+                replaced: list[SiteEffect] = [ReplaceLog(history_record(self._history))]
+                return [*replaced, self._reply(request, message)]
+            case Kind.ADVERTS, Advertised() as phase:
+                self._setup, message = phase.agree(raw)
+                return [self._reply(request, message)]
+            case Kind.CONFIRMS, Agreed() as phase:
+                self._session = phase.enter(raw, self._history)
+                self._setup = Joining(self._site)
+                return []
+            case _:
+                raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is not due")
+
+    def _enter(self, raw: bytes, request: bytes, model_digest: bytes) -> list[SiteEffect]:
+        require(
+            self._session is not None, Check.SESSION, "this site is in no session; a new set-up must come first"
+        )
+        session = _known(self._session)
+        contributing = enter_round(session, raw, model_digest)
+        self.drop_out()
+        self._phase, self._start, self._sent = contributing, request, {}
+        start = contributing.start
+        return [ReplaceLog(history_record(self._history)), Contribute(start.round, start.purpose, start.clips)]
+
+    def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
+        match self._phase:
+            case Uploaded() as phase:
+                voted, message = phase.vote(raw)
+                record = frame(Record.VOTE, reply_fields(voted.survivors, request, message))
+                self._phase = voted
+                return [Log((record,)), self._reply(request, message)]
+            case Voted():
+                raise SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
+            case Answered():
+                raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
+            case _:
+                raise SecaggError(Check.OUT_OF_ORDER, "a set of survivors before this site has uploaded")
+
+    def _answer(self, raw: bytes, request: bytes) -> list[SiteEffect]:
+        match self._phase:
+            case Uploaded() | Voted() as phase:
+                answered, message = phase.answer(raw)
+                record = frame(Record.ANSWER, reply_fields(answered.survivors, request, message))
+                self._history.updates[answered.fingerprint] = True
+                self._phase = answered
+                return [Log((record,)), self._reply(request, message)]
+            case Answered():
+                raise SecaggError(Check.ONE_ANSWER, "a second request to open masks of one round")
+            case _:
+                raise SecaggError(Check.OUT_OF_ORDER, "a request to open masks before this site has uploaded")
+
+    def _reply(self, request: bytes, message: bytes) -> Send:
+        self._sent[request] = Send(message)
+        return self._sent[request]
+
+    def _leave_session(self) -> None:
+        self.drop_out()
+        if isinstance(self._setup, Agreed):
+            self._setup.erase()
+        elif isinstance(self._setup, Advertised):
+            self._setup.key.erase()
+        if self._session is not None:
+            self._session.erase()
+        self._session, self._sent = None, {}
+
+    def _restore(self, log: bytes) -> None:
+        for entry in entries(log):
+            match entry.record, self._phase:
+                case Record.HISTORY, _:
+                    self._history = read_history(entry.fields)
+                case Record.UPLOAD, _:
+                    self._phase, self._start, message = read_upload(self._site, entry.fields)
+                    self._sent = {self._start: Send(message, entry.vector)}
+                    self._history.updates.setdefault(self._phase.fingerprint, False)
+                case Record.VOTE, Uploaded() as phase:
+                    survivors, request, message = read_reply(entry.fields)
+                    self._phase = Voted(phase, survivors)
+                    self._reply(request, message)
+                case Record.ANSWER, (Uploaded() | Voted()) as phase:
+                    survivors, request, message = read_reply(entry.fields)
+                    uploaded = phase.uploaded if isinstance(phase, Voted) else phase
+                    self._phase = after_answer(uploaded, survivors)
+                    self._history.updates[uploaded.fingerprint] = True
+                    self._reply(request, message)
+                case _:
+                    raise LocalProtocolError(f"the write-ahead log has a {entry.record.name} out of order")
+
+
+def _known(session: Session | None) -> Session:
+    if session is None:
+        raise LocalProtocolError("no session")
+    return session

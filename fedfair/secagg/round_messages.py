@@ -1,0 +1,206 @@
+"""The messages of a round: start, upload, survivors, vote, request to open, answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedfair.secagg.keys import TAG_BYTES
+from fedfair.secagg.messages import Kind, Pairs, begin, open_message
+from fedfair.secagg.params import MAX_MEMBERS
+from fedfair.secagg.sealing import envelope_bytes
+from fedfair.secagg.shamir import SHARE_BYTES
+from fedfair.secagg.signing import SIGNATURE_BYTES
+from fedfair.secagg.transcript import DIGEST_BYTES, digest, indices, u16
+
+MAX_PURPOSE_BYTES = 40
+MAX_GROUPS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStart:
+    """Aggregator to the cohort: contribute to this sum."""
+
+    session_id: bytes
+    round: int
+    purpose: str
+    cohort: tuple[int, ...]
+    threshold: int
+    model_digest: bytes
+    clips: tuple[float, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.ROUND_START).fixed(self.session_id).number(self.round, 8)
+        writer.sized(self.purpose.encode("ascii")).members(self.cohort).number(self.threshold, 2)
+        writer.fixed(self.model_digest).number(len(self.clips), 2)
+        for clip in self.clips:
+            writer.real(clip)
+        return writer.done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> RoundStart:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.ROUND_START)
+        head = (reader.fixed(DIGEST_BYTES), reader.number(8), reader.text(MAX_PURPOSE_BYTES))
+        body = (reader.members(), reader.number(2), reader.fixed(DIGEST_BYTES))
+        groups = reader.number(2)
+        if groups > MAX_GROUPS:
+            raise reader.refuse(f"{groups} clips")
+        message = cls(*head, *body, tuple(reader.real() for _ in range(groups)))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Member to aggregator: beside the masked vector, all that makes its masks recoverable by enough members."""
+
+    transcript: bytes
+    member: int
+    vector_digest: bytes
+    commitment: bytes
+    tags: Pairs
+    envelopes: Pairs
+    signature: bytes
+
+    def signed_fields(self) -> tuple[bytes, ...]:
+        """Return what the signature covers."""
+        tags = digest("tags", *(part for peer, tag in self.tags for part in (u16(peer), tag)))
+        sealed = digest("envelopes", *(part for peer, box in self.envelopes for part in (u16(peer), box)))
+        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, tags, sealed)
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.UPLOAD).fixed(self.transcript).number(self.member, 2).fixed(self.vector_digest)
+        writer.fixed(self.commitment).by_member(self.tags).by_member(self.envelopes)
+        return writer.fixed(self.signature).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Upload:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.UPLOAD)
+        message = cls(
+            reader.fixed(DIGEST_BYTES),
+            reader.number(2),
+            reader.fixed(DIGEST_BYTES),
+            reader.fixed(DIGEST_BYTES),
+            reader.by_member(TAG_BYTES),
+            reader.by_member(envelope_bytes(MAX_MEMBERS)),
+            reader.fixed(SIGNATURE_BYTES),
+        )
+        if any(len(tag) != TAG_BYTES for _, tag in message.tags):
+            raise reader.refuse("a tag of the wrong length")
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """Aggregator to the survivors: these have contributed; vote."""
+
+    transcript: bytes
+    survivors: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        return begin(Kind.SURVIVORS).fixed(self.transcript).members(self.survivors).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Survivors:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.SURVIVORS)
+        message = cls(reader.fixed(DIGEST_BYTES), reader.members())
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Member to aggregator: my one vote of this round is for this set."""
+
+    transcript: bytes
+    member: int
+    survivors: tuple[int, ...]
+    signature: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.VOTE).fixed(self.transcript).number(self.member, 2).members(self.survivors)
+        return writer.fixed(self.signature).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Vote:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.VOTE)
+        message = cls(
+            reader.fixed(DIGEST_BYTES), reader.number(2), reader.members(), reader.fixed(SIGNATURE_BYTES)
+        )
+        reader.end()
+        return message
+
+
+def vote_fields(transcript: bytes, survivors: tuple[int, ...], member: int) -> tuple[bytes, ...]:
+    """Return what a vote's signature covers."""
+    return (transcript, indices(survivors), u16(member))
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Aggregator to one survivor: open the masks of this set; here are the envelopes for you.
+
+    `votes` holds the signatures of voters; it is empty where the whole cohort survived or the session is
+    semi-honest.
+    """
+
+    transcript: bytes
+    survivors: tuple[int, ...]
+    votes: Pairs
+    envelopes: Pairs
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.OPEN).fixed(self.transcript).members(self.survivors)
+        return writer.by_member(self.votes).by_member(self.envelopes).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Open:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.OPEN)
+        message = cls(
+            reader.fixed(DIGEST_BYTES),
+            reader.members(),
+            reader.by_member(SIGNATURE_BYTES),
+            reader.by_member(envelope_bytes(MAX_MEMBERS)),
+        )
+        if any(len(vote) != SIGNATURE_BYTES for _, vote in message.votes):
+            raise reader.refuse("a vote of the wrong length")
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Member to aggregator: my shares, for each survivor: of its own mask, then of its masks with the dropped."""
+
+    transcript: bytes
+    member: int
+    survivors: tuple[int, ...]
+    shares: Pairs
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.ANSWER).fixed(self.transcript).number(self.member, 2)
+        return writer.members(self.survivors).by_member(self.shares).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Answer:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.ANSWER)
+        message = cls(
+            reader.fixed(DIGEST_BYTES),
+            reader.number(2),
+            reader.members(),
+            reader.by_member(SHARE_BYTES * MAX_MEMBERS),
+        )
+        reader.end()
+        return message

@@ -1,0 +1,334 @@
+"""The aggregator's order of events: a transition table; messages, departures and deadlines in, effects out.
+
+IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. Whoever drives it says who sent a
+message (from the certificate, never from the message), who is gone and when time is up. A refused message
+changes nothing. Cryptography is in `recovery`; this module decides when a phase is complete.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.effects import (
+    RoundAborted,
+    SendTo,
+    ServerEffect,
+    SessionFailed,
+    SessionReady,
+    SumOpened,
+)
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import Mode, SessionTerms, least_survivors, threshold
+from fedfair.secagg.recovery import Gathering, OpenedSum
+from fedfair.secagg.round_messages import RoundStart, Survivors
+from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.shamir import Randomness
+from fedfair.secagg.shape import SumShape, layout_digest
+from fedfair.secagg.signing import Roster
+from fedfair.secagg.transcript import session_identity
+
+
+class State(enum.Enum):
+    """What the aggregator is waiting for."""
+
+    IDLE = "nothing: no session"
+    ADVERTS = "public keys"
+    CONFIRMS = "confirms of the session"
+    READY = "the next round"
+    UPLOADS = "masked vectors"
+    VOTES = "votes on the survivors"
+    ANSWERS = "shares of masks"
+
+
+EXPECTED: Mapping[State, Kind | None] = {
+    State.IDLE: None,
+    State.ADVERTS: Kind.ADVERT,
+    State.CONFIRMS: Kind.CONFIRM,
+    State.READY: None,
+    State.UPLOADS: Kind.UPLOAD,
+    State.VOTES: Kind.VOTE,
+    State.ANSWERS: Kind.ANSWER,
+}
+"""The one kind of message that each state takes; everything else is late or out of order."""
+
+
+class Server:
+    """The aggregator's side of the protocol.
+
+    Args:
+        roster: everybody's pinned keys.
+        terms: what is proposed for every session.
+        shapes: the shape of the sum of every purpose.
+        randomness: source of nonces: `secrets.token_bytes`.
+        body_dtype: float32 or float64: width of an opened body.
+        threads: how many threads may take masks away.
+        quorum: fewest contributors of a sum that is opened, where the consortium wants more than the protocol.
+    """
+
+    def __init__(
+        self,
+        roster: Roster,
+        terms: SessionTerms,
+        shapes: Mapping[str, SumShape],
+        randomness: Randomness,
+        body_dtype: np.dtype[np.floating],
+        threads: int = 1,
+        quorum: int = 0,
+    ) -> None:
+        self._roster = roster
+        self._terms = terms
+        self._shapes = shapes
+        self._randomness = randomness
+        self._body_dtype = body_dtype
+        self._threads = threads
+        self._quorum = quorum
+        self.state = State.IDLE
+        self.members: tuple[int, ...] = ()
+        self.round = 0
+        self._gone: set[int] = set()
+        self._asked: dict[int, bytes] = {}
+        self._received: dict[int, bytes] = {}
+        self._replies: dict[int, bytes] = {}
+        self._superfluous: set[int] = set()  # asked to answer, but t others were quicker
+        self._proposal = b""
+        self._adverts: dict[int, Advert] = {}
+        self._session_id = b""
+        self._gathering: Gathering | None = None
+        self._opened: OpenedSum | None = None
+
+    @property
+    def session_id(self) -> bytes:
+        """Return the 32 bytes that name the session, or of the set-up under way; empty before the first."""
+        return self._session_id
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """Return who was asked, has not answered, and is not gone."""
+        return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
+
+    def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
+        """Propose a session to `members`; whatever was under way is over."""
+        self._gathering = None
+        self._proposal = Proposal(
+            self._terms, self._roster.digest, layout_digest(self._shapes), self._randomness(NONCE_BYTES)
+        ).encode()
+        self._gone.clear()
+        self.round = 0
+        return self._ask(State.ADVERTS, dict.fromkeys(members, self._proposal))
+
+    def start_round(
+        self, purpose: str, model_digest: bytes, clips: tuple[float, ...], cohort: Iterable[int]
+    ) -> list[ServerEffect]:
+        """Ask `cohort` to contribute to a new sum; every attempt is a new round.
+
+        Raises:
+            LocalProtocolError: no session is ready, or the cohort is not part of it.
+            PlanError: the cohort is too small for the colluders of the terms.
+        """
+        chosen = tuple(sorted(cohort))
+        if self.state is not State.READY or not set(chosen) <= set(self.members):
+            raise LocalProtocolError(f"no round can start with {chosen} while waiting for {self.state.value}")
+        needed = threshold(self._terms.mode, len(chosen), self._terms.colluders)
+        start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, model_digest, clips)
+        self._gathering = Gathering(self._roster, self._terms, start, self._shapes[purpose])
+        self.round += 1
+        return self._ask(State.UPLOADS, dict.fromkeys(chosen, start.encode()))
+
+    def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
+        """Take one message of a member; an exact repetition, or one answer too many, is passed over.
+
+        Args:
+            sender: roster index behind the peer's certificate.
+            raw: the message.
+            vector: what travelled beside an upload.
+
+        Raises:
+            SecaggError: the message was refused; nothing changed.
+        """
+        kind, seen = kind_of(raw), hashlib.sha256(raw).digest()
+        if self._received.get(sender) == seen:
+            return []
+        if kind is Kind.ANSWER and self.state is State.READY and sender in self._superfluous:
+            self._superfluous.discard(sender)
+            return []
+        expected = EXPECTED[self.state]
+        if kind is not expected:
+            late = Check.LATE if kind in (Kind.UPLOAD, Kind.VOTE, Kind.ANSWER) else Check.OUT_OF_ORDER
+            raise SecaggError(late, f"{kind.name} of member {sender} while waiting for {self.state.value}")
+        require(sender in self._asked, Check.MEMBERSHIP, f"member {sender} was not asked")
+        require(
+            sender not in self._received, Check.DUPLICATE, f"a second, different {kind.name} of member {sender}"
+        )
+        self._take(kind, sender, raw, vector)
+        self._received[sender] = seen
+        self._gone.discard(sender)
+        return self._advance()
+
+    def gone(self, member: int) -> list[ServerEffect]:
+        """Note that a member cannot answer any more; a phase that waits only for it is closed."""
+        self._gone.add(member)
+        return self._advance() if member in self._asked else []
+
+    def returned(self, member: int) -> list[ServerEffect]:
+        """Note that a member is back; what it was asked and has not answered is sent again, byte for byte."""
+        self._gone.discard(member)
+        if member in self._asked and member not in self._received:
+            return [SendTo(member, self._asked[member])]
+        return []
+
+    def deadline(self) -> list[ServerEffect]:
+        """Close the present phase with what there is."""
+        return self._close() if EXPECTED[self.state] is not None else []
+
+    def take_sum(self) -> OpenedSum:
+        """Return the sum after `SumOpened`, once.
+
+        Raises:
+            LocalProtocolError: there is none.
+        """
+        if self._opened is None:
+            raise LocalProtocolError("no sum was opened")
+        opened, self._opened = self._opened, None
+        return opened
+
+    def _take(self, kind: Kind, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+        match kind:
+            case Kind.ADVERT:
+                self._take_advert(sender, raw)
+            case Kind.CONFIRM:
+                self._take_confirm(sender, raw)
+            case Kind.UPLOAD:
+                self._current.add_upload(sender, raw, vector)
+            case Kind.VOTE:
+                self._current.add_vote(sender, raw)
+            case _:
+                self._current.add_answer(sender, raw)
+
+    def _take_advert(self, sender: int, raw: bytes) -> None:
+        advert = Advert.decode(raw)
+        require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
+        self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self._proposal))
+        self._adverts[sender] = advert
+        self._replies[sender] = raw
+
+    def _take_confirm(self, sender: int, raw: bytes) -> None:
+        confirm = Confirm.decode(raw)
+        require(confirm.member == sender, Check.MEMBERSHIP, f"member {sender} confirms as {confirm.member}")
+        require(confirm.session_id == self._session_id, Check.SESSION, f"member {sender} is in another session")
+        self._roster.verify(sender, confirm.signature, "confirm", *confirm.signed_fields())
+        self._replies[sender] = raw
+
+    def _advance(self) -> list[ServerEffect]:
+        missing = set(self._asked) - set(self._received) - self._gone
+        if self.state is State.ANSWERS:
+            enough = len(self._received) >= self._current.start.threshold
+            hopeless = len(self._received) + len(missing) < self._current.start.threshold
+            return self._close() if enough or hopeless else []
+        return [] if missing or EXPECTED[self.state] is None else self._close()
+
+    def _close(self) -> list[ServerEffect]:
+        closing: Mapping[State, Callable[[], list[ServerEffect]]] = {
+            State.ADVERTS: self._close_adverts,
+            State.CONFIRMS: self._close_confirms,
+            State.UPLOADS: self._close_uploads,
+            State.VOTES: self._close_votes,
+            State.ANSWERS: self._close_answers,
+        }
+        return closing[self.state]()
+
+    def _close_adverts(self) -> list[ServerEffect]:
+        if failed := self._too_few("brought keys"):
+            return failed
+        adverts = Adverts(tuple(sorted(self._replies.items()))).encode()
+        self._session_id = session_identity(
+            self._proposal,
+            ((index, self._adverts[index].public_key, self._adverts[index].nonce) for index in self._replies),
+        )
+        return self._ask(State.CONFIRMS, dict.fromkeys(self._replies, adverts))
+
+    def _close_confirms(self) -> list[ServerEffect]:
+        if failed := self._too_few("confirmed the session"):
+            return failed
+        confirms = {index: Confirm.decode(raw) for index, raw in sorted(self._replies.items())}
+        self.members = tuple(confirms)
+        messages = {}
+        for receiver in self.members:
+            own = tuple((index, confirm.only_for(receiver).encode()) for index, confirm in confirms.items())
+            messages[receiver] = Confirms(self._session_id, own).encode()
+        effects = self._ask(State.READY, messages)
+        return [*effects, SessionReady(self._session_id, self.members)]
+
+    def _too_few(self, what: str) -> list[ServerEffect]:
+        least = self._terms.colluders + 2
+        if len(self._replies) >= least:
+            return []
+        reason = f"{len(self._replies)} members {what}, at least {least} are needed"
+        self._rest(State.IDLE)
+        return [SessionFailed(reason)]
+
+    def _close_uploads(self) -> list[ServerEffect]:
+        gathering, terms = self._current, self._terms
+        survivors = gathering.survivors
+        protocol = least_survivors(terms.mode, len(gathering.start.cohort), terms.colluders)
+        least = max(protocol, self._quorum)
+        if len(survivors) < least:
+            return self._abort(
+                f"{len(survivors)} of {len(gathering.start.cohort)} contributed, {least} are needed"
+            )
+        if survivors == gathering.start.cohort or terms.mode is Mode.SEMI_HONEST:
+            return self._ask_to_open(survivors, with_votes=False)
+        question = Survivors(gathering.transcript, survivors).encode()
+        return self._ask(State.VOTES, dict.fromkeys(survivors, question))
+
+    def _close_votes(self) -> list[ServerEffect]:
+        votes, needed = self._current.votes, self._current.start.threshold
+        if len(votes) < needed:
+            return self._abort(f"{len(votes)} votes on the survivors, {needed} are needed")
+        return self._ask_to_open(tuple(sorted(votes)), with_votes=True)
+
+    def _ask_to_open(self, members: tuple[int, ...], *, with_votes: bool) -> list[ServerEffect]:
+        requests = {
+            member: self._current.request_for(member, with_votes=with_votes).encode() for member in members
+        }
+        return self._ask(State.ANSWERS, requests)
+
+    def _close_answers(self) -> list[ServerEffect]:
+        gathering = self._current
+        if len(gathering.answers) < gathering.start.threshold:
+            return self._abort(f"{len(gathering.answers)} answers, {gathering.start.threshold} are needed")
+        try:
+            self._opened = gathering.open(self._body_dtype, self._threads)
+        except SecaggError as error:
+            # Not the fault of whoever answered last, so it is no refusal of that message.
+            return self._abort(error.message)
+        self._rest(State.READY)
+        return [SumOpened(gathering.start.round, gathering.survivors)]
+
+    def _abort(self, reason: str) -> list[ServerEffect]:
+        aborted = RoundAborted(self.round, reason, answered=self.state is State.ANSWERS)
+        self._rest(State.READY)
+        return [aborted]
+
+    def _ask(self, state: State, messages: Mapping[int, bytes]) -> list[ServerEffect]:
+        self.state = state
+        self._asked, self._received, self._replies = dict(messages), {}, {}
+        effects: list[ServerEffect] = [SendTo(member, message) for member, message in messages.items()]
+        return effects + self._advance()
+
+    def _rest(self, state: State) -> None:
+        self._superfluous = set(self._asked) - set(self._received) if self.state is State.ANSWERS else set()
+        self.state = state
+        self._asked, self._received, self._replies = {}, {}, {}
+        self._gathering = None
+
+    @property
+    def _current(self) -> Gathering:
+        if self._gathering is None:
+            raise LocalProtocolError("no round is under way")
+        return self._gathering

@@ -1,0 +1,288 @@
+"""A site's way into a session: proposal, adverts, confirms; then chains of keys that only move forward.
+
+Phases are objects: `Joining` -> `Advertised` -> `Agreed` -> `Session`. Each method checks everything first, then
+returns the next phase with the bytes to send; a refused message changes nothing, and the later phase of a
+message simply has no method for an earlier one. Leaves rounds to `client`. Stops swapped keys (pinned
+signatures), replayed adverts (nonces and confirms), invented members (roster) and weak terms (policy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.fixedpoint import check_header
+from fedfair.secagg.keys import (
+    Chain,
+    EphemeralKey,
+    Secret,
+    check_public_key,
+    encapsulate,
+    pair_chain,
+)
+from fedfair.secagg.params import SessionTerms, SitePolicy, Suite
+from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.shamir import Randomness
+from fedfair.secagg.shape import SumShape, layout_digest
+from fedfair.secagg.signing import Roster, sign
+from fedfair.secagg.transcript import digest, session_identity
+
+ROUNDS_PER_SESSION = 100
+GREATEST_JUMP = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a site knows before anybody speaks.
+
+    Attributes:
+        member: its roster index.
+        roster: everybody's pinned keys.
+        signing_key: its own private key.
+        policy: what it insists on.
+        shapes: the shape of the sum of every purpose; another purpose is refused.
+        threads: how many threads may build a vector.
+    """
+
+    member: int
+    roster: Roster
+    signing_key: Ed25519PrivateKey = field(repr=False)
+    policy: SitePolicy
+    shapes: Mapping[str, SumShape]
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Nothing is agreed."""
+
+    site: Site
+
+    def advertise(self, raw: bytes, randomness: Randomness) -> tuple[Advertised, bytes]:
+        """Check a proposal against roster, layout and policy; return the next phase and our advert.
+
+        Raises:
+            SecaggError: ENCODING, LAYOUT, POLICY or THRESHOLD.
+        """
+        proposal, site = Proposal.decode(raw), self.site
+        for what, proposed, own in (
+            ("roster", proposal.roster_digest, site.roster.digest),
+            ("layout", proposal.layout_digest, layout_digest(site.shapes)),
+        ):
+            require(
+                proposed == own,
+                Check.LAYOUT,
+                f"the aggregator proposes {what} {proposed.hex()[:16]}, this site approved {own.hex()[:16]}",
+                "compare the plan digests on both sides",
+            )
+        site.policy.check_terms(proposal.terms, len(site.roster))
+        for shape in site.shapes.values():
+            check_header(shape, len(site.roster), proposal.terms.greatest_weight)
+        key = EphemeralKey(proposal.terms.suite, randomness)
+        unsigned = Advert(site.member, key.public, randomness(NONCE_BYTES), b"")
+        signature = sign(site.signing_key, "advert", *unsigned.signed_fields(raw))
+        advert = Advert(site.member, key.public, unsigned.nonce, signature).encode()
+        return Advertised(site, proposal.terms, raw, key, advert), advert
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """Our key is out; nobody else's is known."""
+
+    site: Site
+    terms: SessionTerms
+    proposal: bytes
+    key: EphemeralKey = field(repr=False)
+    advert: bytes
+
+    def agree(self, raw: bytes) -> tuple[Agreed, bytes]:
+        """Check everybody's advert; return the next phase and our confirm.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, OWN_ADVERT, KEY or POLICY.
+        """
+        site = self.site
+        adverts = self._checked(Adverts.decode(raw))
+        session_id = session_identity(
+            self.proposal, ((advert.member, advert.public_key, advert.nonce) for advert in adverts.values())
+        )
+        peers: dict[int, Peer] = {}
+        for member, advert in adverts.items():
+            if member != site.member:
+                peers[member] = self._peer(advert)
+        ciphertexts = tuple((member, peer.ciphertext) for member, peer in peers.items() if peer.ciphertext)
+        sealed = tuple((member, digest("sealed", ciphertext)) for member, ciphertext in ciphertexts)
+        unsigned = Confirm(site.member, session_id, sealed, ciphertexts, b"")
+        signature = sign(site.signing_key, "confirm", *unsigned.signed_fields())
+        confirm = replace(unsigned, signature=signature).encode()
+        return Agreed(site, self.terms, session_id, self.key, peers, confirm), confirm
+
+    def _checked(self, message: Adverts) -> dict[int, Advert]:
+        site = self.site
+        own = dict(message.adverts).get(site.member)
+        require(own == self.advert, Check.OWN_ADVERT, "our own advert was changed or left out on its way")
+        adverts = {}
+        for index, raw in message.adverts:
+            advert = Advert.decode(raw)
+            require(advert.member == index, Check.MEMBERSHIP, f"an advert of member {advert.member} as {index}")
+            site.roster.verify(index, advert.signature, "advert", *advert.signed_fields(self.proposal))
+            check_public_key(advert.public_key, self.terms.suite)
+            adverts[index] = advert
+        distinct = len({advert.public_key[:32] for advert in adverts.values()})
+        require(distinct == len(adverts), Check.KEY, "two members advertise the same public key")
+        site.policy.check_cohort(len(adverts), self.terms.colluders)
+        return adverts
+
+    def _peer(self, advert: Advert) -> Peer:
+        shared = self.key.agree(advert.public_key)
+        if self.terms.suite is Suite.X25519_MLKEM768 and self.site.member < advert.member:
+            return Peer(advert.public_key, shared, *encapsulate(advert.public_key))
+        return Peer(advert.public_key, shared, None, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What is known about one other member before it confirms."""
+
+    public_key: bytes
+    shared: Secret
+    kem: Secret | None
+    ciphertext: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Keys are known, but not that their owners mean this session."""
+
+    site: Site
+    terms: SessionTerms
+    session_id: bytes
+    key: EphemeralKey = field(repr=False)
+    peers: Mapping[int, Peer] = field(repr=False)
+    confirm: bytes
+
+    def enter(self, raw: bytes, history: History) -> Session:
+        """Check the confirms of the others; return the session with all who confirmed. Our own is passed over.
+
+        Args:
+            raw: the message.
+            history: what this site remembers beyond sessions.
+
+        Raises:
+            SecaggError: ENCODING, SESSION, MEMBERSHIP, CONFIRM or POLICY.
+        """
+        message, site = Confirms.decode(raw), self.site
+        require(message.session_id == self.session_id, Check.SESSION, "confirms of another session")
+        confirmed = {index: self._checked(index, raw) for index, raw in message.confirms if index != site.member}
+        site.policy.check_cohort(len(confirmed) + 1, self.terms.colluders)
+        chains = {index: self._chain(index, confirm) for index, confirm in confirmed.items()}
+        self.erase()
+        return Session(site, self.terms, self.session_id, chains, history)
+
+    def erase(self) -> None:
+        """Forget every secret of the set-up."""
+        self.key.erase()
+        for peer in self.peers.values():
+            peer.shared.erase()
+            if peer.kem is not None:
+                peer.kem.erase()
+
+    def _checked(self, index: int, raw: bytes) -> Confirm:
+        confirm = Confirm.decode(raw)
+        require(index in self.peers and confirm.member == index, Check.MEMBERSHIP, f"a confirm as member {index}")
+        require(
+            confirm.session_id == self.session_id,
+            Check.CONFIRM,
+            f"{self.site.roster.name(index)} confirmed another session than this one",
+            "its advert was replayed, or it was shown other adverts than this site",
+        )
+        self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
+        ciphertext = confirm.ciphertext_for(self.site.member)
+        due = self.terms.suite is Suite.X25519_MLKEM768 and index < self.site.member
+        require(
+            bool(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
+        )
+        return confirm
+
+    def _chain(self, index: int, confirm: Confirm) -> Chain:
+        site, peer = self.site, self.peers[index]
+        kem, ciphertext = peer.kem, peer.ciphertext
+        if self.terms.suite is Suite.X25519_MLKEM768 and index < site.member:
+            ciphertext = confirm.ciphertext_for(site.member)
+            kem = self.key.open(ciphertext)
+        ours, theirs = (site.member, self.key.public), (index, peer.public_key)
+        pair = (ours, theirs) if site.member < index else (theirs, ours)
+        return pair_chain(peer.shared, kem, ciphertext, self.session_id, pair)
+
+
+@dataclass(slots=True)
+class History:
+    """What a site remembers beyond a session, so that a new session is no way around a limit.
+
+    Attributes:
+        attempts: rounds entered so far about each (purpose, model).
+        updates: fingerprints of updates that left the site, and whether we helped to open the sum they are in.
+    """
+
+    attempts: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    updates: dict[bytes, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Session:
+    """Keys with everybody who confirmed.
+
+    Attributes:
+        site: our own side.
+        terms: what was agreed.
+        session_id: 32 bytes.
+        chains: one for each confirmed peer.
+        history: what the site remembers beyond this session.
+        last_round: the number of the last round entered; 0 before the first.
+        rounds: how many rounds were entered.
+    """
+
+    site: Site
+    terms: SessionTerms
+    session_id: bytes
+    chains: dict[int, Chain] = field(repr=False)
+    history: History
+    last_round: int = 0
+    rounds: int = 0
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Return everybody in the session, ourselves included."""
+        return tuple(sorted((self.site.member, *self.chains)))
+
+    def erase(self) -> None:
+        """Forget every chain; no round can be entered any more."""
+        for chain in self.chains.values():
+            chain.erase()
+        self.chains.clear()
+
+
+def renewal_reason(
+    *, rounds: int, hours: float, members: frozenset[int], present: frozenset[int], restarted: bool
+) -> str:
+    """Return why a new session is due before the next round, or an empty string.
+
+    Args:
+        rounds: rounds since the session began.
+        hours: hours since then.
+        members: who is in the session.
+        present: who is connected now.
+        restarted: whether somebody has lost its chains.
+    """
+    if restarted:
+        return "a member restarted; its chains are never continued from a disk"
+    if not present <= members:
+        return "a member came that has no keys in this session"
+    if rounds >= ROUNDS_PER_SESSION:
+        return f"{rounds} rounds under one set of keys, at most {ROUNDS_PER_SESSION}"
+    if hours >= 24.0:
+        return f"{hours:.1f} hours under one set of keys, at most 24"
+    return ""

@@ -1,0 +1,179 @@
+"""The messages of a session's set-up: proposal, adverts, confirms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fedfair.secagg.checks import Check, require
+from fedfair.secagg.keys import KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_BYTES, X25519_BYTES
+from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, Pairs, begin, open_message
+from fedfair.secagg.params import RING_BITS, Mode, SessionTerms, Suite
+from fedfair.secagg.signing import SIGNATURE_BYTES
+from fedfair.secagg.transcript import DIGEST_BYTES, digest, u16
+
+NONCE_BYTES = 32
+MAX_PUBLIC_KEY_BYTES = X25519_BYTES + KEM_PUBLIC_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Aggregator to all: let us agree on keys under these terms."""
+
+    terms: SessionTerms
+    roster_digest: bytes
+    layout_digest: bytes
+    nonce: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        terms = self.terms
+        writer = begin(Kind.PROPOSAL).number(terms.mode is Mode.MALICIOUS, 1).number(terms.suite.value, 1)
+        writer.number(terms.colluders, 2).number(terms.threshold, 2).number(terms.ring_bits, 1)
+        writer.number(terms.greatest_weight, 8)
+        return writer.fixed(self.roster_digest).fixed(self.layout_digest).fixed(self.nonce).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Proposal:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.PROPOSAL)
+        mode, suite = reader.number(1), reader.number(1)
+        if mode > 1 or suite not in (1, 2):
+            raise reader.refuse(f"mode {mode} and suite {suite}")
+        terms = SessionTerms(
+            mode=Mode.MALICIOUS if mode else Mode.SEMI_HONEST,
+            suite=Suite(suite),
+            colluders=reader.number(2),
+            threshold=reader.number(2),
+            ring_bits=reader.number(1),
+            greatest_weight=reader.number(8),
+        )
+        if terms.ring_bits not in RING_BITS:
+            raise reader.refuse(f"a ring of {terms.ring_bits} bits")
+        message = cls(terms, reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES), reader.fixed(NONCE_BYTES))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Advert:
+    """Member to all: my public key for this proposal, signed with my pinned key."""
+
+    member: int
+    public_key: bytes
+    nonce: bytes
+    signature: bytes
+
+    def signed_fields(self, proposal: bytes) -> tuple[bytes, ...]:
+        """Return what the signature covers."""
+        return (digest("proposal", proposal), u16(self.member), self.public_key, self.nonce)
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.ADVERT).number(self.member, 2).sized(self.public_key)
+        return writer.fixed(self.nonce).fixed(self.signature).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Advert:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.ADVERT)
+        message = cls(
+            reader.number(2),
+            reader.sized(MAX_PUBLIC_KEY_BYTES),
+            reader.fixed(NONCE_BYTES),
+            reader.fixed(SIGNATURE_BYTES),
+        )
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Adverts:
+    """Aggregator to all: every advert, byte for byte, by roster index."""
+
+    adverts: Pairs
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        return begin(Kind.ADVERTS).by_member(self.adverts).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Adverts:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.ADVERTS)
+        message = cls(reader.by_member(MAX_PUBLIC_KEY_BYTES + 256))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Member to all: I am in exactly this session.
+
+    In a hybrid session it also carries an ML-KEM ciphertext for every later member. The signature covers their
+    digests, so the aggregator can forward to each member only what was sealed for it.
+    """
+
+    member: int
+    session_id: bytes
+    sealed: Pairs
+    ciphertexts: Pairs
+    signature: bytes
+
+    def signed_fields(self) -> tuple[bytes, ...]:
+        """Return what the signature covers."""
+        carried = [part for peer, found in self.sealed for part in (u16(peer), found)]
+        return (self.session_id, u16(self.member), digest("sealed", *carried))
+
+    def only_for(self, receiver: int) -> Confirm:
+        """Return the same confirm without what was sealed for others."""
+        kept = tuple((peer, ciphertext) for peer, ciphertext in self.ciphertexts if peer == receiver)
+        return replace(self, ciphertexts=kept)
+
+    def ciphertext_for(self, receiver: int) -> bytes:
+        """Return what was sealed for `receiver`, checked against its signed digest; empty where nothing was."""
+        ciphertext = dict(self.ciphertexts).get(receiver, b"")
+        expected = dict(self.sealed).get(receiver, b"")
+        intact = (digest("sealed", ciphertext) if ciphertext else b"") == expected
+        require(intact, Check.CONFIRM, f"what member {self.member} sealed for member {receiver} was altered")
+        return ciphertext
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.CONFIRM).number(self.member, 2).fixed(self.session_id)
+        return writer.by_member(self.sealed).by_member(self.ciphertexts).fixed(self.signature).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Confirm:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.CONFIRM)
+        message = cls(
+            reader.number(2),
+            reader.fixed(DIGEST_BYTES),
+            reader.by_member(DIGEST_BYTES),
+            reader.by_member(KEM_CIPHERTEXT_BYTES),
+            reader.fixed(SIGNATURE_BYTES),
+        )
+        if any(len(ciphertext) != KEM_CIPHERTEXT_BYTES for _, ciphertext in message.ciphertexts):
+            raise reader.refuse("a ciphertext of the wrong length")
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Confirms:
+    """Aggregator to one member: the confirms of the others, with what was sealed for this member."""
+
+    session_id: bytes
+    confirms: Pairs
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        return begin(Kind.CONFIRMS).fixed(self.session_id).by_member(self.confirms).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Confirms:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.CONFIRMS)
+        message = cls(reader.fixed(DIGEST_BYTES), reader.by_member(MAX_MESSAGE_BYTES))
+        reader.end()
+        return message

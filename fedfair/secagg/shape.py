@@ -1,0 +1,106 @@
+"""The shape of one masked sum: which numbers are in its header, how long its body is.
+
+Both sides know it from the plan; only its digest travels, and every round is bound to it. The header always
+begins with what the protocol itself counts (weights, contributors, clipped values, a histogram of sizes), so
+that these are masked like everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedfair.errors import PlanError
+from fedfair.secagg.params import RING_BITS
+from fedfair.secagg.transcript import digest, f64, u32
+
+SIZE_BUCKETS = 32
+GREATEST_BUCKET_EXPONENT = 11
+MAX_HEADER_VALUES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRun:
+    """Consecutive values of a header that mean the same kind of thing.
+
+    Attributes:
+        length: how many values.
+        bound: no value is larger than this in magnitude; a larger one is refused before anything is sent.
+        whole: True for counts: integers from 0 to bound, summed exactly. False for real numbers.
+    """
+
+    length: int
+    bound: float
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SumShape:
+    """What one contribution looks like.
+
+    Attributes:
+        header: the user's header values, run by run.
+        groups: lengths of the consecutive parts of the body that have a clip of their own; () for no body.
+    """
+
+    header: tuple[HeaderRun, ...]
+    groups: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be encoded.
+
+        Raises:
+            PlanError: a length is negative, a bound is not a positive finite number, or the header is too long.
+        """
+        runs_are_sound = all(run.length >= 0 and 0 < run.bound < float("inf") for run in self.header)
+        if not runs_are_sound or any(length < 0 for length in self.groups):
+            raise PlanError("a sum needs lengths of 0 or more and positive, finite header bounds")
+        if self.header_length > MAX_HEADER_VALUES:
+            raise PlanError(f"a header of {self.header_length} values, at most {MAX_HEADER_VALUES} are supported")
+
+    @property
+    def header_length(self) -> int:
+        """Return the number of the user's header values."""
+        return sum(run.length for run in self.header)
+
+    @property
+    def body_length(self) -> int:
+        """Return the number of body values."""
+        return sum(self.groups)
+
+    def header_runs(self, greatest_weight: int) -> tuple[HeaderRun, ...]:
+        """Return every run of the header as it is masked, the protocol's own first."""
+        own = [HeaderRun(1, greatest_weight, whole=True), HeaderRun(1, 1, whole=True)]
+        if self.body_length:
+            own += [HeaderRun(1, self.body_length, whole=True), HeaderRun(SIZE_BUCKETS, 1, whole=True)]
+        return (*own, *self.header)
+
+    def masked_header_length(self) -> int:
+        """Return the number of u64 words of a masked header."""
+        return self.header_length + 2 + (1 + SIZE_BUCKETS if self.body_length else 0)
+
+    def header_bytes(self) -> int:
+        """Return the bytes of a masked header."""
+        return 8 * self.masked_header_length()
+
+    def vector_bytes(self, ring_bits: int) -> int:
+        """Return the bytes of a whole masked vector; anything longer or shorter is refused."""
+        return self.header_bytes() + packed_bytes(self.body_length, ring_bits)
+
+    def digest(self) -> bytes:
+        """Return 32 bytes that stand for this shape."""
+        runs = [u32(run.length) + f64(run.bound) + bytes([run.whole]) for run in self.header]
+        return digest("shape", b"".join(runs), b"".join(u32(length) for length in self.groups))
+
+
+def packed_bytes(length: int, ring_bits: int) -> int:
+    """Return the bytes that `length` words of `ring_bits` take; 20-bit words travel in pairs of 5 bytes."""
+    if ring_bits not in RING_BITS:
+        raise PlanError(f"a ring of {ring_bits} bits, choose one of {', '.join(map(str, RING_BITS))}")
+    return -(-length * ring_bits // 8)
+
+
+def layout_digest(shapes: Mapping[str, SumShape]) -> bytes:
+    """Return 32 bytes that stand for every purpose and its shape."""
+    fields = [part for name in sorted(shapes) for part in (name.encode("utf-8"), shapes[name].digest())]
+    return digest("layout", *fields)

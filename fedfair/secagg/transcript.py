@@ -1,0 +1,114 @@
+"""Unambiguous bytes for everything that is hashed, signed or bound to a key.
+
+Every use has a label of its own, and fields carry their lengths, so two different things never have the same
+bytes: prefix, label, zero byte, u32 count, then u32 length and bytes of each field; integers big-endian.
+Decides what a session and a round *are*: two members agree on a round exactly when they agree on its transcript.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+PREFIX = b"fedfair/secagg/v1/"
+DIGEST_BYTES = 32
+
+
+def labelled(label: str, *fields: bytes | memoryview) -> bytes:
+    """Return the bytes that stand for `fields` under `label`."""
+    parts = [PREFIX, label.encode("ascii"), b"\0", u32(len(fields))]
+    for field in fields:
+        parts += (u32(len(field)), bytes(field))
+    return b"".join(parts)
+
+
+def digest(label: str, *fields: bytes | memoryview) -> bytes:
+    """Return the SHA-256 (32 bytes) of `fields` under `label`."""
+    return hashlib.sha256(labelled(label, *fields)).digest()
+
+
+def u16(value: int) -> bytes:
+    """Return `value` in 2 bytes."""
+    return struct.pack(">H", value)
+
+
+def u32(value: int) -> bytes:
+    """Return `value` in 4 bytes."""
+    return struct.pack(">I", value)
+
+
+def u64(value: int) -> bytes:
+    """Return `value` in 8 bytes."""
+    return struct.pack(">Q", value)
+
+
+def f64(value: float) -> bytes:
+    """Return `value` in 8 bytes."""
+    return struct.pack(">d", value)
+
+
+def indices(members: Iterable[int]) -> bytes:
+    """Return roster indices in 2 bytes each, in the order given."""
+    return b"".join(u16(member) for member in members)
+
+
+def session_identity(proposal: bytes, adverts: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """Return session_id (32 bytes): the proposal and who brought which key and nonce.
+
+    Args:
+        proposal: the proposal as it was received.
+        adverts: (roster index, public key, nonce) of every member; the order does not matter.
+    """
+    fields = [part for index, key, nonce in sorted(adverts) for part in (u16(index), key, nonce)]
+    return digest("session", proposal, *fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTerms:
+    """Everything that must be the same for everybody in one round.
+
+    Attributes:
+        session_id: 32 bytes; it binds the roster, the mode, the ring and the greatest weight.
+        round: number of the round within its session, from 1; every attempt has a number of its own.
+        purpose: why something is summed.
+        cohort: roster indices, increasing: who is asked to contribute (P_r in the specification).
+        threshold: shares that open a mask (t).
+        model_digest: 32 bytes, SHA-256 of the global model, threshold c included.
+        clips: one bound C for each group of the body.
+        shape_digest: 32 bytes, of header and body.
+    """
+
+    session_id: bytes
+    round: int
+    purpose: str
+    cohort: tuple[int, ...]
+    threshold: int
+    model_digest: bytes
+    clips: tuple[float, ...]
+    shape_digest: bytes
+
+    def transcript(self) -> bytes:
+        """Return T_r (32 bytes), which every seed, tag, envelope, vote and answer of the round is bound to."""
+        return digest(
+            "round",
+            self.session_id,
+            u64(self.round),
+            self.purpose.encode("utf-8"),
+            indices(self.cohort),
+            u32(self.threshold),
+            self.model_digest,
+            b"".join(f64(clip) for clip in self.clips),
+            self.shape_digest,
+        )
+
+
+def leaf_digest(leaf: bytes | bytearray | memoryview) -> bytes:
+    """Return the SHA-256 of one leaf of a vector: leaves let hashing run beside masking, and in threads."""
+    return hashlib.sha256(leaf).digest()
+
+
+def root_digest(length: int, leaves: Sequence[bytes]) -> bytes:
+    """Return the digest of a vector of `length` bytes from the digests of its leaves, in order."""
+    return digest("vector", u64(length), b"".join(leaves))

@@ -1,0 +1,59 @@
+"""The protocol's rules leak nothing in any pattern of answers; each rule left out is reported as leaking."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacks.leakage import Rules, leaks
+
+
+@pytest.mark.parametrize(
+    ("members", "colluders", "strategies"),
+    [
+        (2, 0, 4),
+        (3, 0, 64),
+        (3, 1, 4),
+        (4, 0, 625),
+        (4, 1, 125),
+        (4, 2, 4),
+        (5, 0, 248_832),
+        (5, 1, 1_296),
+        (5, 2, 216),
+        (5, 3, 4),
+    ],
+)
+def test_no_pattern_of_answers_isolates_anybody(members: int, colluders: int, strategies: int) -> None:
+    assert leaks(Rules(members, colluders)) == (strategies, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("rules", "strategies", "leaking"),
+    [
+        (Rules(5, 0, votes=False), 248_832, 240),
+        (Rules(4, 0, lower_threshold=1), 4_096, 45),
+        (Rules(4, 1, lower_threshold=1), 125, 74),
+        (Rules(5, 1, lower_threshold=1), 20_736, 45),
+        (Rules(3, 0, answers=2), 343, 76),
+        (Rules(4, 1, answers=2), 1_331, 157),
+        (Rules(3, 0, dropped_by_aggregator=True), 15_625, 2_560),
+    ],
+    ids=[
+        "no vote",
+        "2t = n",
+        "2t = n + n_C",
+        "2t = n + n_C, one colluder",
+        "two answers",
+        "two answers, one colluder",
+        "both shares of a member",
+    ],
+)
+def test_a_rule_left_out_is_reported_as_leaking(rules: Rules, strategies: int, leaking: int) -> None:
+    found = leaks(rules)
+    assert found[:2] == (strategies, leaking)
+    assert "gives the sums over" in found[2]
+
+
+def test_the_smallest_leak_is_the_one_worked_by_hand() -> None:
+    # n = 3, t = 2, two answers allowed: members 2 and 3 open everybody (b_1, b_2, b_3), then the set {2, 3}
+    # (s_12 and s_13), so x_1 lies bare.
+    assert leaks(Rules(3, 0, answers=2))[2].endswith("gives the sums over [[1], [2, 3]]")

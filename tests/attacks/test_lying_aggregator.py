@@ -1,0 +1,532 @@
+"""One test for every lie of an aggregator that must be stopped; each asserts which check fired."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedfair.errors import TrainingError
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import RoundAborted, Send, SendTo
+from fedfair.secagg.keys import Secret
+from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.params import Mode, SitePolicy, Suite
+from fedfair.secagg.round_messages import Answer, Open, Upload
+from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.shamir import combine_shares
+from fedfair.secagg.signing import sign
+from tests.attacks.harness import Lies, noise, refused, refused_by_server
+from tests.secagg.federation_in_memory import MODEL, signing_key, unit_update
+
+
+def _adverts(lies: Lies) -> tuple[bytes, dict[int, bytes]]:
+    """Return the proposal and every site's real advert."""
+    adverts, proposal = {}, b""
+    for effect in lies.server.open_session(lies.roster.indices):
+        assert isinstance(effect, SendTo)
+        proposal = effect.message
+        (_, reply) = lies.sites[effect.member].receive(proposal, MODEL)
+        assert isinstance(reply, Send)
+        adverts[effect.member] = reply.message
+    return proposal, adverts
+
+
+def _bundle(adverts: dict[int, bytes]) -> bytes:
+    return Adverts(tuple(sorted(adverts.items()))).encode()
+
+
+# ---------------------------------------------------------------- swapped keys
+
+
+def test_a_swapped_key_breaks_the_signature_of_its_owner() -> None:
+    lies = Lies()
+    _, adverts = _adverts(lies)
+    stolen = replace(Advert.decode(adverts[2]), public_key=noise())
+    assert refused(lies.sites[1], _bundle({**adverts, 2: stolen.encode()})) is Check.SIGNATURE
+
+
+def test_a_swapped_key_signed_by_somebody_else_is_not_the_pinned_key() -> None:
+    lies = Lies()
+    proposal, adverts = _adverts(lies)
+    forged = replace(Advert.decode(adverts[2]), public_key=noise())
+    forged = replace(forged, signature=sign(signing_key(99), "advert", *forged.signed_fields(proposal)))
+    assert refused(lies.sites[1], _bundle({**adverts, 2: forged.encode()})) is Check.SIGNATURE
+
+
+def test_our_own_key_swapped_on_its_way_is_noticed() -> None:
+    lies = Lies()
+    _, adverts = _adverts(lies)
+    forged = replace(Advert.decode(adverts[1]), public_key=noise())
+    assert refused(lies.sites[1], _bundle({**adverts, 1: forged.encode()})) is Check.OWN_ADVERT
+    assert refused(lies.sites[1], _bundle({i: a for i, a in adverts.items() if i != 1})) is Check.OWN_ADVERT
+
+
+def test_a_colluder_cannot_copy_another_members_key() -> None:
+    lies = Lies()
+    proposal, adverts = _adverts(lies)
+    copied = replace(Advert.decode(adverts[3]), public_key=Advert.decode(adverts[2]).public_key)
+    copied = replace(copied, signature=sign(signing_key(3), "advert", *copied.signed_fields(proposal)))
+    assert refused(lies.sites[1], _bundle({**adverts, 3: copied.encode()})) is Check.KEY
+
+
+def test_a_key_of_low_order_is_refused() -> None:
+    lies = Lies()
+    proposal, adverts = _adverts(lies)
+    weak = replace(Advert.decode(adverts[3]), public_key=bytes(32))
+    weak = replace(weak, signature=sign(signing_key(3), "advert", *weak.signed_fields(proposal)))
+    assert refused(lies.sites[1], _bundle({**adverts, 3: weak.encode()})) is Check.KEY
+
+
+# ---------------------------------------------------------------- replayed adverts, invented members
+
+
+def test_adverts_of_an_older_proposal_do_not_verify() -> None:
+    lies = Lies()
+    _, old = _adverts(lies)
+    _, new = _adverts(lies)
+    assert refused(lies.sites[1], _bundle({**old, 1: new[1]})) is Check.SIGNATURE
+
+
+def test_replayed_adverts_of_the_very_same_proposal_lack_confirms() -> None:
+    # The aggregator replays a whole set-up, its own proposal included, to a site that has restarted.
+    lies = Lies()
+    proposal, adverts = _adverts(lies)
+    confirms = {}
+    for index, site in lies.sites.items():
+        (reply,) = site.receive(_bundle(adverts), MODEL)
+        assert isinstance(reply, Send)
+        confirms[index] = reply.message
+    lies.restart(1)
+    (_, advert) = lies.sites[1].receive(proposal, MODEL)
+    assert isinstance(advert, Send)
+    (confirm,) = lies.sites[1].receive(_bundle({**adverts, 1: advert.message}), MODEL)
+    assert isinstance(confirm, Send)
+    session_id = Confirm.decode(confirm.message).session_id
+    replayed = Confirms(session_id, tuple((i, c) for i, c in confirms.items() if i != 1)).encode()
+    assert refused(lies.sites[1], replayed) is Check.CONFIRM
+
+
+def test_a_confirm_for_another_session_in_this_sessions_name_is_refused() -> None:
+    lies = Lies()
+    _, adverts = _adverts(lies)
+    (reply,) = lies.sites[1].receive(_bundle(adverts), MODEL)
+    assert isinstance(reply, Send)
+    session_id = Confirm.decode(reply.message).session_id
+    forged = Confirm(2, session_id, (), (), sign(signing_key(99), "confirm", session_id))
+    assert refused(lies.sites[1], Confirms(session_id, ((2, forged.encode()),)).encode()) is Check.SIGNATURE
+    assert refused(lies.sites[1], Confirms(noise(), ()).encode()) is Check.SESSION
+
+
+def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
+    lies = Lies(3, suite=Suite.X25519_MLKEM768)
+    _, adverts = _adverts(lies)
+    replies = {}
+    for index, site in lies.sites.items():
+        (reply,) = site.receive(_bundle(adverts), MODEL)
+        assert isinstance(reply, Send)
+        replies[index] = Confirm.decode(reply.message)
+    session_id = replies[1].session_id
+    altered = replace(replies[1], ciphertexts=((3, bytes(1088)),))
+    missing = replace(replies[1], ciphertexts=())
+    honest = replies[2].only_for(3)
+    for lie in (altered, missing):
+        bundle = Confirms(session_id, ((1, lie.encode()), (2, honest.encode()))).encode()
+        assert refused(lies.sites[3], bundle) is Check.CONFIRM
+
+
+def test_an_invented_member_is_not_in_the_pinned_roster() -> None:
+    lies = Lies()
+    proposal, adverts = _adverts(lies)
+    sybil = Advert(9, noise(), noise(), b"")
+    sybil = replace(sybil, signature=sign(signing_key(9), "advert", *sybil.signed_fields(proposal)))
+    assert refused(lies.sites[1], _bundle({**adverts, 9: sybil.encode()})) is Check.MEMBERSHIP
+
+
+def test_a_roster_or_layout_that_was_not_approved_is_refused() -> None:
+    lies = Lies()
+    proposal, _ = _adverts(lies)
+    honest = Proposal.decode(proposal)
+    assert refused(lies.sites[1], replace(honest, roster_digest=noise()).encode()) is Check.LAYOUT
+    assert refused(lies.sites[1], replace(honest, layout_digest=noise()).encode()) is Check.LAYOUT
+
+
+def test_a_cohort_with_a_member_that_never_confirmed_is_refused() -> None:
+    lies = Lies.in_session()
+    del lies.sites[1].session.chains[5]  # type: ignore[union-attr]  # as if 5's confirm had been withheld
+    assert refused(lies.sites[1], lies.start()) is Check.MEMBERSHIP
+
+
+# ---------------------------------------------------------------- weak terms
+
+
+@pytest.mark.parametrize(
+    ("policy", "terms"),
+    [
+        (SitePolicy(colluders=2), {}),
+        (SitePolicy(), {"mode": Mode.SEMI_HONEST, "threshold": 3}),
+        (SitePolicy(least_ring_bits=24), {"ring_bits": 16}),
+        (SitePolicy(greatest_weight=1000), {"greatest_weight": 1001}),
+        (SitePolicy(), {"greatest_weight": 0}),
+        (SitePolicy(), {"colluders": 4}),
+        (SitePolicy(hybrid=True), {}),
+    ],
+    ids=["colluders", "mode", "ring", "weight", "no-weight", "all-collude", "suite"],
+)
+def test_a_proposal_weaker_than_the_sites_policy_is_refused(policy: SitePolicy, terms: dict[str, object]) -> None:
+    lies = Lies(5, 1, policy=policy)
+    (effect, *_) = lies.server.open_session(lies.roster.indices)
+    assert isinstance(effect, SendTo)
+    honest = Proposal.decode(effect.message)
+    forged = replace(honest, terms=replace(honest.terms, **terms))  # type: ignore[arg-type]
+    assert refused(lies.sites[1], forged.encode()) is Check.POLICY
+
+
+def test_a_proposal_or_a_round_with_a_lower_threshold_is_refused() -> None:
+    lies = Lies.in_session()
+    honest = Proposal.decode(lies.server._proposal)
+    lower = replace(honest, terms=replace(honest.terms, threshold=honest.terms.threshold - 1))
+    assert refused(lies.sites[1], lower.encode()) is Check.THRESHOLD
+    assert refused(lies.sites[1], lies.start(threshold=2)) is Check.THRESHOLD
+
+
+def test_a_cohort_smaller_than_the_site_allows_is_refused() -> None:
+    lies = Lies.in_session(policy=SitePolicy(least_members=4))
+    assert refused(lies.sites[1], lies.start(cohort=(1, 2, 3), threshold=2)) is Check.POLICY
+
+
+def test_a_session_smaller_than_the_site_allows_is_refused() -> None:
+    lies = Lies(policy=SitePolicy(least_members=4))
+    _, adverts = _adverts(lies)
+    assert refused(lies.sites[1], _bundle({i: adverts[i] for i in (1, 2, 3)})) is Check.POLICY
+
+
+def test_a_clip_wider_than_the_site_allows_is_refused() -> None:
+    lies = Lies.in_session(policy=SitePolicy(greatest_clip=2.0))
+    assert refused(lies.sites[1], lies.start(clips=(2.5,))) is Check.POLICY
+    assert refused(lies.sites[1], lies.start(clips=(0.0,))) is Check.POLICY
+    assert refused(lies.sites[1], lies.start(clips=())) is Check.LAYOUT
+
+
+def test_a_purpose_that_the_site_does_not_know_is_refused() -> None:
+    lies = Lies.in_session()
+    assert refused(lies.sites[1], lies.start(purpose="curiosity")) is Check.POLICY
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@pytest.mark.parametrize(("number", "accepted"), [(0, False), (3, False), (4, True), (1003, True), (1004, False)])
+def test_an_old_replayed_or_huge_round_number_is_refused(number: int, accepted: bool) -> None:
+    lies = Lies.in_session()
+    for _ in range(3):
+        lies.round(lies.fresh_updates())
+    raw = lies.start(round=number, model_digest=noise())
+    expected = Check.MODEL if accepted else Check.ROUND_ORDER  # the wrong model proves that the number passed
+    assert refused(lies.sites[1], raw) is expected
+
+
+def test_a_round_of_another_session_is_refused() -> None:
+    lies = Lies.in_session()
+    assert refused(lies.sites[1], lies.start(session_id=noise())) is Check.SESSION
+
+
+def test_a_session_is_not_used_for_more_than_a_hundred_rounds() -> None:
+    lies = Lies.in_session()
+    lies.sites[1].session.rounds = 100  # type: ignore[union-attr]
+    assert refused(lies.sites[1], lies.start()) is Check.SESSION_EXPIRED
+
+
+def test_a_model_that_the_site_does_not_hold_is_refused() -> None:
+    lies = Lies.in_session()
+    assert refused(lies.sites[1], lies.start(model_digest=noise())) is Check.MODEL
+
+
+def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
+    # Each site is shown a model and a matching digest, so neither can notice by itself.
+    lies = Lies.in_session()
+    lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
+    lies.server.round -= 1
+    other = hashlib.sha256(b"another model").digest()
+    uploads = {}
+    for index, model in ((1, MODEL), (2, other)):
+        lies.updates = lies.fresh_updates()
+        effects = lies.sites[index].receive(lies.start(model_digest=model), model)
+        uploads[index] = lies.carry_out(index, effects)[0]
+    lies.gathering.add_upload(1, uploads[1].message, uploads[1].vector)
+    # An honest aggregator sees another transcript; overlooking it neither cancels masks nor opens envelopes.
+    assert refused_by_server(lies, 2, uploads[2]) is Check.TRANSCRIPT
+    theirs, ours = Upload.decode(uploads[2].message), Upload.decode(uploads[1].message)
+    assert dict(ours.tags)[2] != dict(theirs.tags)[1]
+    moved = replace(theirs, transcript=lies.transcript)
+    moved = replace(moved, signature=sign(signing_key(2), "upload", *moved.signed_fields()))
+    assert refused_by_server(lies, 2, Send(moved.encode(), uploads[2].vector)) is Check.TAG
+    lies.gathering._envelopes[2] = dict(theirs.envelopes)
+    for index in (3, 4, 5):
+        effects = lies.sites[index].receive(lies.start(), MODEL)
+        send = lies.carry_out(index, effects)[0]
+        lies.gathering._envelopes[index] = dict(Upload.decode(send.message).envelopes)
+    assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ENVELOPE
+
+
+def test_too_many_attempts_about_one_model_are_refused_even_in_a_new_session() -> None:
+    lies = Lies.in_session(policy=SitePolicy(greatest_attempts=2))
+    lies.round(lies.fresh_updates())
+    lies.set_up()
+    lies.round(lies.fresh_updates())
+    assert refused(lies.sites[1], lies.start()) is Check.ATTEMPTS
+
+
+# ---------------------------------------------------------------- survivors, votes, answers
+
+
+def test_a_second_set_of_survivors_gets_no_vote() -> None:
+    lies = Lies.after_uploads()
+    lies.vote_of(1, (1, 2, 3, 4))
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3))) is Check.ONE_VOTE
+
+
+def test_two_sets_of_survivors_shown_to_two_halves_both_stay_closed() -> None:
+    # n = 5, t = 3: one half votes for a set with member 5, the other half for one without.
+    lies = Lies.after_uploads()
+    one = {member: lies.vote_of(member, (1, 2, 5)) for member in (1, 2)}
+    two = {member: lies.vote_of(member, (1, 2, 3, 4)) for member in (3, 4)}
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 5), one)) is Check.VOTES
+    assert refused(lies.sites[3], lies.request(3, (1, 2, 3, 4), two)) is Check.VOTES
+
+
+def test_a_vote_binds_its_author_even_against_the_whole_cohort() -> None:
+    lies = Lies.after_uploads()
+    votes = {member: lies.vote_of(member, (1, 2, 3, 4)) for member in (1, 2, 3, 4)}
+    assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_VOTE
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 3), votes)) is Check.ONE_VOTE
+
+
+def test_a_part_of_the_cohort_is_not_opened_without_a_vote() -> None:
+    lies = Lies.after_uploads()
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.VOTES
+
+
+def test_both_shares_of_one_member_are_never_given() -> None:
+    # First everybody survives, so shares of b; then member 5 is said to be gone, so that shares of s would follow.
+    lies = Lies.after_uploads()
+    lies.answer(1, lies.request(1, lies.roster.indices))
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.ONE_ANSWER
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.ONE_ANSWER
+
+
+def test_the_dropped_are_computed_by_the_site_so_no_pair_of_survivors_is_opened() -> None:
+    lies = Lies.after_uploads(without=(5,))
+    votes = {member: lies.vote_of(member, (1, 2, 3, 4)) for member in (1, 2, 3, 4)}
+    answer = Answer.decode(lies.answer(1, lies.request(1, (1, 2, 3, 4), votes)))
+    # For each survivor one share of its own mask and one of its mask with 5, the only one dropped; no more.
+    assert [(member, len(shares)) for member, shares in answer.shares] == [(i, 64) for i in (1, 2, 3, 4)]
+
+
+def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
+    lies = Lies.after_uploads(without=(5,))
+    survivors = (1, 2, 3, 4)
+    votes = {member: lies.vote_of(member, survivors) for member in survivors}
+    answers = {m: Answer.decode(lies.answer(m, lies.request(m, survivors, votes))) for m in survivors}
+    # The aggregator now knows every pair mask of member 5 and holds its late upload; only b is missing.
+    seeds = []
+    for member in survivors:
+        shares = {h: dict(a.shares)[member][32:64] for h, a in list(answers.items())[:3]}
+        seeds.append(SignedSeed(Secret(combine_shares(shares)), member < 5))
+    late = MaskedSum(lies.shapes["training"], 32)
+    upload = Upload.decode(lies.uploads[5].message)
+    late.add(lies.uploads[5].vector, upload.vector_digest)
+    late.remove(seeds)
+    assert late.header[0] > 5  # a weight of 1 would be there if b were known
+    # Nobody gives a share of b: 5 sees a set without itself, the others have answered.
+    assert refused(lies.sites[5], lies.survivors(survivors)) is Check.SURVIVORS
+    lies.gathering._envelopes[5] = dict(upload.envelopes)
+    assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_ANSWER
+
+
+def test_survivors_without_the_target_or_too_few_or_strangers_are_refused() -> None:
+    lies = Lies.after_uploads()
+    assert refused(lies.sites[1], lies.survivors((2, 3, 4, 5))) is Check.SURVIVORS
+    assert refused(lies.sites[1], lies.survivors((1, 2))) is Check.SURVIVORS
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 9))) is Check.SURVIVORS
+    assert refused(lies.sites[1], lies.request(1, (2, 3, 4, 5))) is Check.SURVIVORS
+
+
+def test_votes_that_are_too_few_duplicate_or_of_others_do_not_count() -> None:
+    lies = Lies.after_uploads()
+    chosen = (1, 2, 3, 4)
+    votes = {member: lies.vote_of(member, chosen) for member in chosen}
+    site = lies.sites[1]
+    few = {member: votes[member] for member in (1, 2)}
+    assert refused(site, lies.request(1, chosen, few)) is Check.VOTES
+    raw = lies.request(1, chosen, {**few, 5: votes[3]})
+    assert refused(site, raw) is Check.VOTES  # 5 is no survivor
+    assert refused(site, lies.request(1, chosen, {**few, 3: votes[4]})) is Check.SIGNATURE
+
+
+def test_the_same_vote_twice_is_one_vote() -> None:
+    lies = Lies.after_uploads()
+    chosen = (1, 2, 3, 4)
+    votes = {member: lies.vote_of(member, chosen) for member in (1, 2)}
+    honest = Open.decode(lies.request(1, chosen, votes))
+    twice = replace(honest, votes=((1, votes[1]), (2, votes[2]), (2, votes[2])))
+    assert refused(lies.sites[1], twice.encode()) is Check.ENCODING
+
+
+def test_votes_of_another_round_or_session_do_not_count() -> None:
+    lies = Lies.after_uploads()
+    chosen = (1, 2, 3, 4)
+    old = {member: lies.vote_of(member, chosen) for member in chosen}
+    old_request = lies.request(1, chosen, old)
+    lies.server.deadline()
+    lies.server.deadline()
+    lies.server._rest(lies.server.state.READY)
+    lies.collect(lies.fresh_updates())
+    lies.vote_of(1, chosen)
+    assert refused(lies.sites[1], lies.request(1, chosen, old)) is Check.SIGNATURE
+    assert refused(lies.sites[1], old_request) is Check.TRANSCRIPT
+    lies.set_up()
+    lies.collect(lies.fresh_updates())
+    lies.vote_of(1, chosen)
+    assert refused(lies.sites[1], lies.request(1, chosen, old)) is Check.SIGNATURE
+
+
+def test_two_requests_for_one_round_get_one_answer_byte_for_byte() -> None:
+    lies = Lies.after_uploads()
+    request = lies.request(1, lies.roster.indices)
+    first = lies.answer(1, request)
+    assert lies.answer(1, request) == first  # the very same request after a reconnection
+    envelopes = Open.decode(lies.request(1, lies.roster.indices)).envelopes
+    assert (
+        refused(lies.sites[1], lies.request(1, lies.roster.indices, envelopes=envelopes[:-1])) is Check.ONE_ANSWER
+    )
+
+
+def test_a_request_before_the_upload_opens_nothing() -> None:
+    lies = Lies.in_session()
+    raw = Open(noise(), lies.roster.indices, (), ()).encode()
+    assert refused(lies.sites[1], raw) is Check.OUT_OF_ORDER
+    lies.sites[1].receive(lies.start(), MODEL)
+    assert refused(lies.sites[1], raw) is Check.OUT_OF_ORDER
+
+
+# ---------------------------------------------------------------- envelopes
+
+
+def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None:
+    lies = Lies.after_uploads()
+    site, everybody = lies.sites[1], lies.roster.indices
+    honest = dict(Open.decode(lies.request(1, everybody)).envelopes)
+    to_two = lies.gathering._envelopes[3][2]
+    own = lies.gathering._envelopes[1][2]
+    for lie in (
+        {**honest, 2: honest[2][:-1]},  # truncated
+        {**honest, 2: honest[3], 3: honest[2]},  # swapped between senders
+        {**honest, 3: to_two},  # for another receiver
+        {**honest, 2: own},  # reflected to its author
+        {**honest, 2: bytes(len(honest[2]))},  # invented
+        {i: box for i, box in honest.items() if i != 2},  # missing
+    ):
+        raw = lies.request(1, everybody, envelopes=tuple(sorted(lie.items())))
+        assert refused(site, raw) is Check.ENVELOPE
+    lies.answer(1, lies.request(1, everybody))  # and the site still answers the truth
+
+
+def test_an_envelope_of_an_earlier_round_does_not_open() -> None:
+    lies = Lies.after_uploads()
+    old = lies.gathering._envelopes[2][1]
+    lies.server._rest(lies.server.state.READY)
+    lies.collect(lies.fresh_updates())
+    honest = dict(Open.decode(lies.request(1, lies.roster.indices)).envelopes)
+    raw = lies.request(1, lies.roster.indices, envelopes=tuple(sorted({**honest, 2: old}.items())))
+    assert refused(lies.sites[1], raw) is Check.ENVELOPE
+
+
+# ---------------------------------------------------------------- vectors and updates
+
+
+def test_a_modified_vector_no_longer_has_the_signed_digest() -> None:
+    lies = Lies.in_session()
+    lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
+    lies.updates = lies.fresh_updates()
+    lies.server.round -= 1
+    send = lies.carry_out(1, lies.sites[1].receive(lies.start(), MODEL))[0]
+    vector = bytearray(send.vector)
+    vector[-1] ^= 1
+    assert refused_by_server(lies, 1, Send(send.message, vector)) is Check.VECTOR
+    upload = replace(Upload.decode(send.message), vector_digest=noise())
+    assert refused_by_server(lies, 1, Send(upload.encode(), vector)) is Check.SIGNATURE
+
+
+def test_an_update_of_an_answered_attempt_is_never_contributed_again() -> None:
+    # Two sums over S and S without u, of the same updates, would differ by exactly u's update.
+    lies = Lies.after_uploads()
+    update = lies.updates[1]
+    lies.answer(1, lies.request(1, lies.roster.indices))
+    lies.server._rest(lies.server.state.READY)
+    lies.sites[1].receive(lies.start(cohort=(1, 2, 3, 4), threshold=3), MODEL)
+    before = lies.sites[1].phase
+    with pytest.raises(SecaggError) as refusal:
+        lies.sites[1].contribute(update)
+    assert refusal.value.check is Check.REUSED_UPDATE
+    assert lies.sites[1].phase is before
+    lies.sites[1].contribute(unit_update(1, 5))
+
+
+def test_an_update_whose_sum_others_may_have_opened_is_not_contributed_again() -> None:
+    # Members 1, 2 and 3 suffice to open the sum; 4 and 5 are asked nothing, and then for a sum of the two of them.
+    lies = Lies.after_uploads()
+    update = lies.updates[4]
+    lies.server._rest(lies.server.state.READY)
+    lies.sites[4].receive(lies.start(cohort=(4, 5), threshold=2), MODEL)
+    with pytest.raises(SecaggError) as refusal:
+        lies.sites[4].contribute(update)
+    assert refusal.value.check is Check.REUSED_UPDATE
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_repeatable_sum_is_repeated_only_while_this_site_has_not_answered(answered: bool) -> None:
+    lies = Lies.after_uploads(policy=SitePolicy(repeatable=frozenset({"training"})))
+    update = lies.updates[1]
+    if answered:
+        lies.answer(1, lies.request(1, lies.roster.indices))
+    lies.server._rest(lies.server.state.READY)
+    lies.sites[1].receive(lies.start(), MODEL)
+    if not answered:
+        lies.sites[1].contribute(update)
+        return
+    with pytest.raises(SecaggError) as refusal:
+        lies.sites[1].contribute(update)
+    assert refusal.value.check is Check.REUSED_UPDATE
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1001])
+def test_a_weight_that_is_zero_negative_or_overflows_never_leaves_the_site(weight: int) -> None:
+    lies = Lies.in_session()
+    lies.sites[1].receive(lies.start(), MODEL)
+    with pytest.raises(TrainingError, match="a weight of"):
+        lies.sites[1].contribute(Update(np.zeros(1), np.zeros(5), weight))
+
+
+def test_a_sum_without_any_weight_is_aborted_in_words() -> None:
+    lies = Lies.in_session(3)
+    effects = lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
+    pending = list(effects)
+    while pending:
+        effect = pending.pop(0)
+        if isinstance(effect, RoundAborted):
+            assert effect.answered
+            assert "0 contributors of 3 survivors" in effect.reason
+            return
+        assert isinstance(effect, SendTo)
+        site = lies.sites[effect.member]
+        replies = site.receive(effect.message, MODEL)
+        if effect.message[1] == Kind.ROUND_START:
+            replies = site.abstain()
+        for reply in replies:
+            if isinstance(reply, Send):
+                pending += lies.server.receive(effect.member, reply.message, reply.vector)
+    pytest.fail("the round was not aborted")

@@ -1,0 +1,177 @@
+"""Wrong, short, long, duplicate and late messages of members, and shares that are not the promised ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.secagg.checks import Check
+from fedfair.secagg.effects import RoundAborted, Send, SendTo, ServerEffect
+from fedfair.secagg.masking import Update, vector_digest
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.round_messages import Answer, Upload, Vote
+from fedfair.secagg.server import State
+from fedfair.secagg.signing import sign
+from tests.attacks.harness import Lies, noise, refused_by_server
+from tests.secagg.federation_in_memory import signing_key, unit_update
+
+
+def _asked(lies: Lies) -> dict[int, Send]:
+    """Start a round and return every site's upload; none is delivered."""
+    lies.updates = lies.fresh_updates()
+    effects = lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
+    assert all(isinstance(effect, SendTo) for effect in effects)
+    return {e.member: lies.carry_out(e.member, lies.hand_over(e.member, e.message))[0] for e in effects}
+
+
+def _signed(upload: Upload, member: int) -> bytes:
+    return replace(upload, signature=sign(signing_key(member), "upload", *upload.signed_fields())).encode()
+
+
+def test_a_vector_of_the_wrong_length_or_content_is_refused() -> None:
+    lies = Lies.in_session()
+    send = _asked(lies)[1]
+    for vector in (b"", send.vector[:-4], bytes(send.vector) + bytes(4), bytes(len(send.vector))):
+        assert refused_by_server(lies, 1, Send(send.message, vector)) is Check.VECTOR
+    lies.server.receive(1, send.message, send.vector)
+
+
+def test_speaking_as_somebody_else_is_refused() -> None:
+    lies = Lies.in_session()
+    sends = _asked(lies)
+    assert refused_by_server(lies, 2, sends[1]) is Check.MEMBERSHIP
+    assert refused_by_server(lies, 9, sends[1]) is Check.MEMBERSHIP
+
+
+def test_shares_for_another_cohort_or_of_another_length_are_refused() -> None:
+    lies = Lies.in_session()
+    send = _asked(lies)[1]
+    upload = Upload.decode(send.message)
+    short = tuple((peer, box[:-1]) for peer, box in upload.envelopes)
+    for lie in (replace(upload, envelopes=upload.envelopes[1:]), replace(upload, envelopes=short)):
+        assert refused_by_server(lies, 1, Send(_signed(lie, 1), send.vector)) is Check.ENVELOPE
+
+
+def test_a_second_upload_is_refused_and_a_resend_is_passed_over() -> None:
+    lies = Lies.in_session()
+    send = _asked(lies)[1]
+    assert lies.server.receive(1, send.message, send.vector) == []
+    held = lies.gathering._sum.header.copy()
+    assert lies.server.receive(1, send.message, send.vector) == []
+    np.testing.assert_array_equal(lies.gathering._sum.header, held)
+    other = _signed(replace(Upload.decode(send.message), commitment=noise()), 1)
+    assert refused_by_server(lies, 1, Send(other, send.vector)) is Check.DUPLICATE
+
+
+def test_late_messages_are_refused() -> None:
+    lies = Lies.in_session()
+    sends = _asked(lies)
+    for member in (1, 2, 3, 4):
+        lies.server.receive(member, sends[member].message, sends[member].vector)
+    asked = lies.server.deadline()
+    assert lies.server.state is State.VOTES
+    assert refused_by_server(lies, 5, sends[5]) is Check.LATE
+    votes = {e.member: lies.carry_out(e.member, lies.hand_over(e.member, e.message))[0] for e in asked}
+    for member in (1, 2, 3):
+        lies.server.receive(member, votes[member].message)
+    lies.server.deadline()
+    assert lies.server.state is State.ANSWERS
+    assert refused_by_server(lies, 4, votes[4]) is Check.LATE
+
+
+def test_a_vote_for_another_set_or_forged_is_refused() -> None:
+    lies = Lies.in_session()
+    sends = _asked(lies)
+    for member in (1, 2, 3, 4):
+        lies.server.receive(member, sends[member].message, sends[member].vector)
+    lies.server.deadline()
+    honest = Vote(lies.transcript, 1, (1, 2, 3, 4), bytes(64))
+    assert refused_by_server(lies, 1, Send(honest.encode())) is Check.SIGNATURE
+    assert refused_by_server(lies, 1, Send(replace(honest, survivors=(1, 2, 3)).encode())) is Check.VOTES
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(0, "combine"), (32, "wrong")], ids=["own mask", "mask with the dropped"]
+)
+def test_a_wrong_share_aborts_the_round_before_it_is_used(offset: int, expected: str) -> None:
+    lies = Lies.in_session()
+    sends = _asked(lies)
+    pending: list[ServerEffect] = []
+    for member in (1, 2, 3, 4):
+        pending += lies.server.receive(member, sends[member].message, sends[member].vector)
+    pending += lies.server.deadline()
+    while pending:
+        effect = pending.pop(0)
+        if isinstance(effect, RoundAborted):
+            assert expected in effect.reason
+            assert effect.answered
+            return
+        assert isinstance(effect, SendTo)
+        (send,) = lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
+        message = send.message
+        if effect.member == 1 and message[1] == Kind.ANSWER:
+            answer = Answer.decode(message)
+            (first, shares), *others = answer.shares
+            # One more in the last byte of a share: still in the field, and the result may still have 31 bytes.
+            forged = bytearray(shares)
+            forged[offset + 31] ^= 1
+            message = replace(answer, shares=((first, bytes(forged)), *others)).encode()
+        pending += lies.server.receive(effect.member, message, send.vector)
+    pytest.fail("the round was not aborted")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_never_leaves_the_site(value: float) -> None:
+    lies = Lies.in_session()
+    lies.sites[1].receive(lies.start(), lies.model)
+    body = np.zeros(5, np.float32)
+    body[3] = value
+    with pytest.raises(TrainingError, match="NaN or infinite"):
+        lies.sites[1].contribute(Update(np.zeros(1), body, 1))
+    with pytest.raises(TrainingError, match="header"):
+        lies.sites[1].contribute(Update(np.array([value]), np.zeros(5), 1))
+    lies.sites[1].abstain()  # the round goes on without its update
+
+
+def test_an_update_of_another_shape_is_our_own_fault() -> None:
+    lies = Lies.in_session()
+    lies.sites[1].receive(lies.start(), lies.model)
+    with pytest.raises(LocalProtocolError):
+        lies.sites[1].contribute(Update(np.zeros(1), np.zeros(6), 1))
+
+
+def test_nobody_contributes_before_being_asked_or_twice() -> None:
+    lies = Lies.in_session()
+    with pytest.raises(LocalProtocolError):
+        lies.sites[1].contribute(unit_update(1, 5))
+    lies.sites[1].receive(lies.start(), lies.model)
+    lies.sites[1].contribute(unit_update(1, 5))
+    with pytest.raises(LocalProtocolError):
+        lies.sites[1].contribute(unit_update(1, 5))
+
+
+def test_a_malformed_contribution_shows_in_an_implausible_total() -> None:
+    # A negative weight cancels every mask like any other; the sum of weights says what happened.
+    lies = Lies.in_session(3)
+    sends = _asked(lies)
+    vector = bytearray(sends[1].vector)
+    words = np.frombuffer(vector, np.uint64, 1)
+    words -= np.uint64(2000)
+    upload = Upload.decode(sends[1].message)
+    forged = _signed(replace(upload, vector_digest=vector_digest(vector, lies.shapes["training"], 32)), 1)
+    sends[1] = Send(forged, vector)
+    pending: list[ServerEffect] = []
+    for member, send in sends.items():
+        pending += lies.server.receive(member, send.message, send.vector)
+    while pending:
+        effect = pending.pop(0)
+        if isinstance(effect, RoundAborted):
+            assert "a sum of counts lies outside" in effect.reason
+            return
+        assert isinstance(effect, SendTo)
+        for send in lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message)):
+            pending += lies.server.receive(effect.member, send.message, send.vector)
+    pytest.fail("the round was not aborted")

@@ -1,0 +1,61 @@
+"""A collaborator that kills itself, with SIGKILL, at one step of one training round; or only takes its time there.
+
+Otherwise, `python dying_site.py STEP ROUND start ...` is `python -m collaborator start ...`.
+Steps: before-upload, after-upload, before-vote, before-answer, slow (a second passes before the upload).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from collaborator import masked_answers
+from collaborator.commands import app
+from collaborator.inbox import Question
+from fedfair.report.terminal import run_app
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.sums.spec import Purpose
+from fedfair.wire.frames import CollaboratorFrame
+
+KINDS = {
+    "before-upload": Kind.ROUND_START,
+    "after-upload": Kind.ROUND_START,
+    "slow": Kind.ROUND_START,
+    "before-vote": Kind.SURVIVORS,
+    "before-answer": Kind.OPEN,
+}
+AFTER_SECONDS = 0.3
+"""By then the upload has left this machine's loopback; the slow site makes the others wait longer than that."""
+
+SLOW_SECONDS = 1.5
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    step, number = sys.argv[1], int(sys.argv[2])
+    hear = masked_answers.MaskedAnswers._hear
+
+    def fatally(self: masked_answers.MaskedAnswers, question: Question, message: bytes) -> list[CollaboratorFrame]:
+        start = question.start
+        if start.purpose is Purpose.TRAINING and start.round == number and kind_of(message) is KINDS[step]:
+            if step == "after-upload":
+                threading.Timer(AFTER_SECONDS, die).start()
+            elif step == "slow":
+                time.sleep(SLOW_SECONDS)
+            else:
+                die()
+        return hear(self, question, message)
+
+    masked_answers.MaskedAnswers._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
+    sys.argv = ["collaborator", *sys.argv[3:]]
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

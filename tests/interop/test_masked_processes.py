@@ -1,0 +1,138 @@
+"""Masked sums in the real processes: a collaborator is killed at every step, and the sum is over the survivors."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from federation_kit import metrics, small_plan
+from test_federation_processes import ENVIRONMENT, Started, ended, until_line
+
+from fedfair.cli.loopback import prepare
+
+FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
+MASKED = {"mode": "malicious", "most_records": 512}
+DYING = str(Path(__file__).with_name("dying_site.py"))
+FATAL_ROUND = 3
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    processes = Started()
+    yield processes
+    for process in processes.running:
+        process.kill()
+        process.communicate()
+
+
+def dying(started: Started, name: str, step: str, number: int = FATAL_ROUND) -> subprocess.Popen[str]:
+    """Start a collaborator that dies at a step of a training round."""
+    assert started.workspace is not None
+    place = f"localhost:{started.port}"
+    words = [DYING, step, str(number), "start", "-n", name, "-c", f"{name}.yaml", "-a", place]
+    process = subprocess.Popen(
+        [sys.executable, *words], cwd=started.workspace.folder, env=ENVIRONMENT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    started.running.append(process)
+    return process
+
+
+def contributors(started: Started) -> dict[int, int]:
+    """Return how many took part in the sum of each training round."""
+    assert started.workspace is not None
+    lines = [line for line in metrics(started.workspace) if line["purpose"] == "training"]
+    assert len({line["round"] for line in lines}) == len(lines), "a round was summed twice"
+    return {int(str(line["round"])): int(str(line["contributors"])) for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("steps", "counted"),
+    [
+        (("before-upload",), 4),
+        (("after-upload", "slow"), 5),
+        (("before-answer",), 5),
+        (("before-upload", "before-vote"), 4),
+        (("before-upload", "before-upload"), 3),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_a_round_in_which_sites_are_killed_finishes_over_the_survivors(
+    tmp_path: Path, started: Started, steps: tuple[str, ...], counted: int
+) -> None:
+    federation = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
+    plan = small_plan(rounds=6, federation=federation, protection=MASKED, names=FIVE)
+    started.workspace = prepare(tmp_path, plan)
+    aggregator = started.aggregator()
+    victims = [dying(started, name, step) for name, step in zip(FIVE, steps, strict=False)]
+    others = [started.collaborator(name) for name in FIVE[len(steps) :]]
+    killed = sum(step != "slow" for step in steps)
+    for process in (aggregator, *others):
+        status, words = ended(process)
+        assert status == 0, words
+    assert [ended(process)[0] for process in victims].count(-signal.SIGKILL) == killed
+    taken_part = contributors(started)
+    assert taken_part == {
+        round_: 5 if round_ < FATAL_ROUND else counted if round_ == FATAL_ROUND else 5 - killed
+        for round_ in range(1, 7)
+    }
+
+
+def test_below_the_threshold_a_round_is_lost_in_words_and_the_returned_site_gets_new_keys(
+    tmp_path: Path, started: Started
+) -> None:
+    protection = {**MASKED, "colluders": 1}
+    plan = small_plan(rounds=6, federation={"reconnect_grace_seconds": 0}, protection=protection)
+    started.workspace = prepare(tmp_path, plan)
+    aggregator = started.aggregator()
+    victim = dying(started, "clinic-a", "before-upload")
+    others = [started.collaborator(name) for name in FIVE[1:3]]
+    lost = until_line(aggregator, "is lost")
+    assert "training sum of round 3, attempt 1, is lost: 2 of 3 contributed, 3 are needed" in lost
+    assert ended(victim)[0] == -signal.SIGKILL
+    back = started.collaborator("clinic-a")
+    for process in (aggregator, *others, back):
+        status, words = ended(process)
+        assert status == 0, words
+    assert contributors(started) == dict.fromkeys(range(1, 7), 3)
+
+
+def test_a_site_killed_after_its_upload_returns_to_the_round_with_the_bytes_of_its_log(
+    tmp_path: Path, started: Started
+) -> None:
+    plan = small_plan(rounds=6, federation={"reconnect_grace_seconds": 60}, protection=MASKED)
+    started.workspace = prepare(tmp_path, plan)
+    aggregator = started.aggregator()
+    victim = dying(started, "clinic-a", "before-answer")
+    others = [started.collaborator(name) for name in FIVE[1:3]]
+    assert ended(victim)[0] == -signal.SIGKILL
+    log = next((tmp_path / "state").glob("clinic-a-*.secagg"))
+    assert log.stat().st_mode & 0o777 == 0o600
+    back = started.collaborator("clinic-a")
+    for process in (aggregator, *others, back):
+        status, words = ended(process)
+        assert status == 0, words
+    assert contributors(started) == dict.fromkeys(range(1, 7), 3)
+
+
+def test_an_aggregator_killed_in_the_middle_opens_a_new_session_and_finishes(
+    tmp_path: Path, started: Started
+) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=150, learning_rate=0.01, protection=MASKED))
+    aggregator = started.aggregator()
+    sites = [started.collaborator(name) for name in FIVE[:3]]
+    until_line(aggregator, "round 50 of 150")
+    aggregator.send_signal(signal.SIGKILL)
+    ended(aggregator)
+    second = started.aggregator()
+    for process in (second, *sites):
+        status, words = ended(process)
+        assert status == 0, words
+    rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
+    assert rounds == sorted(set(rounds))
+    assert json.loads(started.workspace.result.read_text())["state"] == "finished"

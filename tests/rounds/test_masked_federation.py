@@ -1,0 +1,213 @@
+"""A federation whose sums are masked, played in memory: real participants, one `Federation`, no socket."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedfair.errors import PlanError
+from fedfair.ids import ParticipantId
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.layout import Layout, LayoutEntry
+from fedfair.learning.masked_sums import check_protection, guarantee, model_digest, roster_of, sum_shapes
+from fedfair.learning.server import Course
+from fedfair.plan.keys import format_public_key
+from fedfair.plan.schema import Plan
+from fedfair.rounds import events
+from fedfair.rounds.federation import Federation
+from fedfair.rounds.phases import Phase
+from fedfair.rounds.protection import Protection
+from fedfair.secagg.effects import Contribute, Send, SiteEffect
+from fedfair.secagg.masking import Update
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import SitePolicy
+from fedfair.secagg.participant import Participant
+from fedfair.secagg.session import Site
+from fedfair.sums.running import PlainSum
+from fedfair.sums.spec import Purpose
+
+LAYOUT = Layout([LayoutEntry("weight", (5,), True)], np.dtype(np.float64))
+SCHEMA = FeatureSchema((2,), 2, (), ("a", "b"))
+
+
+def keys(name: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
+
+
+def make_plan(count: int, *, quorum: int | None = None, colluders: int = 0, rounds: int = 4) -> Plan:
+    names = [f"clinic-{letter}" for letter in "abcde"[:count]]
+    roster = {name: format_public_key(keys(name).public_key().public_bytes_raw()) for name in names}
+    return Plan.model_validate(
+        {
+            "federation": {
+                "name": "heart", "collaborators": names, "roster": roster, "min_collaborators": quorum,
+            },
+            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
+            "training": {"rounds": rounds, "precision": "fp64"},
+            "secure_aggregation": {"colluders": colluders, "most_records": 16},
+            "evaluation": {"every": 100, "bins": 8, "loss_range": 1.0},
+        }
+    )  # fmt: skip
+
+
+class Play:
+    """Carries every message until nobody has anything to say."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.course = Course(plan, LAYOUT, SCHEMA, np.zeros(5))
+        self.hours = 0.0
+        protection = Protection(plan, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours)
+        self.federation = Federation(plan, self.course, PlainSum, protection=protection)
+        self.names = [ParticipantId(name) for name in plan.federation.collaborators]
+        self.sites = {name: self.site(name) for name in self.names}
+        self.said: list[tuple[ParticipantId, Kind]] = []
+        self.effects: list[events.Effect] = []
+        self.questions: dict[ParticipantId, events.SendSum] = {}
+        self.deadlines: dict[events.DeadlineToken, int] = {}
+        self.silent: Callable[[ParticipantId, Kind], bool] = lambda _name, _kind: False
+
+    def site(self, name: ParticipantId) -> Participant:
+        member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
+        site = Site(member, roster_of(self.plan), keys(name), SitePolicy(), shapes)
+        return Participant(site, secrets.token_bytes)
+
+    def tell(self, event: events.Event) -> None:
+        pending = self.federation.receive(event)
+        while pending:
+            effect = pending.pop(0)
+            self.effects.append(effect)
+            match effect:
+                case events.SendSum(participant):
+                    self.questions[participant] = effect
+                case events.SendMessage(participant, message) if participant in self.federation.connected:
+                    for answer in self.answers(participant, message):
+                        pending += self.federation.receive(answer)
+                case events.SetDeadline(token, seconds):
+                    self.deadlines[token] = seconds
+                case events.CancelDeadline(token):
+                    self.deadlines.pop(token, None)
+
+    def answers(self, name: ParticipantId, message: bytes) -> list[events.Event]:
+        digest = model_digest(self.questions[name].request.purpose, self.course.model)
+        sends = self.carry_out(name, self.sites[name].receive(message, digest))
+        self.said += [(name, kind_of(send.message)) for send in sends]
+        return [
+            events.MessageArrived(name, send.message, send.vector)
+            for send in sends
+            if not self.silent(name, kind_of(send.message))
+        ]
+
+    def carry_out(self, name: ParticipantId, effects: list[SiteEffect]) -> list[Send]:
+        sends = []
+        for effect in effects:
+            match effect:
+                case Contribute(number, purpose, _):
+                    sends += self.carry_out(name, self.sites[name].contribute(self.update(name, number, purpose)))
+                case Send():
+                    sends.append(effect)
+        return sends
+
+    def update(self, name: ParticipantId, number: int, purpose: str) -> Update:
+        """Return the unit vector of a site in training; one record with loss 0.5 in an evaluation."""
+        if purpose == Purpose.TRAINING.value:
+            body = np.zeros(5)
+            body[self.names.index(name)] = 0.5
+            return Update(np.array([0.0, 1e-9 * number]), body, 1)
+        counts = np.zeros(2 + 9)
+        counts[[0, 1, 2 + 4]] = 1.0  # one record, correct, in bin 4 of 8
+        reals = np.zeros(1 + 9)
+        reals[[0, 1 + 4]] = 0.5
+        empty = np.zeros(2 * (2 + 9))
+        rests = np.concatenate([reals, np.zeros(20)])
+        return Update(np.concatenate([counts, empty, np.zeros(30), rests]), np.zeros(0), 1)
+
+    def begin(self) -> None:
+        self.tell(events.Started())
+        for name in self.names:
+            self.tell(events.Connected(name))
+
+    def pass_deadline(self, kind: events.DeadlineKind) -> None:
+        token = next(token for token in self.deadlines if token.kind is kind)
+        del self.deadlines[token]
+        self.tell(events.DeadlinePassed(token))
+
+    def set_ups(self) -> int:
+        return sum(kind is Kind.ADVERT and name == self.names[0] for name, kind in self.said)
+
+
+def test_a_whole_run_needs_one_session_and_adds_everybodys_change() -> None:
+    play = Play(make_plan(4))
+    play.begin()
+    assert play.federation.phase is Phase.FINISHED
+    assert play.set_ups() == 1
+    # The mean of four unit vectors times 0.5 is 0.125 in each coordinate; four rounds. The error of a mean is less
+    # than n C W 2^-f / (sum of w) = 4 * 16 * 2^-28 / 4 in each round (f = 28: 4 * 2^28 <= 2^31 - 1).
+    np.testing.assert_allclose(play.course.model.vector, 4 * np.array([0.125] * 4 + [0.0]), atol=4 * 16 * 2.0**-28)
+    evaluation = play.course.result().evaluation
+    assert evaluation is not None
+    assert evaluation.splits["train"].mean == 0.5
+
+
+def test_a_session_ends_after_a_day() -> None:
+    play = Play(make_plan(3, rounds=2))
+    play.silent = lambda name, kind: name == "clinic-c" and kind is Kind.UPLOAD and play.course.rounds_done == 1
+    play.begin()
+    assert play.federation.phase is Phase.SUMMING
+    play.hours = 25.0
+    play.silent = lambda _name, _kind: False
+    play.pass_deadline(events.DeadlineKind.SUM)
+    assert play.federation.phase is Phase.FINISHED
+    assert play.set_ups() == 2
+
+
+def test_a_sum_below_the_quorum_is_lost_before_anything_is_opened_and_changes_nothing() -> None:
+    play = Play(make_plan(3))
+    play.silent = lambda name, kind: name == "clinic-c" and kind is Kind.UPLOAD and play.course.rounds_done == 1
+    play.begin()
+    before = play.course.model.vector.copy()
+    answers = sum(kind is Kind.ANSWER for _, kind in play.said)
+    play.silent = lambda _name, _kind: True
+    play.pass_deadline(events.DeadlineKind.SUM)
+    lost = [effect for effect in play.effects if isinstance(effect, events.SumLost)]
+    assert [effect.reason for effect in lost] == ["2 of 3 contributed, 3 are needed"]
+    assert np.array_equal(play.course.model.vector, before)
+    assert sum(kind is Kind.ANSWER for _, kind in play.said) == answers
+    assert play.federation.request is not None
+    assert play.federation.request.attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "counted"),
+    [
+        ((Kind.UPLOAD, Kind.UPLOAD), "cde"),
+        ((Kind.UPLOAD, Kind.VOTE), "bcde"),
+        ((Kind.ANSWER, Kind.ANSWER), "abcde"),
+    ],
+)
+def test_sites_that_fall_silent_at_a_step_are_done_without(steps: tuple[Kind, Kind], counted: str) -> None:
+    play = Play(make_plan(5, quorum=3, rounds=2))
+    fatal = set(zip(("clinic-a", "clinic-b"), steps, strict=True))
+    play.silent = lambda name, kind: play.course.rounds_done == 1 and (name, kind) in fatal
+    play.begin()
+    while play.federation.phase is Phase.SUMMING:
+        play.pass_deadline(next(reversed(play.deadlines)).kind)
+    assert play.federation.phase is Phase.FINISHED
+    second = [0.5 / len(counted) if letter in counted else 0.0 for letter in "abcde"]
+    # As above with n = 5 and 3 contributors in the worst case, over two rounds.
+    np.testing.assert_allclose(play.course.model.vector, 0.1 + np.array(second), atol=2 * 5 * 16 * 2.0**-28 / 3)
+
+
+def test_what_a_plan_promises_and_what_it_cannot() -> None:
+    words = guarantee(make_plan(5, quorum=4, colluders=1))
+    assert words.startswith("an aggregator that may do anything, together with up to 1 of 5 collaborators, learns")
+    assert "1 drop-out is survived" in words
+    assert words.count("min_collaborators") == 0
+    assert "min_collaborators: 5 allows 0 of them" in guarantee(make_plan(5, colluders=1))
+    with pytest.raises(PlanError, match="a sum over 2 of 5 collaborators, 1 of whom may collude"):
+        check_protection(make_plan(5, quorum=2, colluders=1))

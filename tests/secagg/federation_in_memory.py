@@ -1,0 +1,172 @@
+"""A whole federation in one process: real participants, a real server, messages passed by hand.
+
+`deliver` carries every message until nothing is left to carry; what is in `silent` is swallowed, which is how a
+drop-out looks to whoever waits, and after what is in `leaving` the aggregator learns that a member is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedfair.secagg.effects import (
+    Contribute,
+    Log,
+    ReplaceLog,
+    RoundAborted,
+    Send,
+    SendTo,
+    ServerEffect,
+    SessionReady,
+    SiteEffect,
+    SumOpened,
+)
+from fedfair.secagg.masking import Update
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import Mode, SessionTerms, SitePolicy, Suite, threshold
+from fedfair.secagg.participant import Participant
+from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.server import Server
+from fedfair.secagg.session import Site
+from fedfair.secagg.shape import HeaderRun, SumShape
+from fedfair.secagg.signing import Member, Roster
+
+_fresh = (count % 100_000 for count in itertools.count())  # no two updates are the same update
+MODEL = hashlib.sha256(b"model").digest()
+
+
+def signing_key(index: int) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"site %d" % index).digest())
+
+
+def roster_of(members: int) -> Roster:
+    return Roster(
+        Member(index, f"clinic-{index}", signing_key(index).public_key().public_bytes_raw())
+        for index in range(1, members + 1)
+    )
+
+
+def terms_of(
+    members: int,
+    colluders: int = 0,
+    *,
+    mode: Mode = Mode.MALICIOUS,
+    suite: Suite = Suite.X25519,
+    ring_bits: int = 32,
+    greatest_weight: int = 1000,
+) -> SessionTerms:
+    needed = threshold(mode, members, colluders)
+    return SessionTerms(mode, suite, colluders, needed, ring_bits, greatest_weight)
+
+
+def shape_of(body: int, header: int = 1) -> SumShape:
+    return SumShape((HeaderRun(header, 100.0, whole=False),), (body,) if body else ())
+
+
+def unit_update(index: int, members: int, weight: int = 1) -> Update:
+    """Member i contributes the i-th unit vector, so the sum tells who was lost or counted twice."""
+    body = np.zeros(members, np.float32)
+    body[index - 1] = 1.0
+    return Update(np.array([next(_fresh) / 1024]), body, weight)
+
+
+@dataclass
+class Wire:
+    """Sites, a server, and everything that went over the wire between them."""
+
+    members: int
+    terms: SessionTerms
+    shapes: Mapping[str, SumShape]
+    policy: SitePolicy = field(default_factory=lambda: SitePolicy(greatest_attempts=1_000_000))
+    randomness: Callable[[int], bytes] = secrets.token_bytes
+    model: bytes = MODEL
+    threads: int = 1
+    dtype: type[np.floating] = np.float64
+
+    def __post_init__(self) -> None:
+        self.roster = roster_of(self.members)
+        self.logs: dict[int, bytes] = dict.fromkeys(self.roster.indices, b"")
+        self.sites = {index: self.site(index) for index in self.roster.indices}
+        self.server = Server(
+            self.roster, self.terms, self.shapes, self.randomness, np.dtype(self.dtype), self.threads
+        )
+        self.updates: dict[int, Update] = {}
+        self.trace: list[tuple[int, Kind]] = []
+        self.uploads: dict[int, Send] = {}
+        self.silent: set[tuple[int, Kind]] = set()
+        self.leaving: set[tuple[int, Kind]] = set()
+        self.opened: OpenedSum | None = None
+        self.aborted: RoundAborted | None = None
+
+    def site(self, index: int) -> Participant:
+        mine = Site(index, self.roster, signing_key(index), self.policy, self.shapes, self.threads)
+        return Participant(mine, self.randomness, self.logs[index])
+
+    def restart(self, index: int) -> None:
+        """Kill a site and start it again from its log."""
+        self.sites[index] = self.site(index)
+
+    def set_up(self) -> None:
+        self.deliver(self.server.open_session(self.roster.indices))
+        assert self.server.members == self.roster.indices
+
+    def round(
+        self, updates: Mapping[int, Update], *, purpose: str = "training", clip: float = 1.0
+    ) -> OpenedSum | None:
+        """Run one round over the cohort of `updates`; None where it was aborted."""
+        self.updates, self.opened, self.aborted = dict(updates), None, None
+        clips = (clip,) * len(self.shapes[purpose].groups)
+        self.deliver(self.server.start_round(purpose, self.model, clips, updates))
+        while self.opened is None and self.aborted is None:
+            self.deliver(self.server.deadline())
+        return self.opened
+
+    def deliver(self, effects: list[ServerEffect]) -> None:
+        """Carry out the server's effects, the sites' effects that follow, and so on."""
+        pending = list(effects)
+        while pending:
+            match pending.pop(0):
+                case SendTo(member, message):
+                    for send in self.carry_out(member, self.hand_over(member, message)):
+                        pending += self.to_server(member, send)
+                case SumOpened():
+                    self.opened = self.server.take_sum()
+                case RoundAborted() as aborted:
+                    self.aborted = aborted
+                case SessionReady():
+                    pass
+
+    def hand_over(self, member: int, message: bytes) -> list[SiteEffect]:
+        return self.sites[member].receive(message, self.model)
+
+    def to_server(self, member: int, send: Send) -> list[ServerEffect]:
+        kind = kind_of(send.message)
+        if (member, kind) in self.silent:
+            return []
+        self.trace.append((member, kind))
+        if kind is Kind.UPLOAD:
+            self.uploads[member] = send
+        effects = self.server.receive(member, send.message, send.vector)
+        return effects + (self.server.gone(member) if (member, kind) in self.leaving else [])
+
+    def carry_out(self, member: int, effects: list[SiteEffect]) -> list[Send]:
+        """Write logs, make updates, and return what is to be sent."""
+        sends = []
+        for effect in effects:
+            match effect:
+                case Log(parts):
+                    self.logs[member] += b"".join(parts)
+                case ReplaceLog(record):
+                    self.logs[member] = record
+                case Contribute():
+                    if member in self.updates:
+                        sends += self.carry_out(member, self.sites[member].contribute(self.updates[member]))
+                case Send():
+                    sends.append(effect)
+        return sends

@@ -1,0 +1,207 @@
+"""Killed at any instant and restarted from its log, a site never says two things about one round."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.client import Answered, Uploaded, Voted
+from fedfair.secagg.effects import Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.log import entries, history_record, read_history
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.session import History
+from tests.attacks.harness import Lies, refused
+from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
+
+
+class Crashing(Wire):
+    """A federation in which site 1 is killed and restarted in the middle of carrying out its effects.
+
+    `crash_at` counts the effects of site 1 that are carried out before it dies; the log keeps what was logged, and
+    a half-written record where it dies during a Log.
+    """
+
+    crash_at = -1
+    torn = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.done = 0
+        self.sent: dict[tuple[bytes, Kind], set[bytes]] = {}
+
+    def carry_out(self, member: int, effects: list[SiteEffect]) -> list[Send]:
+        if member != 1:
+            return super().carry_out(member, effects)
+        sends = []
+        for effect in effects:
+            if self.done == self.crash_at:
+                if self.torn and isinstance(effect, Log):
+                    self.logs[1] += b"".join(effect.parts)[:-1]
+                self.crash_at = -1
+                self.restart(1)
+                return []
+            self.done += 1
+            for send in super().carry_out(member, [effect]):
+                phase = self.sites[1].phase
+                if phase is not None and send.message[1] in (Kind.UPLOAD, Kind.VOTE, Kind.ANSWER):
+                    digest = hashlib.sha256(send.message + bytes(send.vector)).digest()
+                    key = (phase.context.transcript if hasattr(phase, "context") else b"", Kind(send.message[1]))
+                    self.sent.setdefault(key, set()).add(digest)
+                sends.append(send)
+        return sends
+
+    def hand_over(self, member: int, message: bytes) -> list[SiteEffect]:
+        try:
+            return super().hand_over(member, message)
+        except SecaggError as refusal:
+            assert member == 1
+            # A site that has lost its session says so.
+            assert refusal.check in (Check.SESSION, Check.OUT_OF_ORDER)  # noqa: PT017
+            return []
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("crash_at", range(8))
+def test_a_site_killed_at_any_effect_sends_no_two_things_and_rejoins(crash_at: int, torn: bool) -> None:
+    wire = Crashing(4, terms_of(4), {"training": shape_of(4)})
+    wire.set_up()
+    wire.done, wire.crash_at, wire.torn = 0, crash_at, torn
+    wire.updates = {m: unit_update(m, 4) for m in (1, 2, 3, 4)}
+    wire.silent = {(4, Kind.UPLOAD)}
+    wire.deliver(wire.server.start_round("training", wire.model, (1.0,), (1, 2, 3, 4)))
+    while wire.opened is None and wire.aborted is None:
+        wire.deliver(wire.server.returned(1))  # it reconnects and is asked again, byte for byte
+        wire.deliver(wire.server.deadline())
+    assert wire.crash_at == -1  # it did crash
+    assert all(len(found) == 1 for found in wire.sent.values())
+    if wire.opened is not None:
+        assert wire.opened.survivors in ((1, 2, 3), (2, 3))
+    # It rejoins by the next session set-up, whatever happened.
+    wire.silent = set()
+    wire.set_up()
+    opened = wire.round({m: unit_update(m, 4) for m in (1, 2, 3, 4)})
+    assert opened is not None
+    assert opened.survivors == (1, 2, 3, 4)
+
+
+def _after(kind: Kind) -> Lies:
+    """Return a federation in which site 1 has sent an upload, a vote or an answer, and was restarted."""
+    lies = Lies.after_uploads(4)
+    if kind in (Kind.VOTE, Kind.ANSWER):
+        votes = {m: lies.vote_of(m, (1, 2, 3)) for m in (1, 2, 3)}
+        for effect in lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model):
+            assert isinstance(effect, Send)  # a resend
+    if kind is Kind.ANSWER:
+        lies.carry_out(1, lies.sites[1].receive(lies.request(1, (1, 2, 3), votes), lies.model))
+    return lies
+
+
+def test_a_restarted_site_resends_its_upload_and_may_finish_the_round() -> None:
+    lies = _after(Kind.UPLOAD)
+    sent = lies.uploads[1]
+    lies.restart(1)
+    assert isinstance(lies.sites[1].phase, Uploaded)
+    start = lies.start(round=lies.server.round)
+    (resent,) = lies.sites[1].receive(start, lies.model)
+    assert isinstance(resent, Send)
+    assert (resent.message, bytes(resent.vector)) == (sent.message, bytes(sent.vector))
+    lies.answer(1, lies.request(1, lies.roster.indices))
+
+
+def test_a_restarted_site_keeps_its_one_vote() -> None:
+    lies = Lies.after_uploads(4)
+    effects = lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model)
+    (vote,) = lies.carry_out(1, effects)
+    lies.restart(1)
+    assert isinstance(lies.sites[1].phase, Voted)
+    assert refused(lies.sites[1], lies.survivors((1, 2, 4))) is Check.ONE_VOTE
+    assert lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model) == [vote]
+
+
+def test_a_restarted_site_keeps_its_one_answer_and_remembers_the_update() -> None:
+    lies = Lies.after_uploads(4)
+    update = lies.updates[1]
+    request = lies.request(1, lies.roster.indices)
+    (answer,) = lies.carry_out(1, lies.sites[1].receive(request, lies.model))
+    lies.restart(1)
+    site = lies.sites[1]
+    assert isinstance(site.phase, Answered)
+    assert site.receive(request, lies.model) == [answer]
+    assert refused(site, lies.survivors((1, 2, 3))) is Check.ONE_ANSWER
+    lies.set_up()
+    site.receive(lies.start(), lies.model)
+    with pytest.raises(SecaggError, match="very update"):
+        site.contribute(update)
+
+
+def test_a_restarted_site_never_continues_a_ratchet() -> None:
+    lies = _after(Kind.UPLOAD)
+    lies.restart(1)
+    assert lies.sites[1].session is None
+    assert refused(lies.sites[1], lies.start()) is Check.SESSION
+
+
+def test_the_log_holds_no_chain_and_no_seed() -> None:
+    lies = Lies.in_session(4)
+    site = lies.sites[1]
+    lies.updates = lies.fresh_updates()
+    lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
+    lies.server.round -= 1
+    site.receive(lies.start(), lies.model)
+    phase = site.phase
+    secrets_ = [seed.reveal() for seed in phase.seeds.values()]  # type: ignore[union-attr]
+    secrets_ += [key.reveal() for key in phase.sending.values()]  # type: ignore[union-attr]
+    secrets_ += [chain._key.reveal() for chain in site.session.chains.values()]  # type: ignore[union-attr]
+    lies.carry_out(1, site.contribute(lies.updates[1]))
+    assert not any(secret in lies.logs[1] for secret in secrets_)
+
+
+def test_a_torn_record_is_as_if_it_had_never_been_begun() -> None:
+    lies = _after(Kind.UPLOAD)
+    whole = lies.logs[1]
+    upload_at = len(next(iter(_records(whole))))
+    for size in range(upload_at, len(whole), 17):
+        lies.logs[1] = whole[:size]
+        lies.restart(1)
+        assert lies.sites[1].phase is None
+        assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.OUT_OF_ORDER
+
+
+def test_a_damaged_log_is_refused_with_a_remedy() -> None:
+    lies = _after(Kind.UPLOAD)
+    damaged = bytearray(lies.logs[1])
+    damaged[60] ^= 1
+    lies.logs[1] = bytes(damaged)
+    with pytest.raises(LocalProtocolError) as refusal:
+        lies.restart(1)
+    assert "remove it" in refusal.value.remedy
+
+
+def test_history_outlives_its_record() -> None:
+    history = History({("training", bytes(32)): 3}, {bytes([1]) * 32: True, bytes([2]) * 32: False})
+    (entry,) = entries(history_record(history))
+    assert read_history(entry.fields) == history
+
+
+def test_a_log_is_written_before_anything_is_sent() -> None:
+    lies = Lies.in_session(4)
+    lies.updates = lies.fresh_updates()
+    lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
+    lies.server.round -= 1
+    first = lies.sites[1].receive(lies.start(), lies.model)
+    assert [type(effect).__name__ for effect in first] == ["ReplaceLog", "Contribute"]
+    assert isinstance(first[0], ReplaceLog)
+    assert [type(effect).__name__ for effect in lies.sites[1].contribute(lies.updates[1])] == ["Log", "Send"]
+
+
+def _records(log: bytes) -> list[bytes]:
+    """Return the bytes of each record: 45 of frame, then the lengths that it declares."""
+    found, at = [], 0
+    while at < len(log):
+        size = 45 + int.from_bytes(log[at + 1 : at + 5], "big") + int.from_bytes(log[at + 5 : at + 13], "big")
+        found.append(log[at : at + size])
+        at += size
+    return found

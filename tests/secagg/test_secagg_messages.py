@@ -1,0 +1,176 @@
+"""Every message comes back from its bytes; every damaged one is refused with a typed error and changes nothing."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.codec import Reader, Writer
+from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
+from fedfair.secagg.params import Mode, SessionTerms, Suite
+from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote
+from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
+from tests.attacks.harness import Lies
+from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
+
+DIGEST, SIGNATURE = b"d" * 32, b"s" * 64
+DECODERS = {
+    Kind.PROPOSAL: Proposal.decode,
+    Kind.ADVERT: Advert.decode,
+    Kind.ADVERTS: Adverts.decode,
+    Kind.CONFIRM: Confirm.decode,
+    Kind.CONFIRMS: Confirms.decode,
+    Kind.ROUND_START: RoundStart.decode,
+    Kind.UPLOAD: Upload.decode,
+    Kind.SURVIVORS: Survivors.decode,
+    Kind.VOTE: Vote.decode,
+    Kind.OPEN: Open.decode,
+    Kind.ANSWER: Answer.decode,
+}
+EXAMPLES = [
+    Proposal(SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40), DIGEST, DIGEST, DIGEST),
+    Advert(7, b"k" * 32, DIGEST, SIGNATURE),
+    Adverts(((1, b"one"), (2, b"two"))),
+    Confirm(3, DIGEST, ((4, DIGEST),), ((4, b"c" * 1088),), SIGNATURE),
+    Confirms(DIGEST, ((1, b"one"),)),
+    RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, DIGEST, (0.5, 1e-9)),
+    Upload(DIGEST, 1, DIGEST, DIGEST, ((2, b"t" * 16),), ((2, b"e" * 80),), SIGNATURE),
+    Survivors(DIGEST, (1, 2)),
+    Vote(DIGEST, 1, (1, 2), SIGNATURE),
+    Open(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
+    Answer(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
+]
+BYTES = [message.encode() for message in EXAMPLES]
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_from_its_bytes(message: Upload) -> None:
+    raw = message.encode()
+    assert DECODERS[kind_of(raw)](raw) == message
+
+
+@pytest.mark.parametrize("raw", BYTES, ids=lambda raw: Kind(raw[1]).name)
+def test_a_message_cut_off_anywhere_or_padded_is_refused(raw: bytes) -> None:
+    decode = DECODERS[kind_of(raw)]
+    for damaged in (*(raw[:size] for size in range(len(raw))), raw + b"\0", raw + raw):
+        with pytest.raises(SecaggError) as refused:
+            decode(damaged)
+        assert refused.value.check is Check.ENCODING
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(BYTES), st.data())
+def test_a_damaged_message_is_refused_or_is_another_valid_one(raw: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(raw) - 1))
+    damaged = bytearray(raw)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    decode = DECODERS[Kind(raw[1])]
+    try:
+        message = decode(bytes(damaged))
+    except SecaggError as refused:
+        assert refused.check is Check.ENCODING  # noqa: PT017  # not always raised
+    else:
+        assert message.encode() == bytes(damaged)  # one value, one encoding
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(list(Kind)), st.binary(max_size=300))
+def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: bytes) -> None:
+    raw = bytes([1, kind]) + tail
+    try:
+        message = DECODERS[kind](raw)
+    except SecaggError as refused:
+        assert refused.check is Check.ENCODING  # noqa: PT017  # not always raised
+    else:
+        assert message.encode() == raw
+
+
+@pytest.mark.parametrize("raw", [b"", b"\1", b"\2\1", b"\1\0", b"\1\x0c"], ids=repr)
+def test_what_is_no_message_is_refused(raw: bytes) -> None:
+    with pytest.raises(SecaggError) as refused:
+        kind_of(raw)
+    assert refused.value.check is Check.ENCODING
+
+
+def test_declared_sizes_allocate_nothing() -> None:
+    # Every length and count field at its greatest, without the bytes that it promises.
+    lies = [
+        Writer().number(1, 1).number(Kind.ADVERTS, 1).number(0xFFFF, 2).done(),
+        bytes([1, Kind.CONFIRMS]) + DIGEST + bytes([0, 1, 0, 1]) + b"\xff" * 4,
+        Writer().number(1, 1).number(Kind.SURVIVORS, 1).fixed(DIGEST).number(0xFFFF, 2).done(),
+        bytes([1, Kind.OPEN]) + bytes(MAX_MESSAGE_BYTES),
+    ]  # fmt: skip
+    tracemalloc.start()
+    for raw in lies:
+        with pytest.raises(SecaggError):
+            DECODERS[Kind(raw[1])](raw)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize("members", [(2, 1), (1, 1), (0, 1), tuple(range(1, 202))])
+def test_members_are_listed_once_in_order_and_not_too_many(members: tuple[int, ...]) -> None:
+    with pytest.raises(SecaggError) as refused:
+        Reader(Writer().members(members).done(), "list").members()
+    assert refused.value.check is Check.ENCODING
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_clip_that_is_not_finite_is_refused(value: float) -> None:
+    raw = RoundStart(DIGEST, 1, "training", (1, 2), 2, DIGEST, (value,)).encode()
+    with pytest.raises(SecaggError):
+        RoundStart.decode(raw)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(list(Kind)), st.binary(max_size=200), st.integers(0, 2))
+def test_rubbish_changes_no_site_and_no_aggregator(kind: Kind, tail: bytes, stage: int) -> None:
+    lies = [Lies, Lies.in_session, Lies.after_uploads][stage](3)
+    raw = bytes([1, kind]) + tail
+    for site in lies.sites.values():
+        before = (site.phase, site.session, dict(site._sent), site._setup)
+        with pytest.raises(SecaggError):
+            site.receive(raw, lies.model)
+        assert before == (site.phase, site.session, dict(site._sent), site._setup)
+    state = (lies.server.state, dict(lies.server._asked), dict(lies.server._received))
+    with pytest.raises(SecaggError):
+        lies.server.receive(1, raw)
+    assert state == (lies.server.state, dict(lies.server._asked), dict(lies.server._received))
+
+
+def test_every_bit_of_every_message_of_a_real_round_matters() -> None:
+    # A flipped bit in anything on its way to a site is refused or, where it is ours to know, of no effect.
+    wire = Wire(3, terms_of(3), {"training": shape_of(3)})
+    original, refusals = wire.hand_over, []
+
+    def damaged_first(member: int, message: bytes) -> list[object]:
+        for at in range(0, len(message), 7):
+            forged = bytearray(message)
+            forged[at] ^= 1 << (at % 8)
+            try:
+                wire.sites[member].receive(bytes(forged), wire.model)
+            except SecaggError as refused:
+                refusals.append(refused.check)
+            else:
+                assert message[1] in (Kind.PROPOSAL, Kind.ROUND_START)  # a new nonce, or a round ahead, is as good
+                return []
+        return list(original(member, message))
+
+    wire.deliver(wire.server.open_session(wire.roster.indices))
+    wire.hand_over = damaged_first  # type: ignore[assignment, method-assign]
+    updates = {m: unit_update(m, 3) for m in (1, 2, 3)}
+    wire.updates = updates
+    wire.hand_over = original  # type: ignore[method-assign]
+    effects = wire.server.start_round("training", wire.model, (1.0,), updates)
+    wire.hand_over = lambda member, message: (  # type: ignore[assignment, method-assign]
+        damaged_first(member, message) if message[1] == Kind.OPEN else list(original(member, message))
+    )
+    wire.deliver(effects)
+    assert wire.opened is not None
+    assert set(refusals) <= {Check.ENCODING, Check.TRANSCRIPT, Check.SURVIVORS, Check.VOTES, Check.ENVELOPE}
+    assert len(refusals) > 50

@@ -1,0 +1,322 @@
+"""Masked sums equal plain sums; encoding has the error, the bias and the head-room that it states."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.errors import PlanError, TrainingError
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.fixedpoint import (
+    BLOCK_VALUES,
+    BodyCode,
+    BodyEncoder,
+    automatic_clip,
+    bucket_edge,
+    check_header,
+    decode_body,
+    decode_header,
+    encode_header,
+    fraction_bits,
+    pack,
+    size_histogram,
+    unpack,
+)
+from fedfair.secagg.keys import Chain, Secret
+from fedfair.secagg.masking import MaskedSum, SignedSeed, Update, abstention, masked_vector, vector_digest
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.params import RING_BITS, Mode, SitePolicy, Suite
+from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
+from fedfair.secagg.shape import HeaderRun, SumShape, packed_bytes
+from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of
+
+LENGTHS = st.sampled_from([0, 1, 2, 3, 17, 255, 1000])
+CHEAP = settings(deadline=None, max_examples=25)
+
+
+def _integers(draw_seed: int, size: int) -> np.ndarray:
+    """Return float64 values in [-1, 1] from a hash, so that a failing example can be repeated."""
+    raw = b"".join(hashlib.sha256(b"%d %d" % (draw_seed, i)).digest() for i in range(-(-size * 4 // 32)))
+    return np.frombuffer(raw[: size * 4], np.int32) / 2.0**31
+
+
+# ---------------------------------------------------------------- whole rounds
+
+
+@CHEAP
+@given(
+    members=st.integers(3, 7),
+    length=LENGTHS,
+    gone=st.sets(st.integers(1, 7), max_size=2),
+    ring_bits=st.sampled_from(RING_BITS),
+    threads=st.sampled_from([1, 2]),
+    suite=st.sampled_from(list(Suite)),
+    seed=st.integers(0, 1 << 30),
+)
+def test_the_masked_sum_is_the_plain_sum(
+    members: int, length: int, gone: set[int], ring_bits: int, threads: int, suite: Suite, seed: int
+) -> None:
+    shapes = {"training": shape_of(length, 3)}
+    wire = Wire(members, terms_of(members, ring_bits=ring_bits, suite=suite), shapes, threads=threads)
+    wire.set_up()
+    weights = {m: 1 + (seed + m) % 1000 for m in range(1, members + 1)}
+    updates = {m: Update(100 * _integers(seed + m, 3), _integers(seed - m, length), weights[m]) for m in weights}
+    wire.silent = {(m, Kind.UPLOAD) for m in gone}
+    opened = wire.round(updates)
+    survivors = [m for m in updates if m not in gone]
+    if len(survivors) < members // 2 + 1:
+        assert opened is None
+        return
+    assert opened is not None
+    assert opened.survivors == tuple(survivors)
+    assert opened.weight == sum(weights[m] for m in survivors)
+    plain = sum((weights[m] * updates[m].body for m in survivors), np.zeros(length))
+    assert (np.abs(opened.body - plain) < (opened.errors[0] if length else 1)).all()
+    header = sum(updates[m].header for m in survivors)
+    # Each header value is rounded to a multiple of 2^(7 - f), where f is 60 or less for up to 7 members.
+    np.testing.assert_allclose(opened.header, header, rtol=0, atol=members * 2.0**-52 + 1e-11)
+
+
+@pytest.mark.parametrize("length", [BLOCK_VALUES - 1, BLOCK_VALUES, 3 * BLOCK_VALUES + 5])
+@pytest.mark.parametrize("ring_bits", RING_BITS)
+def test_blocks_and_threads_change_no_bit(length: int, ring_bits: int) -> None:
+    shape = shape_of(length)
+    code = BodyCode(ring_bits, 3, 10, shape.groups, (0.5,))
+    seeds = [SignedSeed(Secret(bytes([i]) * 31), bool(i % 2)) for i in range(3)]
+    update = Update(np.ones(1), _integers(7, length).astype(np.float32), 7)
+    built = [
+        masked_vector(update, shape, code, seeds, Secret(bytes(32)), threads=threads) for threads in (1, 2, 3)
+    ]
+    assert built[0] == built[1] == built[2]
+    vector, found = built[0]
+    assert found == vector_digest(vector, shape, ring_bits)
+    sums = []
+    for threads in (1, 2):
+        total = MaskedSum(shape, ring_bits)
+        total.add(vector, found)
+        total.remove(seeds, threads)
+        sums.append(total)
+    np.testing.assert_array_equal(sums[0].body, sums[1].body)
+    decoded = decode_body(sums[0].body, code, np.dtype(np.float64))
+    plain = 7 * np.clip(update.body.astype(np.float64), -0.5, 0.5)
+    assert np.abs(decoded - plain).max() < code.step(0.5)
+
+
+def test_an_abstention_is_a_zero_that_nobody_can_tell() -> None:
+    wire = Wire(3, terms_of(3), {"training": shape_of(3)})
+    wire.set_up()
+    opened = wire.round(
+        {1: abstention(shape_of(3)), 2: Update(np.ones(1), np.ones(3), 2), 3: Update(np.ones(1), np.ones(3), 1)}
+    )
+    assert opened is not None
+    assert (opened.contributors, opened.weight, opened.header.tolist()) == (2, 3, [2.0])
+    assert len({len(send.vector) for send in wire.uploads.values()}) == 1
+    assert sum(opened.histogram) == 2
+
+
+def test_clipped_values_are_counted_and_groups_have_clips_of_their_own() -> None:
+    shape = SumShape((), (2, 3))
+    wire = Wire(3, terms_of(3), {"training": shape})
+    wire.set_up()
+    body = np.array([3.0, -0.5, 3.0, -9.0, 8.0])
+    wire.updates = {m: Update(np.zeros(0), body, 1 + m) for m in (1, 2, 3)}
+    wire.deliver(wire.server.start_round("training", wire.model, (1.0, 8.0), (1, 2, 3)))
+    opened = wire.opened
+    assert opened is not None
+    assert opened.clipped == 3 * 2
+    expected = 9 * np.array([1.0, -0.5, 3.0, -8.0, 8.0])
+    assert (np.abs(opened.body - expected) < np.repeat(opened.errors, (2, 3))).all()
+
+
+def test_a_semi_honest_session_opens_without_votes() -> None:
+    wire = Wire(
+        4, terms_of(4, mode=Mode.SEMI_HONEST), {"training": shape_of(2)}, SitePolicy(mode=Mode.SEMI_HONEST)
+    )
+    wire.set_up()
+    wire.silent = {(1, Kind.UPLOAD), (2, Kind.UPLOAD)}
+    opened = wire.round({m: Update(np.array([m / 8]), np.ones(2), 1) for m in (1, 2, 3, 4)})
+    assert opened is not None
+    assert opened.survivors == (3, 4)
+    assert Kind.VOTE not in {kind for _, kind in wire.trace}
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _peak(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("ring_bits", RING_BITS)
+def test_a_site_needs_little_more_than_the_vector_it_sends(ring_bits: int) -> None:
+    shape = shape_of(1 << 20)
+    code = BodyCode(ring_bits, 10, 1, shape.groups, (1.0,))
+    update = Update(np.zeros(1), np.zeros(1 << 20, np.float32), 1)
+    seeds = [SignedSeed(Secret(bytes([i]) * 31), negative=False) for i in range(10)]
+    peak = _peak(lambda: masked_vector(update, shape, code, seeds, Secret(bytes(32)), threads=2))
+    assert peak < 2.5 * update.body.nbytes
+
+
+def test_the_aggregator_keeps_one_vector_whatever_the_number_of_sites() -> None:
+    shape = shape_of(1 << 20)
+    vector = bytes(shape.vector_bytes(24))
+    digest = vector_digest(vector, shape, 24)
+    total = MaskedSum(shape, 24)
+    peaks = [_peak(lambda count=count: [total.add(vector, digest) for _ in range(count)]) for count in (1, 20)]
+    assert max(peaks) < 1 << 20  # a quarter of the vector, for any number of them
+
+
+# ---------------------------------------------------------------- encoding
+
+
+@CHEAP
+@given(members=st.integers(1, 200), ring_bits=st.sampled_from(RING_BITS), weight=st.integers(1, 1 << 40))
+def test_no_sum_of_extremes_overflows(members: int, ring_bits: int, weight: int) -> None:
+    # Big integers as oracle: n times the largest element of either sign stays within the ring's signed range.
+    clip = 0.1
+    code = BodyCode(ring_bits, members, weight, (4,), (clip,))
+    body = np.array([clip, -clip, 1e30, -1e30])
+    largest, smallest = np.empty(4, np.uint32), np.empty(4, np.uint32)
+    encoder = BodyEncoder(code, weight)
+    encoder.encode(body, 0, np.full(4, 0xFFFF, np.uint16), largest)
+    encoder.encode(body, 0, np.zeros(4, np.uint16), smallest)
+    for words in (largest, smallest):
+        for element in words.view(np.int32).tolist():
+            assert -(1 << (ring_bits - 1)) < members * element < 1 << (ring_bits - 1)
+            assert abs(element) <= 1 << code.bits
+
+
+def test_rounding_is_unbiased() -> None:
+    # Over every u of the grid the mean of floor(x + u) is x itself, to within half a step of the grid.
+    code = BodyCode(16, 3, 1, (BLOCK_VALUES,), (1.0,))
+    uniform = np.arange(BLOCK_VALUES, dtype=np.uint16)
+    for value in (0.3, -0.3, 1e-4, 0.9999, -1.0, 0.123456789):
+        out = np.empty(BLOCK_VALUES, np.uint32)
+        BodyEncoder(code, 1).encode(np.full(BLOCK_VALUES, value), 0, uniform, out)
+        mean = out.view(np.int32).mean()
+        assert abs(mean - value * 2.0**code.bits) <= 2.0**-17 + 1e-9
+
+
+@CHEAP
+@given(st.integers(1, 200), st.integers(2, 64))
+def test_the_head_room_is_the_largest_power_of_two_that_fits(members: int, bits: int) -> None:
+    if ((1 << (bits - 1)) - 1) // members < 1:
+        with pytest.raises(PlanError):
+            fraction_bits(bits, members)
+        return
+    found = fraction_bits(bits, members)
+    assert members << found <= (1 << (bits - 1)) - 1 < members << (found + 1)
+
+
+@CHEAP
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.sampled_from(RING_BITS))
+def test_packing_keeps_the_low_bits_and_commutes_with_addition(values: list[int], ring_bits: int) -> None:
+    words = np.array(values, np.uint32)
+    packed = np.empty(packed_bytes(words.size, ring_bits), np.uint8)
+    pack(words, ring_bits, packed)
+    back = np.empty_like(words)
+    unpack(packed, ring_bits, back)
+    assert back.tolist() == [value % (1 << ring_bits) for value in values]
+
+
+def test_header_values_at_their_extremes_come_back() -> None:
+    runs = (HeaderRun(2, 2.0**40, whole=True), HeaderRun(2, 3.5, whole=False))
+    for members in (1, 2, 3, 50, 200):
+        words = encode_header(np.array([2.0**40, 0.0, 3.5, -3.5]), runs, members)
+        total = np.zeros(4, np.uint64)
+        for _ in range(members):
+            total += words
+        decoded = decode_header(total, runs, members)
+        np.testing.assert_allclose(decoded, members * np.array([2.0**40, 0.0, 3.5, -3.5]), rtol=1e-15)
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.5, 11.0, np.nan, np.inf])
+def test_a_count_that_is_none_is_refused_before_it_leaves(value: float) -> None:
+    with pytest.raises(TrainingError):
+        encode_header(np.array([value]), (HeaderRun(1, 10, whole=True),), 3)
+
+
+@pytest.mark.parametrize("total", [-1, 31])
+def test_a_sum_of_counts_that_cannot_be_is_refused(total: int) -> None:
+    with pytest.raises(SecaggError) as refused:
+        decode_header(np.array([total], np.int64).view(np.uint64), (HeaderRun(1, 10, whole=True),), 3)
+    assert refused.value.check is Check.PLAUSIBILITY
+
+
+def test_counts_that_could_overflow_are_refused_with_the_plan() -> None:
+    with pytest.raises(PlanError):
+        check_header(SumShape((HeaderRun(1, 2.0**62, whole=True),), ()), 3, 1)
+
+
+def test_the_automatic_clip_is_four_times_the_largest_bucket_anybody_reached() -> None:
+    sizes = [0.0, 1e-9, 0.2, 0.26]
+    histogram = np.sum([size_histogram(size) for size in sizes], axis=0)
+    assert histogram.sum() == 4
+    assert automatic_clip([int(c) for c in histogram], 7.0) == 4 * 0.5
+    assert automatic_clip([0] * 32, 7.0) == 7.0
+    assert [bucket_edge(0), bucket_edge(31)] == [2.0**-20, 2.0**11]
+    assert size_histogram(1e30)[31] == 1.0
+
+
+@CHEAP
+@given(st.floats(2.0**-20, 2.0**11))
+def test_a_size_lies_below_the_edge_of_its_bucket(size: float) -> None:
+    position = int(np.argmax(size_histogram(size)))
+    edge = bucket_edge(position)
+    assert size <= edge
+    assert position in (0, 31) or size >= edge / 2
+
+
+# ---------------------------------------------------------------- keystreams and chains
+
+
+@CHEAP
+@given(st.integers(0, 300), st.integers(0, 3))
+def test_a_mask_added_and_taken_away_leaves_nothing(size: int, pairs: int) -> None:
+    words = np.arange(size, dtype=np.uint32)
+    masks = [Mask(Secret(bytes([i]) * 32), negative=bool(i % 2)) for i in range(pairs)]
+    apply_masks(words, masks)
+    apply_masks(words, [Mask(mask.key, not mask.negative) for mask in masks])
+    np.testing.assert_array_equal(words, np.arange(size))
+
+
+def test_any_part_of_a_keystream_can_be_made_by_itself() -> None:
+    whole = np.zeros(BLOCK_BYTES // 4 + 100, np.uint32)
+    mask = [Mask(Secret(bytes(32)), negative=False)]
+    apply_masks(whole, mask)
+    for start in (4, 1000, BLOCK_BYTES // 4 + 4):
+        part = np.zeros(50, np.uint32)
+        apply_masks(part, mask, 4 * start)
+        np.testing.assert_array_equal(part, whole[start : start + 50])
+
+
+@CHEAP
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_a_jump_of_a_chain_equals_its_steps(first: int, second: int) -> None:
+    jump, steps = Chain(Secret(bytes(32)), 0), Chain(Secret(bytes(32)), 0)
+    jump.advance_to(first + second)
+    for step in range(1, first + second + 1):
+        steps.advance_to(step)
+    assert jump.mask_seed(b"T").reveal() == steps.mask_seed(b"T").reveal()
+    assert jump.mask_seed(b"T").reveal() != jump.mask_seed(b"U").reveal()
+
+
+def test_a_fingerprint_tells_updates_apart_and_equal_ones_together() -> None:
+    body = np.frombuffer(secrets.token_bytes(8 << 20), np.uint32).astype(np.float32)
+    update = Update(np.ones(2), body, 3)
+    assert update.fingerprint(MODEL) == Update(np.ones(2), body.copy(), 3).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != Update(np.ones(2), body, 4).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != Update(np.zeros(2), body, 3).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != Update(np.ones(2), body + 1, 3).fingerprint(MODEL)
+    assert update.fingerprint(MODEL) != update.fingerprint(bytes(32))

@@ -1,0 +1,210 @@
+"""Write secagg.json: known answers of FF-SecAgg v1, computed without the code under test.
+
+Independent on purpose: nothing of fedfair is imported, and where fedfair uses one cryptographic library this uses
+another (pycryptodome, and hmac and hashlib of the standard library). Run it with the path to write to; the test
+suite runs it and compares. Randomness of site u is the stream SHA-256("site u" || 4-byte counter), taken in
+the order in which the specification draws it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import struct
+import sys
+from pathlib import Path
+
+from Crypto.Cipher import AES, ChaCha20_Poly1305
+from Crypto.Protocol.DH import key_agreement
+from Crypto.PublicKey import ECC
+from Crypto.Signature import eddsa
+
+P = 2**255 - 19
+MODEL = hashlib.sha256(b"model").digest()
+UPDATES = {  # weight, header value, body: small enough to check by hand
+    1: (3, 0.5, [0.25, -0.5, 1.0, 0.0, -2.0]),
+    2: (1, -1.0, [1.0, 1.0, 1.0, 1.0, 1.0]),
+    3: (4, 0.0, [-1.0, 0.125, 0.0, 0.5, 0.75]),
+}
+MEMBERS, COLLUDERS, GREATEST_WEIGHT, CLIP, RING_BITS = 3, 0, 4, 1.0, 32
+
+
+class Stream:
+    """SHA-256 in counter mode."""
+
+    def __init__(self, seed: bytes) -> None:
+        self.seed, self.counter, self.left = seed, 0, b""
+
+    def __call__(self, size: int) -> bytes:
+        while len(self.left) < size:
+            self.left += hashlib.sha256(self.seed + struct.pack(">I", self.counter)).digest()
+            self.counter += 1
+        taken, self.left = self.left[:size], self.left[size:]
+        return taken
+
+
+def enc(label: str, *fields: bytes) -> bytes:
+    body = b"".join(struct.pack(">I", len(field)) + field for field in fields)
+    return b"fedfair/secagg/v1/" + label.encode() + b"\0" + struct.pack(">I", len(fields)) + body
+
+
+def h(label: str, *fields: bytes) -> bytes:
+    return hashlib.sha256(enc(label, *fields)).digest()
+
+
+def hkdf(key: bytes, info: bytes, length: int, salt: bytes = b"") -> bytes:
+    pseudo = hmac.new(salt or bytes(32), key, hashlib.sha256).digest()
+    out = block = b""
+    for counter in range(1, -(-length // 32) + 1):
+        block = hmac.new(pseudo, block + info + bytes([counter]), hashlib.sha256).digest()
+        out += block
+    return out[:length]
+
+
+def ctr(key: bytes, size: int) -> bytes:
+    return AES.new(key, AES.MODE_CTR, nonce=b"", initial_value=bytes(16)).encrypt(bytes(size))
+
+
+def u16(value: int) -> bytes:
+    return struct.pack(">H", value)
+
+
+def split(secret: bytes, points: list[int], threshold: int, draw: Stream) -> list[bytes]:
+    coefficients = [int.from_bytes(secret, "big")]
+    while len(coefficients) < threshold:
+        number = int.from_bytes(draw(32), "big") >> 1
+        if number < P:
+            coefficients.append(number)
+    return [
+        (sum(c * pow(x, power, P) for power, c in enumerate(coefficients)) % P).to_bytes(32, "big") for x in points
+    ]
+
+
+def identity(index: int) -> ECC.EccKey:
+    return eddsa.import_private_key(hashlib.sha256(b"site %d" % index).digest())
+
+
+def sign(index: int, label: str, *fields: bytes) -> bytes:
+    return eddsa.new(identity(index), "rfc8032").sign(enc(label, *fields))
+
+
+def ephemeral(seed: bytes) -> tuple[ECC.EccKey, bytes]:
+    from Crypto.Protocol.DH import import_x25519_private_key
+
+    key = import_x25519_private_key(seed)
+    return key, key.public_key().export_key(format="raw")
+
+
+def body_elements(index: int, draw_key: bytes) -> list[int]:
+    weight, _, body = UPDATES[index]
+    bits = math.floor(math.log2((2 ** (RING_BITS - 1) - 1) // MEMBERS))
+    uniform = struct.unpack("<5H", ctr(draw_key, 10))
+    elements = []
+    for value, u in zip(body, uniform, strict=True):
+        scaled = max(-CLIP, min(CLIP, value)) / CLIP * weight / GREATEST_WEIGHT * 2 ** (bits + 16)
+        elements.append((round(scaled) + u) >> 16)
+    return elements
+
+
+def header_elements(index: int) -> list[int]:
+    weight, value, body = UPDATES[index]
+    largest = max(abs(v) for v in body)
+    buckets = [0] * 32
+    buckets[31 - (11 - math.frexp(largest)[1])] = 1
+    clipped = sum(abs(v) > CLIP for v in body)
+    bits = math.floor(math.log2((2**63 - 1) // MEMBERS))
+    exponent = math.frexp(100.0)[1]
+    return [weight, 1, clipped, *buckets, round(value * 2 ** (bits - exponent))]
+
+
+def main() -> dict[str, object]:
+    members = list(range(1, MEMBERS + 1))
+    threshold = (MEMBERS + COLLUDERS) // 2 + 1
+    keys = {i: identity(i).public_key().export_key(format="raw") for i in members}
+    roster = h("roster", *(part for i in members for part in (u16(i), b"clinic-%d" % i, keys[i])))
+    shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5))
+    layout = h("layout", b"training", shape)
+    proposal = b"\x01\x01" + bytes([1, 1]) + u16(COLLUDERS) + u16(threshold) + bytes([RING_BITS])
+    proposal += struct.pack(">Q", GREATEST_WEIGHT) + roster + layout + Stream(b"server")(32)
+
+    draw = {i: Stream(b"site %d" % i) for i in members}
+    private, public, nonce = {}, {}, {}
+    for i in members:
+        private[i], public[i] = ephemeral(draw[i](32))
+        nonce[i] = draw[i](32)
+    adverts = {
+        i: b"\x01\x02" + u16(i) + struct.pack(">I", 32) + public[i] + nonce[i]
+        + sign(i, "advert", h("proposal", proposal), u16(i), public[i], nonce[i])
+        for i in members
+    }  # fmt: skip
+    session = h("session", proposal, *(part for i in members for part in (u16(i), public[i], nonce[i])))
+
+    transcript = h(
+        "round", session, struct.pack(">Q", 1), b"training", b"".join(map(u16, members)),
+        struct.pack(">I", threshold), MODEL, struct.pack(">d", CLIP), shape,
+    )  # fmt: skip
+    chain1 = {}
+    for i in members:
+        for j in members[i:]:
+            shared = key_agreement(eph_priv=private[i], eph_pub=private[j].public_key(), kdf=lambda x: x)
+            chain0 = hkdf(shared, enc("pair", u16(i), u16(j), public[i], public[j], b""), 32, session)
+            chain1[i, j] = chain1[j, i] = hkdf(chain0, enc("next"), 32)
+    seed = {pair: hkdf(chain, enc("mask", transcript), 31) for pair, chain in chain1.items()}
+
+    uploads, vectors = {}, {}
+    for i in members:
+        peers = [j for j in members if j != i]
+        own, rounding = draw[i](31), draw[i](32)
+        shares = dict.fromkeys(members, b"")
+        for secret in (own, *(seed[i, j] for j in peers)):
+            for holder, share in zip(members, split(secret, members, threshold, draw[i]), strict=True):
+                shares[holder] += share
+        header, body = header_elements(i), body_elements(i, rounding)
+        for sign_, secret in ((1, own), *((1 if j > i else -1, seed[i, j]) for j in peers)):
+            stream = struct.unpack(f"<{len(header)}Q", ctr(hkdf(secret, enc("ctr-key/hdr"), 32), 8 * len(header)))
+            header = [(x + sign_ * m) % 2**64 for x, m in zip(header, stream, strict=True)]
+            stream = struct.unpack("<5I", ctr(hkdf(secret, enc("ctr-key/body"), 32), 20))
+            body = [(x + sign_ * m) % 2**32 for x, m in zip(body, stream, strict=True)]
+        packed = struct.pack(f"<{len(header)}Q", *header), struct.pack("<5I", *body)
+        vectors[i] = packed[0] + packed[1]
+        leaves = b"".join(hashlib.sha256(part).digest() for part in packed)
+        vector_hash = h("vector", struct.pack(">Q", len(vectors[i])), leaves)
+        promise = h("commitment", transcript, u16(i), own)
+        tags = [(j, hkdf(seed[i, j], enc("tag", transcript), 16)) for j in peers]
+        boxes = []
+        for j in peers:
+            key = hkdf(chain1[i, j], enc("env", transcript, u16(i), u16(j)), 32)
+            cipher = ChaCha20_Poly1305.new(key=key, nonce=bytes(12))
+            cipher.update(enc("env", transcript, u16(i), u16(j)))
+            boxes.append((j, b"".join(cipher.encrypt_and_digest(shares[j]))))
+        signature = sign(
+            i, "upload", transcript, u16(i), vector_hash, promise,
+            h("tags", *(part for j, tag in tags for part in (u16(j), tag))),
+            h("envelopes", *(part for j, box in boxes for part in (u16(j), box))),
+        )  # fmt: skip
+        listed = [
+            u16(len(pairs)) + b"".join(u16(j) + struct.pack(">I", len(v)) + v for j, v in pairs)
+            for pairs in (tags, boxes)
+        ]
+        uploads[i] = b"\x01\x07" + transcript + u16(i) + vector_hash + promise + b"".join(listed) + signature
+
+    return {
+        "provenance": "tests/vectors/make_secagg_vectors.py; pycryptodome and the standard library only",
+        "enc": enc("label", b"", b"ab", b"\0").hex(),
+        "digest": h("label", b"", b"ab", b"\0").hex(),
+        "roster": roster.hex(),
+        "layout": layout.hex(),
+        "proposal": proposal.hex(),
+        "adverts": {str(i): raw.hex() for i, raw in adverts.items()},
+        "session_id": session.hex(),
+        "transcript": transcript.hex(),
+        "uploads": {str(i): raw.hex() for i, raw in uploads.items()},
+        "vectors": {str(i): raw.hex() for i, raw in vectors.items()},
+        "header_sum": [sum(column) for column in zip(*(header_elements(i) for i in members), strict=True)][-1],
+    }
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(main(), indent=1) + "\n")
