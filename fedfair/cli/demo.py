@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedfair.cli.progress import RoundsBar
+from fedfair.cli.secagg_demo.command import secagg_command
 from fedfair.errors import AbortedError, FedfairError
 from fedfair.learning.checkpoint import load
 from fedfair.report.document import ResultDocument, read_result
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     pass
 
 app = typer.Typer(help="See it work on this machine: three clinics, one aggregator, real processes.")
+app.command("secagg")(secagg_command)
 
 KEPT = ("plan", "result.json", "save/init.safetensors", "save/last.safetensors", "save/best.safetensors", "logs")
 MARKER = ".fedfair-demo"

@@ -1,0 +1,53 @@
+"""What a person types: `fedfair demo secagg`. Plays, prints, and writes one page; nothing else is left behind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.padding import Padding
+
+from fedfair.errors import AbortedError, FedfairError
+from fedfair.identity.files import write_public
+from fedfair.report.terminal import console
+
+FORMAT = "fedfair/secagg-demo/1"
+
+
+def secagg_command(
+    output: Path = typer.Option(Path("fedfair-secagg-demo.html"), help="Where the page with the pictures goes."),
+    as_json: bool = typer.Option(False, "--json", help="Print the facts as JSON instead of the story."),
+) -> None:
+    """Show secure aggregation at work: five clinics, real bytes, a drop-out, and three lies of the aggregator."""
+    # What plays and draws loads numpy and scikit-learn, which `--help` should not wait for.
+    from fedfair.cli.secagg_demo.page import page
+    from fedfair.cli.secagg_demo.story import play
+    from fedfair.cli.secagg_demo.words import story_lines
+
+    _check_replaceable(output)
+    try:
+        facts, vectors = play()
+        write_public(output, page(facts, vectors).encode("utf-8"))
+    except KeyboardInterrupt:
+        raise AbortedError("interrupted; nothing was written") from None
+    if as_json:
+        console.print_json(json.dumps({"format": FORMAT, "page": str(output), **asdict(facts)}))
+        return
+    for line in story_lines(facts):
+        text = line.lstrip()
+        console.print(Padding(text, (0, 0, 0, len(line) - len(text))))  # keeps the indent where a line is wrapped
+    console.print("", f"The pictures: {output.resolve()}", sep="\n", soft_wrap=True)
+
+
+def _check_replaceable(output: Path) -> None:
+    from fedfair.cli.secagg_demo.page import MARK
+
+    if output.is_dir():
+        raise FedfairError(f"{output} is a folder", "name a file with --output")
+    if output.exists() and MARK not in output.read_text(encoding="utf-8", errors="replace")[:200]:
+        raise FedfairError(
+            f"{output} exists and was not made by this demonstration",
+            "move it away, or choose another file with --output",
+        )
