@@ -30,15 +30,10 @@ from fedfair.ids import AGGREGATOR, FederationName
 from fedfair.learning import checkpoint
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
-from fedfair.learning.masked_sums import check_protection, is_masked
+from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee, is_masked
 from fedfair.learning.server import Course
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
-
-IN_THE_CLEAR = (
-    "WARNING: secure aggregation is OFF. The aggregator sees every collaborator's own update in the clear, and "
-    "updates can give training records away. Only for rehearsals, and for data that everybody may see."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +90,9 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         FedfairError: something is missing or wrong; nothing was started.
     """
     plan = load_plan(start.plan)
-    check_protection(plan)
+    promised = f"secure aggregation: {guarantee(plan)}" if is_masked(plan) else IN_THE_CLEAR
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
-    for warning in (*(() if is_masked(plan) else (IN_THE_CLEAR,)), *identity.warnings):
+    for warning in (promised, *identity.warnings):
         note(warning)
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)

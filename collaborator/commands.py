@@ -65,9 +65,10 @@ def start(
     """Connect to the aggregator and take part until the run has ended; come back after every interruption."""
     from collaborator.participation import Terms, answers_of, participate
     from collaborator.preparation import make_ready, read_site
+    from fedfair.learning.masked_sums import IN_THE_CLEAR, is_masked
 
     site = read_site(name, config, plan, approval)
-    for warning in site.identity().warnings:
+    for warning in (*(() if is_masked(site.plan) else (IN_THE_CLEAR,)), *site.identity().warnings):
         error_console.print(Text(warning, style="yellow"), soft_wrap=True)
     ready = make_ready(site)
     observer: Observer = Silent() if quiet else Lines(_say)

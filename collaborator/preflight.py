@@ -22,6 +22,7 @@ from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
 from fedfair.learning.binding import plan_binding
+from fedfair.learning.masked_sums import guarantee
 from fedfair.wire.codec import decode_check_reply, encode_check_request
 from fedfair.wire.frames import CheckReply, CheckRequest
 from fedfair.wire.service import CHECK
@@ -67,6 +68,7 @@ def check_site(site: Site, address: Address) -> tuple[Item, ...]:
     """Return every item, in the order of a start."""
     checklist = _Checklist()
     look = checklist.look
+    look("protection", lambda: guarantee(site.plan), lambda words: words)
     records = look("data", lambda: load_records(site), lambda splits: f"{len(splits.train)} training records")
     binding = look(
         "plan digest", lambda: plan_binding(site.plan, site.workspace), lambda b: f"sha256:{b.digest.hex()}"

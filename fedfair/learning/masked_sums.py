@@ -49,6 +49,11 @@ GREATEST_COUNT = 2.0**40
 GREATEST_INTEGER = 2.0**54
 GREATEST_REST = 0.5
 
+IN_THE_CLEAR = (
+    "WARNING: secure aggregation is OFF. The aggregator sees every collaborator's own update in the clear, and "
+    "updates can give training records away. Only for rehearsals, and for data that everybody may see."
+)
+
 FIRST_AUTOMATIC_CLIP = 1.0
 """The clip of the first round of `clip: auto`, before anybody's changes are known."""
 

@@ -76,7 +76,7 @@ def agreed_vector_length(start: SecaggMessage, lengths: frozenset[int]) -> int:
         RemoteProtocolError: the announced length is none of them; nothing was allocated.
     """
     if start.vector_length not in lengths:
-        expected = " or ".join(str(length) for length in sorted(lengths))
+        expected = " or ".join(str(length) for length in sorted(lengths)) or "plain, without any"
         raise RemoteProtocolError(
             f"a masked vector is announced with {start.vector_length} bytes, the plan makes it {expected}",
             "compare the plan digests and the versions of fedfair on both sides",

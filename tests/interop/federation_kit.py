@@ -130,6 +130,8 @@ class Federation:
         finally:
             answers.close()
             records.close()
+            # As at the end of a process: what the worker does is over, and a log is free again.
+            await asyncio.to_thread(answers._worker.shutdown)
 
     def dial(self, name: str) -> AbstractAsyncContextManager[tuple[Link, Hello]]:
         """Open a stream as `name` for a test that speaks for itself."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from federation_kit import Federation, metrics, model_files_agree, play, small_plan
+from test_streams import answered
 
 from fedfair.cli.loopback import prepare
 from fedfair.learning.masked_sums import session_terms
 from fedfair.plan.source import load_plan
+from fedfair.wire.chunking import upload_frames
+from fedfair.wire.frames import CollaboratorFrame, Refused, SecaggMessage, SumStart
 
 FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 
@@ -54,3 +58,109 @@ def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path, names: t
     lines = metrics(workspace)
     assert [line["purpose"] for line in lines[:3]] == ["standardisation", "evaluation", "training"]
     assert {line["contributors"] for line in lines} == {len(names)}
+
+
+def test_a_late_joiner_brings_a_new_session_and_is_summed_from_then_on(tmp_path: Path) -> None:
+    federation = {"min_collaborators": 2, "join_deadline_seconds": 1}
+    workspace = prepare(tmp_path, small_plan(rounds=60, federation=federation, protection={"mode": "malicious"}))
+
+    async def third_comes_late(federation: Federation) -> None:
+        assert federation.ready("clinic-c").site.participant == "clinic-c"
+        first = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        await federation.watching.until_round(3)
+        await asyncio.gather(*first, federation.take_part("clinic-c"))
+
+    assert play(workspace, third_comes_late).state.value == "finished"
+    contributors = [line["contributors"] for line in metrics(workspace)]
+    assert contributors[0] == 2
+    assert contributors[-1] == 3
+
+
+def test_a_collaborator_that_leaves_in_the_middle_returns_from_its_log(tmp_path: Path) -> None:
+    plan = small_plan(rounds=12, protection={"mode": "malicious", "most_records": 512})
+    workspace = prepare(tmp_path, plan)
+
+    async def one_returns(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        leaving = asyncio.create_task(federation.take_part("clinic-c"))
+        await federation.watching.until_round(3)
+        leaving.cancel()
+        await federation.watching.until_said("clinic-c disconnected")
+        await asyncio.gather(*others, federation.take_part("clinic-c"))
+
+    assert play(workspace, one_returns).state.value == "finished"
+    rounds = [line["round"] for line in metrics(workspace) if line["purpose"] == "training"]
+    assert rounds == list(range(1, 13))
+
+
+def test_the_same_plan_is_not_summed_a_second_time(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1, protection={"mode": "malicious"}))
+
+    async def everybody(federation: Federation) -> None:
+        sites = (federation.take_part(name) for name in workspace.collaborators)
+        await asyncio.gather(*sites, return_exceptions=True)
+
+    assert play(workspace, everybody).state.value == "finished"
+    again = play(workspace, everybody, fresh=True)
+    assert again.state.value == "aborted"
+    assert "the standardisation sum of round 0 failed 3 times" in again.words
+
+
+# ------------------------------------------------------------------ hostile members
+
+
+def in_the_clear(asked: SumStart) -> list[CollaboratorFrame]:
+    return list(upload_frames(asked.sum_number, bytes(488)))
+
+
+def junk(asked: SumStart) -> list[CollaboratorFrame]:
+    del asked
+    return [SecaggMessage(b"\xff" * 100)]
+
+
+def giant_vector(asked: SumStart) -> list[CollaboratorFrame]:
+    del asked
+    return [SecaggMessage(b"\x01\x07", 1 << 36)]
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        (in_the_clear, "488 bytes in the clear"),
+        (junk, "not a message of secure aggregation"),
+        (giant_vector, "announced with 68719476736 bytes, the plan makes it"),
+    ],
+)
+def test_a_member_that_breaks_the_masked_protocol_is_refused_and_the_others_finish(
+    tmp_path: Path, attack: Callable[[SumStart], list[CollaboratorFrame]], words: str
+) -> None:
+    plan = small_plan(rounds=2, federation={"min_collaborators": 2}, protection={"mode": "malicious"})
+    workspace = prepare(tmp_path, plan)
+
+    async def with_an_attacker(federation: Federation) -> None:
+        honest = [asyncio.create_task(federation.take_part(site)) for site in ("clinic-a", "clinic-b")]
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            for frame in attack(await answered(link, SumStart)):
+                await link.send(frame)
+            refused = await answered(link, Refused)
+        assert words in refused.reason
+        await asyncio.gather(*honest)
+
+    assert play(workspace, with_an_attacker).state.value == "finished"
+    assert {line["contributors"] for line in metrics(workspace)} == {2}
+
+
+def test_a_masked_message_in_a_plain_sum_is_refused(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2, federation={"min_collaborators": 2}))
+
+    async def with_an_attacker(federation: Federation) -> None:
+        honest = [asyncio.create_task(federation.take_part(site)) for site in ("clinic-a", "clinic-b")]
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            await answered(link, SumStart)
+            await link.send(SecaggMessage(b"\x01\x02"))
+            assert "which is plain" in (await answered(link, Refused)).reason
+        await asyncio.gather(*honest)
+
+    assert play(workspace, with_an_attacker).state.value == "finished"
