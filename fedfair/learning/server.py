@@ -302,16 +302,23 @@ class Course:
             self._stage = Stage.TRAINING
         elif self._stage is Stage.EVALUATION and self._training.output != "last":
             self._switch_to_output()
-            if self._mean is None:
-                # No site would mask the evaluation of one model a second time, and it could say nothing new.
-                self._final = min(self.history, key=lambda past: past.objective)
-                self._stage = Stage.FINISHED
-            else:
-                self._stage = Stage.OUTPUT_EVALUATION
+            # No site would mask the evaluation of one model a second time, and it could say nothing new.
+            self._final = self._earlier_evaluation()
+            self._stage = Stage.OUTPUT_EVALUATION if self._final is None else Stage.FINISHED
             return True
         else:
             self._stage = Stage.FINISHED
         return False
+
+    def _earlier_evaluation(self) -> Evaluation | None:
+        """Return the evaluation that the output model has had already, if it has had one."""
+        if self._mean is None:
+            return min(self.history, key=lambda past: past.objective)
+        if self._mean.count > 1:
+            return None
+        # The mean of one model: that of the last broadcast, if it was evaluated with this very threshold.
+        broadcast = (self.rounds_done - 1, self.model.threshold)
+        return next((past for past in self.history if (past.round, past.threshold) == broadcast), None)
 
     def _switch_to_output(self) -> None:
         output = self._mean or self._best

@@ -248,6 +248,16 @@ def test_without_validation_records_the_training_records_decide() -> None:
     assert not course.absorb(evaluation(plan, [0.8])).is_best
 
 
+@pytest.mark.parametrize("output", ["average", "tail"])
+def test_a_mean_of_one_model_is_not_evaluated_a_second_time(output: str) -> None:
+    # A site refuses to mask its part in the evaluation of one and the same model twice.
+    plan = make_plan(output=output, rounds=1)
+    course = make_course(plan)
+    assert finish(course, plan) == ["evaluation 0", "training 1", "evaluation 1"]
+    assert course.result().evaluation == course.history[0]
+    assert course.model.vector.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() -> None:
     plan = make_plan(output="average", every=1, rounds=1)
     course = make_course(plan)
