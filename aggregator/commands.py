@@ -19,7 +19,7 @@ from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve, write_ready_file
 from fedfair.errors import FedfairError
 from fedfair.learning.result import JsonObject
-from fedfair.report.terminal import console, error_console
+from fedfair.report.terminal import console, error_console, host_and_port
 
 app = typer.Typer(
     help="Run the aggregator: it adds up what the collaborators send, and sees nobody's data.",
@@ -65,7 +65,7 @@ def start(
 
     Stopped or crashed, it continues after the last recorded round when it is started again.
     """
-    stated = None if listen is None else _parse_address(listen)
+    stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
     run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
     try:
@@ -133,10 +133,3 @@ def _observer(run: Run, *, quiet: bool) -> Observer:
 def _own_address(run: Run) -> Listen:
     own = run.plan.federation.aggregator
     return Listen.from_plan(own.host, own.port)
-
-
-def _parse_address(listen: str) -> Listen:
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
-    return Listen(host.strip("[]"), int(port))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfair.learning.result import FORMAT, JsonObject, deployed_result
+from fedfair.plan.digest import format_digest
 
 if TYPE_CHECKING:
     from aggregator.preparation import Run
@@ -37,7 +38,7 @@ class Ending:
 
 def write_result(run: Run, ending: Ending) -> JsonObject:
     """Write what the run has come to and return it; a run that was not evaluated yet has only its state."""
-    digest = f"sha256:{run.plan_digest.hex()}"
+    digest = format_digest(run.plan_digest)
     course = run.course.result()
     if course.evaluation is None:
         figures: JsonObject = {"format": FORMAT, "plan_digest": digest, "rounds": course.rounds}

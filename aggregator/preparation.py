@@ -32,6 +32,7 @@ from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
 from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee, is_masked
 from fedfair.learning.server import Course
+from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 
@@ -102,7 +103,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     _resume(course, journal, note, masked=is_masked(plan))
     metadata = {
-        "plan_digest": f"sha256:{binding.plan_digest.hex()}",
+        "plan_digest": format_digest(binding.plan_digest),
         "federation": plan.federation.name,
         "fedfair": __version__,
     }
@@ -136,7 +137,7 @@ def initial_binding(plan: Path) -> Binding:
             raise FedfairError(f"the initial model cannot be made: {fault}", remedy)
         layout, vector, metadata = checkpoint.load(path)
     schema = FeatureSchema.from_json(metadata["schema"])
-    return Binding(layout, vector, schema, bytes.fromhex(metadata["plan_digest"].removeprefix("sha256:")))
+    return Binding(layout, vector, schema, parse_digest(metadata["plan_digest"]))
 
 
 def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:

@@ -20,7 +20,7 @@ from rich.text import Text
 from collaborator.link import Address
 from collaborator.observer import Lines, Observer, Silent
 from fedfair.errors import AbortedError
-from fedfair.report.terminal import console, error_console
+from fedfair.report.terminal import console, error_console, host_and_port
 
 if TYPE_CHECKING:
     from collaborator.preflight import Item
@@ -129,7 +129,4 @@ def _address(site: Site, given: str | None) -> Address:
     stated = site.plan.federation.aggregator
     if given is None:
         return Address(stated.host, stated.port)
-    host, _, port = given.rpartition(":")
-    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-        raise typer.BadParameter(f"{given!r} is not HOST:PORT", param_hint="--aggregator")
-    return Address(host.strip("[]"), int(port))
+    return Address(*host_and_port(given, "--aggregator", 1))

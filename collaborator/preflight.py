@@ -23,6 +23,7 @@ from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
 from fedfair.learning.binding import plan_binding
 from fedfair.learning.masked_sums import guarantee
+from fedfair.plan.digest import format_digest
 from fedfair.wire.codec import decode_check_reply, encode_check_request
 from fedfair.wire.frames import CheckReply, CheckRequest
 from fedfair.wire.service import CHECK
@@ -71,7 +72,7 @@ def check_site(site: Site, address: Address) -> tuple[Item, ...]:
     look("protection", lambda: guarantee(site.plan), lambda words: words)
     records = look("data", lambda: load_records(site), lambda splits: f"{len(splits.train)} training records")
     binding = look(
-        "plan digest", lambda: plan_binding(site.plan, site.workspace), lambda b: f"sha256:{b.digest.hex()}"
+        "plan digest", lambda: plan_binding(site.plan, site.workspace), lambda b: format_digest(b.digest)
     )
     identity = look("certificate", site.identity, _identity_words)
     del records

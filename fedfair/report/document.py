@@ -41,15 +41,6 @@ class SplitRisk(BaseModel):
         return next((risk for key, risk in self.by_group_size.items() if float(key) == group_size), None)
 
 
-class Evaluated(BaseModel):
-    """One entry of the history."""
-
-    model_config = ConfigDict(frozen=True)
-
-    round: int
-    threshold: float
-
-
 class ResultDocument(BaseModel):
     """What a run came to."""
 

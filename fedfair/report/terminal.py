@@ -54,5 +54,17 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG00
     raise KeyboardInterrupt
 
 
+def host_and_port(text: str, option: str, lowest_port: int) -> tuple[str, int]:
+    """Return the two parts of HOST:PORT; an IPv6 address stands in brackets.
+
+    Raises:
+        BadParameter: the text is nothing of the kind, or the port is not lowest_port to 65535.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not lowest_port <= int(port) <= 65535:
+        raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
+    return host.strip("[]"), int(port)
+
+
 def _complain(text: str) -> None:
     error_console.print(Text.assemble(("error:", "bold red"), " ", text), soft_wrap=True)

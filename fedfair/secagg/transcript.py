@@ -12,16 +12,15 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-PREFIX = b"fedfair/secagg/v1/"
+from fedfair.labelled import labelled_message
+
+PREFIX = "fedfair/secagg/v1/"
 DIGEST_BYTES = 32
 
 
 def labelled(label: str, *fields: bytes | memoryview) -> bytes:
     """Return the bytes that stand for `fields` under `label`."""
-    parts = [PREFIX, label.encode("ascii"), b"\0", u32(len(fields))]
-    for field in fields:
-        parts += (u32(len(field)), bytes(field))
-    return b"".join(parts)
+    return labelled_message(PREFIX + label, [bytes(field) for field in fields])
 
 
 def digest(label: str, *fields: bytes | memoryview) -> bytes:
