@@ -17,7 +17,7 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.local import LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
 
 BLOCKS, STEPS, BATCH, HIDDEN = 60, 50, 64, 512
@@ -29,7 +29,7 @@ def measure(inputs: int, classes: int) -> dict[str, float]:
         torch.nn.Linear(inputs, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, classes)
     )
     model = FlatModel(module, torch.float32)
-    batches = [(torch.randn(BATCH, inputs), torch.randint(classes, (BATCH,))) for _ in range(STEPS)]
+    batches = [Batch(torch.randn(BATCH, inputs), torch.randint(classes, (BATCH,))) for _ in range(STEPS)]
     objective = Objective(0.1, 0.01, smoothing("softplus", 0.05))
     losses = loss_function(model, "fp32", compiled=False)
     rules = {

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.ids import ParticipantId
+from fedfair.learning.cohort import LoopCohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.layout import Layout
 from fedfair.learning.server import Course, GlobalModel, SumRequest
@@ -95,7 +96,7 @@ class Federation:
 
     def run(self) -> GlobalModel:
         """Run the course to its end and return its model."""
-        play(self.course, self.tasks)
+        play(self.course, LoopCohort({task.participant: task for task in self.tasks}))
         return self.course.model
 
     def total(self, request: SumRequest, order: int = 1) -> Totals:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +18,21 @@ from torch.nn import functional
 from fedfair.errors import PlanError, TrainingError
 from fedfair.learning.parameters import FlatModel
 
-Batch = tuple[Tensor, Tensor]
+
+class Batch(NamedTuple):
+    """What one local step is made on.
+
+    Attributes:
+        features: tensor (batch, *input_shape) on the model's device.
+        labels: int64 tensor (batch,), beside the features.
+        weights: tensor (batch,): by how much each record's coefficient is multiplied; None for not at all.
+    """
+
+    features: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
+
+
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """From features (batch, *input_shape) and labels (batch,) to per-sample losses (batch,)."""
 
@@ -92,7 +107,7 @@ class LocalSteps:
         Nothing here waits for the device: the threshold stays a tensor on it until everything is done.
 
         Args:
-            batches: features and labels on the model's device.
+            batches: one for each step, on the model's device.
             threshold: scalar tensor on that device, in the width of the losses.
 
         Returns:
@@ -102,10 +117,12 @@ class LocalSteps:
             TrainingError: fp16 only: the gradients overflow at every scale.
         """
         scale, one = FIRST_LOSS_SCALE, torch.ones_like(threshold)
-        for features, labels in batches:
+        for features, labels, weights in batches:
             self.model.zero_gradient()
             losses = self.losses(features, labels)
             coefficients = self.rule(losses.detach(), threshold)
+            if weights is not None:
+                coefficients = coefficients * weights
             if self.scaled:
                 scale = _scaled_backward(self.model, losses, coefficients, scale)
             else:

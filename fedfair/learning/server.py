@@ -184,6 +184,29 @@ class Course:
             model_changed,
         )
 
+    def adopt(self, model: GlobalModel, contributors: int) -> Progress:
+        """Take the outcome of a training round that no weighted sum carried; only a simulation can have one.
+
+        Args:
+            model: the model after the round, of the same width and length as the last one.
+            contributors: how many took part.
+
+        Raises:
+            LocalProtocolError: no training round is due, or the model has another shape.
+            RemoteProtocolError: the model or the threshold holds a NaN or an infinity; nothing has changed.
+        """
+        if self._stage is not Stage.TRAINING or model.vector.shape != self.model.vector.shape:
+            raise LocalProtocolError(f"a model of {model.vector.shape} cannot be adopted at {self._stage.value}")
+        check_mean(self.model.vector, model.vector - self.model.vector, 1.0)
+        self._check_threshold(model.threshold)
+        self._remember_broadcast()
+        self.model.vector[:] = model.vector
+        self._finish_round(model.threshold)
+        model_changed = self._advance()
+        return Progress(
+            Purpose.TRAINING, self.rounds_done, self.model.threshold, contributors, None, False, model_changed
+        )
+
     @property
     def best(self) -> GlobalModel:
         """Return the best evaluated model, right after an evaluation that `is_best`.
@@ -263,12 +286,21 @@ class Course:
         weight, weighted_change = float(totals.header[0]), float(totals.header[1])
         check_mean(self.model.vector, totals.body, weight)
         threshold = self.model.threshold + weighted_change / weight
+        self._check_threshold(threshold)
+        self._remember_broadcast()
+        add_mean(self.model.vector, totals.body, weight)
+        self._finish_round(threshold)
+
+    def _check_threshold(self, threshold: float) -> None:
         if not math.isfinite(threshold):
             raise RemoteProtocolError(f"round {self.rounds_done + 1} would set the threshold to {threshold}")
-        # The paper averages the pairs that were broadcast, theta^1 (the initial one) to theta^T.
+
+    def _remember_broadcast(self) -> None:
+        """Count the broadcast pair in: the paper averages theta^1 (the initial one) to theta^T."""
         if self._mean is not None and self._belongs_to_mean():
             self._mean.include(self.model.vector, self.model.threshold)
-        add_mean(self.model.vector, totals.body, weight)
+
+    def _finish_round(self, threshold: float) -> None:
         self.model.threshold = min(max(threshold, 0.0), self._upper)
         self.rounds_done = RoundNumber(self.rounds_done + 1)
 

@@ -8,12 +8,14 @@ the result has them. Decisions (the best model, the first threshold) are taken o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfair.ids import ParticipantId
+from fedfair.learning.algorithms.algorithm import Algorithm, algorithm_of
 from fedfair.learning.binding import bound
+from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
@@ -23,8 +25,6 @@ from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
-from fedfair.sums.contribution import encode
-from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import Purpose
 
 OnProgress = Callable[[Progress], None]
@@ -72,39 +72,47 @@ def simulate_sites(
     course = Course(plan, binding.layout, schema, binding.vector)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
     steps = local_steps(plan, model)
-    tasks = {name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()}
+    cohort = LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
     exact: list[Evaluation] = []
 
     def note(progress: Progress) -> None:
         if progress.evaluation is not None:
-            exact.append(exact_evaluation(progress.evaluation, [task.last_losses for task in tasks.values()]))
+            exact.append(exact_evaluation(progress.evaluation, cohort.last_losses))
         if on_progress is not None:
             on_progress(progress)
 
     start = time.perf_counter()
-    play(course, list(tasks.values()), note)
+    play(course, cohort, algorithm_of(plan), note)
     # The last evaluation is of the output model; where that is not the last one, it is not part of the history.
     history = tuple(exact[: len(course.history)])
     result = simulated_result(
         plan,
         format_digest(binding.digest),
         replace(course.result(), history=history),
-        {name: task.last_losses for name, task in tasks.items()},
+        dict(zip(cohort.names, cohort.last_losses, strict=True)),
         classes=schema.classes,
         seconds=time.perf_counter() - start,
     )
     return SimulationOutcome(result, course.model, model.layout)
 
 
-def play(course: Course, tasks: Sequence[TrainingTask], on_progress: OnProgress | None = None) -> None:
-    """Drive a course to its end with everybody present in every sum."""
+def play(
+    course: Course, cohort: Cohort, algorithm: Algorithm | None = None, on_progress: OnProgress | None = None
+) -> None:
+    """Drive a course to its end with everybody present in every sum.
+
+    Args:
+        course: the course.
+        cohort: everybody.
+        algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
+        on_progress: called after every sum.
+    """
     while (request := course.next_sum()) is not None:
-        total = PlainSum(request.spec)
-        for task in tasks:
-            total.add(encode(task.contribution(request, course.model), request.spec))
-        progress = course.absorb(total.totals())
+        if algorithm is not None and request.purpose is Purpose.TRAINING:
+            progress = course.adopt(algorithm.round(cohort, course.model, request.round), len(cohort.names))
+        else:
+            progress = course.absorb(cohort.totals(request, course.model))
         if request.purpose is Purpose.STANDARDISATION and course.scaling is not None:
-            for task in tasks:
-                task.apply_scaling(course.scaling)
+            cohort.apply_scaling(course.scaling)
         if on_progress is not None:
             on_progress(progress)

@@ -8,6 +8,7 @@ here too, because `fairness` knows no plans.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
 from fedfair.evaluation.loss_sums import SPLITS, block_length, loss_block
@@ -24,6 +26,7 @@ from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
+from fedfair.learning.batches import batch_indices, stated_batch_size
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
@@ -33,7 +36,7 @@ from fedfair.learning.losses import evaluate
 from fedfair.learning.models import build_model
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses
-from fedfair.learning.seeds import derived_seed, draw_batch, generator
+from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import column_sums, scale_columns
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
@@ -181,8 +184,23 @@ class TrainingTask:
         np.multiply(change.model, change.weight, out=change.model)
         return Contribution(np.array([change.weight, change.weight * change.threshold]), change.model)
 
-    def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+    def training_change(
+        self,
+        model: GlobalModel,
+        round_number: RoundNumber,
+        attempt: int,
+        *,
+        steps: int | None = None,
+        record_weights: NDArray[np.floating] | None = None,
+    ) -> LocalChange | None:
         """Return what this round's local steps change, not yet weighted; None without training records.
+
+        Args:
+            model: what was broadcast.
+            round_number: the round, which decides the batches.
+            attempt: which attempt at the round, which decides them too.
+            steps: only the first so many local steps; None makes all of them.
+            record_weights: array (training records,): by how much each record's coefficient is multiplied.
 
         Raises:
             TrainingError: the gradients cannot be represented in the plan's precision.
@@ -198,7 +216,9 @@ class TrainingTask:
         start = own.flat.clone()
         threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
         with self._own_draws(round_number, attempt), _training_faults():
-            moved = self._steps.descend(self._batches(records, round_number, attempt), threshold)
+            weights = None if record_weights is None else torch.as_tensor(record_weights).to(start)
+            batches = self._batches(records, round_number, attempt, weights)
+            moved = self._steps.descend(itertools.islice(batches, steps), threshold)
         change = own.flat.sub(start).cpu().numpy()
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
         return LocalChange(weight, float(moved) - float(threshold), change)
@@ -221,27 +241,18 @@ class TrainingTask:
         self._model.load(model.vector)
         return {name: evaluate(self._model, records) for name, records in self._ready().items() if len(records)}
 
-    def _batches(self, records: Records, round_number: RoundNumber, attempt: int) -> Iterator[Batch]:
-        """Yield the batches of one round; every draw is a function of seed, round, attempt, participant, step."""
-        training, size = self._plan.training, self._batch_size(len(records))
-        words = ("batch", int(round_number), attempt, self._participant)
-        if training.local_epochs is not None:
-            for epoch in range(training.local_epochs):
-                order = torch.randperm(len(records), generator=generator(training.seed, *words, epoch))
-                for indices in torch.split(order, size):
-                    yield records.take(indices)
-        elif size == len(records):
-            batch = records.everything()
-            for _ in range(training.local_steps):
-                yield batch
-        elif training.resample == "round":
-            batch = records.take(draw_batch(generator(training.seed, *words, 0), len(records), size))
-            for _ in range(training.local_steps):
-                yield batch
-        else:
-            for step in range(training.local_steps):
-                source = generator(training.seed, *words, step)
-                yield records.take(draw_batch(source, len(records), size))
+    def _batches(
+        self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None = None
+    ) -> Iterator[Batch]:
+        """Yield the batches of one round, each record with its weight where there are weights."""
+        everything: Batch | None = None
+        for indices in batch_indices(self._plan.training, self._participant, len(records), number, attempt):
+            if indices is None:
+                everything = everything or Batch(*records.everything(), weights)
+                yield everything
+            else:
+                taken = None if weights is None else weights[indices.to(weights.device)]
+                yield Batch(*records.take(indices), taken)
 
     @contextmanager
     def _own_draws(self, round_number: RoundNumber, attempt: int) -> Iterator[None]:
@@ -258,14 +269,20 @@ class TrainingTask:
             torch.manual_seed(derived_seed(self._plan.training.seed, *words))
             yield
 
-    def _batch_size(self, count: int) -> int:
-        stated = self._plan.training.batch_size
-        return count if isinstance(stated, str) else min(stated, count)
-
     @property
     def layout(self) -> Layout:
         """Return the layout of the model."""
         return self._model.layout
+
+    @property
+    def participant(self) -> ParticipantId:
+        """Return whose records these are."""
+        return self._participant
+
+    @property
+    def training_records(self) -> int:
+        """Return how many training records this site has."""
+        return len(self._splits.train)
 
     @property
     def training_weight(self) -> int:
@@ -276,7 +293,9 @@ class TrainingTask:
         """Return w_k: n_k, b_k or 1 (`weights: samples | batch | uniform`); 0 without records."""
         if count == 0:
             return 0
-        return {"samples": count, "batch": self._batch_size(count), "uniform": 1}[self._plan.training.weights]
+        return {"samples": count, "batch": stated_batch_size(self._plan.training, count), "uniform": 1}[
+            self._plan.training.weights
+        ]
 
     def _header_only(self, header: NDArray[np.float64]) -> Contribution:
         return Contribution(header, np.zeros(0, self._model.layout.dtype))

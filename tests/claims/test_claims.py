@@ -18,7 +18,7 @@ from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.centralised.rcvar import minimise_rcvar
 from fedfair.learning.device import Records
-from fedfair.learning.local import LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.task import flat_model
@@ -151,7 +151,7 @@ def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str)
         learning_rate=0.1,
         threshold_learning_rate=0.02,
     )
-    threshold = steps.descend(repeat(bc10.pooled(), 200), torch.tensor(1.0, dtype=torch.float64))
+    threshold = steps.descend(repeat(Batch(*bc10.pooled()), 200), torch.tensor(1.0, dtype=torch.float64))
     assert np.abs(federated.vector - model.vector()).max() <= 1e-10
     assert abs(federated.threshold - float(threshold)) <= 1e-10
 

@@ -11,7 +11,7 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.local import LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
 
 torch.set_num_threads(1)
@@ -82,7 +82,7 @@ def test_one_weighted_backward_pass_through_a_network_is_the_whole_gradient(name
         learning_rate=1.0,
         threshold_learning_rate=1.0,
     )
-    moved = steps.descend([(features, labels)], level.detach())
+    moved = steps.descend([Batch(features, labels)], level.detach())
     # Steps of length 1: what was subtracted is the gradient, up to a rounding of weights below 2.
     torch.testing.assert_close(before - model.flat, expected, rtol=1e-9, atol=1e-13)
     assert level.grad is not None

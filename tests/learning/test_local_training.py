@@ -140,8 +140,8 @@ def test_an_epoch_visits_every_record_once_and_keeps_the_last_smaller_batch() ->
     plan = make_plan(algorithm="fedavg", local_epochs=1, learning_rate=1e-9, precision="fp64")
     task, model = make_task(plan, train)
     batches = list(task._batches(task._ready()["train"], FIRST, 1))
-    assert [len(labels) for _, labels in batches] == [8, 8, 4]
-    seen = np.concatenate([features.numpy() for features, _ in batches])
+    assert [len(batch.labels) for batch in batches] == [8, 8, 4]
+    seen = np.concatenate([batch.features.numpy() for batch in batches])
     np.testing.assert_array_equal(np.sort(seen[:, 0]), np.sort(train.features[:, 0]))
     assert task.training_contribution(model, FIRST, 1).header[0] == 20.0
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.centralised.solver import Optimum, minimise
-from fedfair.learning.local import LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
 
 
@@ -20,7 +20,7 @@ def descend_mean(model: FlatModel, features: Tensor, labels: Tensor, *, steps: i
     """Take full-batch gradient steps on the mean loss; `model` is changed in place."""
     losses = loss_function(model, "fp32", compiled=False)
     taken = LocalSteps(model, losses, equal_coefficients, learning_rate, threshold_learning_rate=None)
-    taken.descend(repeat((features, labels), steps), torch.zeros(()))
+    taken.descend(repeat(Batch(features, labels), steps), torch.zeros(()))
 
 
 def minimise_mean(model: FlatModel, features: Tensor, labels: Tensor) -> Optimum:

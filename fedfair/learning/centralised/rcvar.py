@@ -16,7 +16,7 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.centralised.erm import descend_mean
 from fedfair.learning.centralised.solver import Optimum, minimise
-from fedfair.learning.local import LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
 
 
@@ -53,7 +53,7 @@ def descend_rcvar(
     rule = tail_rule(objective)
     taken = LocalSteps(model, losses, rule, learning_rate, threshold_learning_rate)
     level = torch.tensor(threshold, dtype=model.flat.dtype, device=model.flat.device)
-    for batch in repeat((features, labels), steps):
+    for batch in repeat(Batch(features, labels), steps):
         level = taken.descend([batch], level).clamp(0.0, objective.loss_bound)
     return float(level)
 

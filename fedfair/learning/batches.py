@@ -1,0 +1,55 @@
+"""Which records make up the batches of one round, as a function of seed, round, attempt, participant and step.
+
+A simulation, a deployed site and a vectorised simulation draw the same batches because all of them ask here.
+Taking the records is the business of `device.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.seeds import draw_batch, generator
+from fedfair.plan.schema import TrainingSection
+
+
+def stated_batch_size(training: TrainingSection, count: int) -> int:
+    """Return how many of `count` records a batch holds."""
+    stated = training.batch_size
+    return count if isinstance(stated, str) else min(stated, count)
+
+
+def batch_indices(
+    training: TrainingSection, participant: ParticipantId, count: int, number: RoundNumber, attempt: int
+) -> Iterator[Tensor | None]:
+    """Yield, for every local step of a round, the indices of its batch.
+
+    Args:
+        training: batch_size, local_steps or local_epochs, resample and seed.
+        participant: whose records they are.
+        count: how many training records it has, at least 1.
+        number: the round, from 1.
+        attempt: which attempt at the round, from 1.
+
+    Returns:
+        int64 tensors (batch,) on the CPU; None where the batch is all records in their own order.
+    """
+    size = stated_batch_size(training, count)
+    words = ("batch", int(number), attempt, participant)
+    if training.local_epochs is not None:
+        for epoch in range(training.local_epochs):
+            order = torch.randperm(count, generator=generator(training.seed, *words, epoch))
+            yield from torch.split(order, size)
+    elif size == count:
+        for _ in range(training.local_steps):
+            yield None
+    elif training.resample == "round":
+        indices = draw_batch(generator(training.seed, *words, 0), count, size)
+        for _ in range(training.local_steps):
+            yield indices
+    else:
+        for step in range(training.local_steps):
+            yield draw_batch(generator(training.seed, *words, step), count, size)

@@ -1,0 +1,158 @@
+"""Everybody's local computation in one process, as an algorithm asks for it.
+
+A `Cohort` answers the sums of a course and, for the algorithms that no weighted sum can carry, what single
+collaborators would have to reveal: their changes and their losses. Only a simulation has one. Decides nothing
+about training; `LoopCohort` asks one task after the other and adds up the bytes that would have travelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.learning.result import SiteLosses
+from fedfair.learning.task import TrainingTask
+from fedfair.sums.contribution import encode
+from fedfair.sums.running import PlainSum, Totals
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChanges:
+    """What the local steps of several collaborators changed, in the order in which they were asked for.
+
+    Attributes:
+        models: array (members, d) in the layout's width: change of every parameter.
+        thresholds: float64 array (members,): change of the threshold, in units of the loss.
+    """
+
+    models: NDArray[np.floating]
+    thresholds: NDArray[np.float64]
+
+
+class Cohort(Protocol):
+    """All collaborators of a simulation, numbered from 0 in the order of the plan."""
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has: array (collaborators,)."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round (w_k, by the plan's `weights`): array (collaborators,)."""
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+
+    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
+        """Return the sum over everybody that the course asks for."""
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features."""
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; everybody starts from `model`.
+
+        Args:
+            model: what is broadcast.
+            number: the round, which decides the batches.
+            members: who is asked, by number; None asks everybody. All of them must have training records.
+            thresholds: float64 array (members,): the threshold that each starts from; None takes the model's.
+            steps: only the first so many local steps, at least 1; None makes all of them.
+            record_weights: for each member an array (its training records,): by how much each record's
+                coefficient is multiplied; None multiplies by nothing.
+        """
+
+    def losses(self, model: GlobalModel) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, by split."""
+
+
+class LoopCohort:
+    """A cohort that asks one task after the other: any model, any precision.
+
+    Args:
+        tasks: one for each collaborator; they may share one model.
+    """
+
+    def __init__(self, tasks: Mapping[ParticipantId, TrainingTask]) -> None:
+        self._tasks = tuple(tasks.values())
+        self._names = tuple(tasks)
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+        return self._names
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has."""
+        return np.array([task.training_records for task in self._tasks])
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round."""
+        return np.array([task.training_weight for task in self._tasks], np.float64)
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+        return [task.last_losses for task in self._tasks]
+
+    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
+        """Return the sum over everybody, of bytes as they would have travelled."""
+        total = PlainSum(request.spec)
+        for task in self._tasks:
+            total.add(encode(task.contribution(request, model), request.spec))
+        return total.totals()
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features."""
+        for task in self._tasks:
+            task.apply_scaling(scaling)
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; see `Cohort.changes`."""
+        asked = range(len(self._tasks)) if members is None else members
+        models = np.empty((len(asked), len(model.vector)), model.vector.dtype)
+        moved = np.empty(len(asked))
+        for place, member in enumerate(asked):
+            start = model if thresholds is None else GlobalModel(model.vector, float(thresholds[place]))
+            weights = None if record_weights is None else record_weights[place]
+            change = self._tasks[member].training_change(start, number, 1, steps=steps, record_weights=weights)
+            if change is None:
+                raise LocalProtocolError(f"{self._names[member]} has no training records to make a step on")
+            models[place], moved[place] = change.model, change.threshold
+        return LocalChanges(models, moved)
+
+    def losses(self, model: GlobalModel) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, by split."""
+        return [task.losses(model) for task in self._tasks]
