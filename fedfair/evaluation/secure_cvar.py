@@ -136,6 +136,35 @@ def cvar_bounds(block: NDArray[np.float64], group_sizes: Iterable[float], spec: 
     return [_cvar_bound(histogram, size) for size in group_sizes]
 
 
+def histogram_bounds(
+    lower_edges: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    group_sizes: Iterable[float],
+) -> list[Interval]:
+    """Return the intervals of `cvar_bounds` for bins of any widths, such as joined bins of a plan.
+
+    Args:
+        lower_edges: increasing array (bins,), from 0 on; the last bin is open.
+        counts: whole numbers (bins,), not all 0.
+        sums: of the losses in each bin (bins,).
+        group_sizes: shares (rho) in (0, 1].
+
+    Raises:
+        RemoteProtocolError: no losses whatsoever have these counts and sums.
+        PlanError: a group size is outside (0, 1].
+    """
+    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums)
+    _check_sums(histogram)
+    return [_cvar_bound(histogram, size) for size in group_sizes]
+
+
+def total_sum_error(counts: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
+    """Return the most that the sums of all bins together may be off: by rounding, and by what masks take."""
+    records = int(counts.sum())
+    return _relative_error(records, len(counts)) * float(sums.sum()) + records * MASKED_STEP + _UNDERFLOW
+
+
 def objective_bounds(
     block: NDArray[np.float64], worst_group_size: float, tradeoff: float, spec: HistogramSpec
 ) -> Interval:
@@ -220,7 +249,11 @@ def _rounding(histogram: _Histogram) -> float:
     below 2^50) and the products that are subtracted in the upper bound, each of which is at most the bin's
     sum.
     """
-    return (histogram.records + len(histogram.counts) + 16) * 2.0**-52
+    return _relative_error(histogram.records, len(histogram.counts))
+
+
+def _relative_error(records: int, bins: int) -> float:
+    return (records + bins + 16) * 2.0**-52
 
 
 def _group_bound(bound: Interval, group_size: float, records: int, mean: float) -> GroupBound:
@@ -241,16 +274,27 @@ def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
     if (whole < 0.0).any() or (whole != np.floor(whole)).any():
         raise RemoteProtocolError("the block of a split counts a negative or fractional number of records")
     records, correct = int(block[0]), int(block[1])
-    counts, sums = block[HEAD : HEAD + spec.bins + 1][::-1], block[HEAD + spec.bins + 1 :][::-1]
+    counts, sums = block[HEAD : HEAD + spec.bins + 1], block[HEAD + spec.bins + 1 :]
     if records < 1 or correct > records or counts.sum() != records:
         raise RemoteProtocolError(
             f"the block of a split says {records} records, {correct} correct, and {counts.sum():g} in bins"
         )
-    histogram = _Histogram(
-        records, correct, smoothed, counts, sums, edges[::-1], np.append(edges[1:], math.inf)[::-1]
-    )
+    histogram = _from_worst(records, correct, smoothed, edges, counts, sums)
     _check_sums(histogram)
     return histogram
+
+
+def _from_worst(
+    records: int,
+    correct: int,
+    smoothed: float,
+    lower_edges: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> _Histogram:
+    """Return the parts of a histogram whose arrays run from the best bin to the worst."""
+    upper_edges = np.append(lower_edges[1:], math.inf)
+    return _Histogram(records, correct, smoothed, counts[::-1], sums[::-1], lower_edges[::-1], upper_edges[::-1])
 
 
 def _check_sums(histogram: _Histogram) -> None:

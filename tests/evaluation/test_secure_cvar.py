@@ -7,8 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import PlanError, RemoteProtocolError
-from fedfair.evaluation.loss_sums import HistogramSpec, block_length, loss_block
-from fedfair.evaluation.secure_cvar import Interval, cvar_bounds, objective_bounds, quantile, summarise
+from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, block_length, loss_block
+from fedfair.evaluation.secure_cvar import (
+    Interval,
+    cvar_bounds,
+    histogram_bounds,
+    objective_bounds,
+    quantile,
+    summarise,
+    total_sum_error,
+)
 from fedfair.fairness.cvar import cvar, rcvar, tail_count, threshold_interval
 
 SPEC = HistogramSpec(4, 2.0)
@@ -63,6 +71,34 @@ def test_the_truth_is_inside_every_interval(
     # Without a tolerance: the comparison is in exact arithmetic.
     assert Fraction(bound.lower) <= exact_cvar(losses, size) <= Fraction(bound.upper)
     assert bound.lower <= cvar(np.array(losses), size) <= bound.upper
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, specs, sizes, st.lists(st.integers(1, 64)))
+def test_the_truth_is_inside_the_interval_of_joined_bins_too(
+    losses: list[float], spec: HistogramSpec, size: float, joints: list[int]
+) -> None:
+    whole = block(losses, spec)
+    counts, sums = whole[HEAD : HEAD + spec.bins + 1], whole[HEAD + spec.bins + 1 :]
+    assert histogram_bounds(spec.edges, counts, sums, [size]) == cvar_bounds(whole, [size], spec)
+    starts = sorted({0, *(joint for joint in joints if joint <= spec.bins)})
+    joined = [np.add.reduceat(values, starts) for values in (counts, sums)]
+    (bound,) = histogram_bounds(spec.edges[starts], *joined, [size])
+    assert Fraction(bound.lower) <= exact_cvar(losses, size) <= Fraction(bound.upper)
+
+
+def test_a_histogram_that_no_losses_have_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="a bin with a sum that its count and edges do not allow"):
+        histogram_bounds(np.array([0.0, 1.0]), np.array([2.0, 1.0]), np.array([2.5, 1.0]), [0.5])
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, specs, st.integers(1, 4))
+def test_the_error_of_all_sums_together_is_bounded(losses: list[float], spec: HistogramSpec, sites: int) -> None:
+    whole = block(losses, spec, sites)
+    counts, sums = whole[HEAD : HEAD + spec.bins + 1], whole[HEAD + spec.bins + 1 :]
+    exact = sum(map(Fraction, losses))
+    assert abs(sum(map(Fraction, sums.tolist())) - exact) <= Fraction(total_sum_error(counts, sums))
 
 
 @settings(deadline=None, max_examples=200)

@@ -1,0 +1,246 @@
+"""Population bounds of the fairness certificate, against slow definitions and over redraws of the records."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from fedfair.errors import DataError, PlanError
+from fedfair.fairness.certificate import (
+    METHODS,
+    LossHistogram,
+    Method,
+    dkw_margin,
+    join_small_bins,
+    population_bounds,
+)
+from fedfair.fairness.cvar import cvar
+
+RHO = (0.02, 0.05, 0.1, 0.3, 0.5, 1.0)
+
+
+def histogram(losses: NDArray[np.float64], bins: int, loss_range: float) -> LossHistogram:
+    edges = np.linspace(0.0, loss_range, bins + 1)
+    place = np.searchsorted(edges, losses, side="right") - 1
+    counts = np.bincount(place, minlength=bins + 1)
+    sums = np.bincount(place, weights=losses, minlength=bins + 1)
+    return LossHistogram(bins, loss_range, tuple(range(bins + 1)), tuple(counts.tolist()), tuple(sums.tolist()))
+
+
+def by_order_statistics(losses: NDArray[np.float64], size: float, loss_range: float, margin: float) -> float:
+    """Return (1/rho) * integral of min(rho, S_n + margin) over [0, L], loss by loss: the unbinned bound."""
+    points = np.concatenate([[0.0], np.sort(np.minimum(losses, loss_range)), [loss_range]])
+    total = 0.0
+    for low, high in itertools.pairwise(points):
+        share_above = np.count_nonzero(losses > low) / len(losses)
+        total += (high - low) * min(size, share_above + margin)
+    return total / size
+
+
+def coarse_losses(seed: int, records: int) -> NDArray[np.float64]:
+    """Return losses as a classifier has them: most small, a worse tenth, some far above the range of 4."""
+    generator = np.random.default_rng(seed)
+    worse = generator.random(records) < 0.1
+    return np.where(worse, 0.7 + generator.exponential(1.0, records), generator.exponential(0.1, records))
+
+
+losses_lists = st.one_of(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.5, 9.0]), min_size=1, max_size=60),
+    st.lists(st.floats(0.0, 3.0), min_size=1, max_size=60),
+)
+deltas = st.floats(1e-6, 0.5)
+
+
+def test_a_hand_worked_dkw_bound() -> None:
+    # Eight losses in [0, 1) of sum 2 and two in [1, 2) of sum 3; none above 2. The mean of S_n over [0, 1) is
+    # (2 * 1 + 2) / 10 = 0.4, over [1, 2) it is (3 - 2) / 10 = 0.1. delta = exp(-1.25) makes the margin
+    # sqrt(1.25 / 20) = 0.25, so at rho = 0.5 the integral is min(0.5, 0.65) + min(0.5, 0.35) = 0.85.
+    held = LossHistogram(2, 2.0, (0, 1, 2), (8, 2, 0), (2.0, 3.0, 0.0))
+    (bound,) = population_bounds(held, [0.5], delta=math.exp(-1.25), method="dkw")
+    assert bound == pytest.approx(0.85 / 0.5, rel=1e-12)
+
+
+def test_a_hand_worked_binomial_bound() -> None:
+    # No loss of n reaches the second bin: its share is at most 1 - (delta/2 / B)^(1/n).
+    n, delta = 400, 0.05
+    held = LossHistogram(2, 2.0, (0, 1, 2), (n, 0, 0), (0.0, 0.0, 0.0))
+    (bound,) = population_bounds(held, [0.1], delta=delta)
+    tail = 1.0 - (delta / 2 / 2) ** (1 / n)
+    body = math.sqrt(math.log(2 / delta) / (2 * n))  # all losses are 0, so the first bin has only the margin
+    assert bound == pytest.approx((min(0.1, body) + min(tail, body)) / 0.1, rel=1e-8)
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.floats(0.01, 1.0), deltas)
+def test_the_binned_dkw_bound_is_never_below_the_unbinned_one(
+    losses: list[float], bins: int, loss_range: float, size: float, delta: float
+) -> None:
+    values = np.array(losses)
+    (bound,) = population_bounds(histogram(values, bins, loss_range), [size], delta=delta, method="dkw")
+    unbinned = by_order_statistics(values, size, loss_range, dkw_margin(len(losses), delta))
+    assert bound >= min(unbinned, loss_range) * (1 - 1e-12)
+    # Over a bin, min(rho, .) of the mean exceeds the mean of min(rho, .) by at most the bin's whole rho.
+    assert bound <= unbinned + loss_range / bins + 1e-12
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), deltas, st.sampled_from(METHODS))
+def test_bounds_fall_with_the_group_size_and_lie_between_the_sample_and_the_range(
+    losses: list[float], bins: int, loss_range: float, delta: float, method: Method
+) -> None:
+    values = np.array(losses)
+    bounds = population_bounds(histogram(values, bins, loss_range), RHO, delta=delta, method=method)
+    assert all(left >= right * (1 - 1e-12) for left, right in itertools.pairwise(bounds))
+    for size, bound in zip(RHO, bounds, strict=True):
+        assert cvar(np.minimum(values, loss_range), size) * (1 - 1e-12) <= bound <= loss_range
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.integers(1, 80), deltas, st.sampled_from(METHODS))
+def test_joining_bins_keeps_records_and_sums_and_never_lowers_a_bound(
+    losses: list[float], bins: int, loss_range: float, fewest: int, delta: float, method: Method
+) -> None:
+    fine = histogram(np.array(losses), bins, loss_range)
+    joined = join_small_bins(fine, fewest)
+    assert joined.records == fine.records
+    assert math.fsum(joined.sums) == pytest.approx(math.fsum(fine.sums), rel=1e-12)
+    assert all(count == 0 or count >= min(fewest, fine.records) for count in joined.counts)
+    before = population_bounds(fine, RHO, delta=delta, method=method)
+    after = population_bounds(joined, RHO, delta=delta, method=method)
+    assert all(new >= old * (1 - 1e-12) for old, new in zip(before, after, strict=True))
+
+
+def test_joining_leaves_bins_with_enough_records_alone() -> None:
+    held = LossHistogram(4, 4.0, (0, 1, 2, 3, 4), (9, 2, 0, 3, 1), (1.0, 3.0, 0.0, 10.0, 5.0))
+    joined = join_small_bins(held, 3)
+    assert joined == LossHistogram(4, 4.0, (0, 2, 3), (11, 0, 4), (4.0, 0.0, 15.0))
+    assert join_small_bins(held, 1) == held
+    assert join_small_bins(held, 99) == LossHistogram(4, 4.0, (0,), (15,), (19.0,))
+
+
+REDRAWS = 400
+POPULATION = coarse_losses(1, 50_000)
+
+
+def failures(method: Method, delta: float, records: int, fewest: int, redraws: int = REDRAWS) -> int:
+    """Return in how many redraws the bound of any group size is below the population's own risk."""
+    truth = [cvar(np.minimum(POPULATION, 4.0), size) for size in RHO]
+    generator = np.random.default_rng(2)
+    failed = 0
+    for _ in range(redraws):
+        drawn = generator.choice(POPULATION, records)
+        held = join_small_bins(histogram(drawn, 64, 4.0), fewest)
+        bounds = population_bounds(held, RHO, delta=delta, method=method)
+        failed += any(bound < true for bound, true in zip(bounds, truth, strict=True))
+    return failed
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("records", "fewest"), [(60, 1), (1000, 10)])
+def test_the_bounds_hold_together_in_as_many_redraws_as_promised(
+    method: Method, records: int, fewest: int
+) -> None:
+    # If a bound fails with probability delta, the number of failures is Binomial(redraws, delta): above this
+    # quantile it lies with probability 1e-6 at most.
+    delta = 0.2
+    assert failures(method, delta, records, fewest) <= binom.isf(1e-6, REDRAWS, delta)
+
+
+def test_the_sample_alone_would_fail_most_redraws_of_the_same_population() -> None:
+    # So the test above can fail: the sample's own risk is below the population's about every second time.
+    truth = [cvar(np.minimum(POPULATION, 4.0), size) for size in RHO]
+    generator = np.random.default_rng(3)
+    below = 0
+    for _ in range(REDRAWS):
+        drawn = np.minimum(generator.choice(POPULATION, 1000), 4.0)
+        below += any(cvar(drawn, size) < true for size, true in zip(RHO, truth, strict=True))
+    assert below > binom.isf(1e-6, REDRAWS, 0.2)
+
+
+def test_the_one_sided_margin_is_nearly_as_small_as_can_be() -> None:
+    # P(sup (F - F_n) > margin) tends to exp(-2 n margin^2) = delta for a continuous F, so a margin that holds
+    # cannot be much smaller: at least delta/2 of the redraws must break it, but for a chance below 1e-6.
+    delta, records = 0.2, 2000
+    generator = np.random.default_rng(4)
+    broken = 0
+    for _ in range(REDRAWS):
+        uniform = np.sort(generator.random(records))
+        broken += np.max(uniform - np.arange(records) / records) > dkw_margin(records, delta)
+    assert binom.isf(1 - 1e-6, REDRAWS, delta / 2) <= broken <= binom.isf(1e-6, REDRAWS, delta)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_distance_to_the_sample_shrinks_with_the_root_of_the_number_of_records(method: Method) -> None:
+    # The same histogram with every count a hundred times larger: the sample's risk stays, and every term of the
+    # margin shrinks by 10 or more (1/sqrt(n), or 1/n), but for the bins' own width.
+    losses = np.tile(coarse_losses(5, 2000), 1)
+    few, many = histogram(losses, 512, 4.0), histogram(np.tile(losses, 100), 512, 4.0)
+    for size in (0.1, 0.3, 1.0):
+        sample = cvar(np.minimum(losses, 4.0), size)
+        wide, narrow = (population_bounds(held, [size], delta=0.05, method=method)[0] for held in (few, many))
+        assert narrow - sample <= (wide - sample) / 10 + 4.0 / 512
+        assert wide < 4.0
+
+
+def test_the_combined_band_is_far_tighter_for_the_worst_tenth() -> None:
+    held = histogram(coarse_losses(6, 1000), 64, 4.0)
+    for size in (0.05, 0.1):
+        (combined,), (uniform,) = (population_bounds(held, [size], delta=0.05, method=each) for each in METHODS)
+        sample = cvar(np.minimum(coarse_losses(6, 1000), 4.0), size)
+        assert combined - sample < 0.7 * (uniform - sample)
+
+
+def test_with_few_records_the_bound_is_the_range_and_so_says_nothing() -> None:
+    assert population_bounds(histogram(np.zeros(20), 16, 2.0), [0.1], delta=0.05, method="dkw") == [2.0]
+
+
+def test_losses_above_the_range_count_as_the_range() -> None:
+    inside, far = np.full(1000, 0.5), np.full(1000, 0.5)
+    inside[:300], far[:300] = 2.0, 1e9
+    bounds = [population_bounds(histogram(each, 8, 2.0), RHO, delta=0.05) for each in (inside, far)]
+    assert bounds[0] == bounds[1]
+    assert bounds[0][0] == pytest.approx(2.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [0.0, -0.1, 0.51, math.nan])
+def test_a_delta_for_which_nothing_is_proven_is_refused(delta: float) -> None:
+    with pytest.raises(PlanError, match="delta is"):
+        population_bounds(histogram(np.zeros(3), 2, 1.0), [0.5], delta=delta)
+
+
+def test_a_group_size_or_method_that_does_not_exist_is_refused() -> None:
+    held = histogram(np.zeros(3), 2, 1.0)
+    for size in (0.0, 1.1, math.nan):
+        with pytest.raises(PlanError, match="group size is"):
+            population_bounds(held, [size], delta=0.05)
+    with pytest.raises(PlanError, match="no population bound is called 'guess'"):
+        population_bounds(held, [0.5], delta=0.05, method="guess")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("bins", "loss_range", "starts", "counts", "sums"),
+    [
+        (0, 1.0, (0,), (1,), (0.0,)),
+        (1, math.inf, (0, 1), (1, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (1,), (0.0, 0.0)),
+        (1, 1.0, (), (), ()),
+        (1, 1.0, (0, 2), (1, 0), (0.0, 0.0)),
+        (2, 1.0, (1, 2), (1, 0), (0.0, 0.0)),
+        (2, 1.0, (0, 0), (1, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (2, -1), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (0, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (1, 0), (math.nan, 0.0)),
+    ],
+)
+def test_numbers_that_are_no_histogram_are_refused(
+    bins: int, loss_range: float, starts: tuple[int, ...], counts: tuple[int, ...], sums: tuple[float, ...]
+) -> None:
+    with pytest.raises(DataError, match="histogram"):
+        LossHistogram(bins, loss_range, starts, counts, sums)
