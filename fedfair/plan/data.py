@@ -13,91 +13,20 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from fedfair.plan.csv_data import CsvData
 from fedfair.plan.fields import (
-    LIST,
-    LIST_WORD,
     Fault,
     Items,
     PositiveFloat,
     PositiveInt,
-    Scalar,
     Section,
     Text,
     is_reference,
-    list_or_word,
     refuse,
-    repeated,
     rule_error,
 )
 
-Columns = Annotated[
-    Annotated[Items[Text], Tag(LIST)] | Annotated[Literal["all"], Tag(LIST_WORD)], Discriminator(list_or_word)
-]
-
 BUILT_IN = ("breast-cancer", "digits")
-
-
-class CsvData(Section):
-    """A table with a header line."""
-
-    train: Text | None = Field(
-        default=None, description="file with the training rows, for a simulation; a path inside the workspace"
-    )
-    test: Text | None = Field(default=None, description="file with the test rows, for a simulation; a path")
-    label: Text = Field(description="column to predict")
-    label_values: Items[Scalar] | None = Field(
-        default=None,
-        description="the label's values in the order of their classes, at least 2; null where they are 0, 1, ...",
-    )
-    numeric: Columns = Field(
-        default=(), description="columns used as numbers: a list, or all (every column not named elsewhere)"
-    )
-    categorical: dict[Text, Items[Scalar]] = Field(
-        default={},
-        description="columns used as categories, each with its values; any other value falls into one more column",
-    )
-    collaborator: Text | None = Field(
-        default=None, description="column that says which collaborator owns a row, for a simulation"
-    )
-    missing: Literal["refuse", "mean", "zero"] = Field(
-        default="refuse",
-        description="what to do with a missing number: refuse the file, or fill in the site's mean, or zero",
-    )
-    missing_values: Items[str] = Field(default=("", "?", "NA"), description="texts that mean a missing value")
-    keep: Items[Text] = Field(
-        default=(), description="columns kept for partitions and group reports; never features by themselves"
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> CsvData:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
-        numeric = () if isinstance(self.numeric, str) else self.numeric
-        if self.numeric == () and not self.categorical:
-            yield Fault(("numeric",), "no column is a feature", "name columns under numeric or categorical")
-        for index, name in repeated(numeric):
-            yield Fault(("numeric", index), f"column {name!r} is listed twice", "remove one of them")
-        for index, name in enumerate(numeric):
-            if name in self.categorical:
-                yield Fault(("numeric", index), f"column {name!r} is both numeric and categorical", "choose one")
-            if name == self.label:
-                yield Fault(("numeric", index), f"the label {name!r} is also a feature", "remove it from numeric")
-        if self.label in self.categorical:
-            place = ("categorical", self.label)
-            yield Fault(place, f"the label {self.label!r} is also a feature", "remove it from categorical")
-        for name, values in self.categorical.items():
-            yield from _value_faults(("categorical", name), values, 1)
-        if self.label_values is not None:
-            yield from _value_faults(("label_values",), self.label_values, 2)
-
-
-def _value_faults(place: tuple[str, ...], values: tuple[Scalar, ...], least: int) -> Iterator[Fault]:
-    if len(values) < least:
-        yield Fault(place, f"has {len(values)} values", f"list at least {least}")
-    for index, value in repeated(values):
-        yield Fault((*place, index), f"value {value!r} is listed twice", "remove one of them")
 
 
 class MnistData(Section):
@@ -154,7 +83,7 @@ class EicuData(Section):
 class CsvSource(Section):
     """`{csv: {...}}`."""
 
-    csv: CsvData = Field(description="a table with a header line")
+    csv: CsvData = Field(description="a table")
 
 
 class MnistSource(Section):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import data, schema, site, task
+from fedfair.plan import csv_data, data, schema, site, task
 
 INTRODUCTION = """# The plan and the site's own file, key by key
 
@@ -26,7 +26,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: federation", schema.FederationSection),
     ("federation.aggregator", schema.AggregatorAddress),
     ("plan.yaml: task", schema.TaskSection),
-    ("task.data: {csv: ...}", data.CsvData),
+    ("task.data: {csv: ...}", csv_data.CsvData),
     ("task.data: {mnist: ...}", data.MnistData),
     ("task.data: {images: ...}", data.ImageData),
     ("task.data: {acs_employment: ...}", data.AcsEmploymentData),

@@ -13,10 +13,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from fedfair.plan.csv_data import CsvData
 from fedfair.plan.data import (
     AcsEmploymentData,
     AcsEmploymentSource,
-    CsvData,
     CsvSource,
     EicuData,
     EicuSource,

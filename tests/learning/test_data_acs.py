@@ -77,7 +77,7 @@ def test_a_state_is_its_number_with_or_without_the_census_bureaus_leading_zero(t
 
 
 def test_faults_are_told_with_their_place(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'AGEP': not a finite number in 1 rows \(line 3: 'young'\)"):
+    with pytest.raises(DataError, match=r"column 'AGEP': not a finite number in 1 row \(line 3: 'young'\)"):
         load_acs_employment(write(tmp_path, person(), person(age="young")), spec(), ())
     with pytest.raises(DataError, match=r"psam_p10\.csv has no column 'ESR'"):
         load_acs_employment(write(tmp_path, "1", header=["AGEP"]), spec(), ())

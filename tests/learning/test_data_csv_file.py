@@ -5,7 +5,7 @@ import pytest
 
 from fedfair.errors import DataError
 from fedfair.learning.data.csv_file import csv_schema, load_csv
-from fedfair.plan.data import CsvData
+from fedfair.plan.csv_data import CsvData
 
 PATIENTS = "age,sex,died,clinic\n41,F,0,a\n50.5,M,1,b\n7,X,1,a\n"
 
@@ -52,6 +52,35 @@ def test_label_values_give_the_classes_in_their_order(tmp_path: Path) -> None:
     assert load_csv(path, spec(numeric=["x"], label_values=["yes", "no"]), None, ()).labels.tolist() == [0, 1]
 
 
+def test_several_values_may_be_one_class(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,died\n1,0\n2,3\n3,<=50K.\n4,<=50K\n5,1.0\n")
+    stated = spec(numeric=["x"], label_values=[0, [1, 3], ["<=50K", "<=50K."]])
+    dataset = load_csv(path, stated, None, ())
+    assert dataset.labels.tolist() == [0, 1, 2, 2, 1]
+    assert dataset.schema.classes == 3
+    with pytest.raises(DataError, match=r"in 1 row \(line 3: '3'\); the plan allows 0, 1, 2"):
+        load_csv(path, spec(numeric=["x"], label_values=[0, [1, 2], ["<=50K", "<=50K."]]), None, ())
+
+
+def test_a_label_may_be_a_number_above_another(tmp_path: Path) -> None:
+    path = write(tmp_path, "x,died\n1,50000\n2,50000.5\n3,-1\n")
+    assert load_csv(path, spec(numeric=["x"], label_above=50000), None, ()).labels.tolist() == [0, 1, 0]
+    path = write(tmp_path, "x,died\n1,50000\n2,?\n")
+    with pytest.raises(DataError, match=r"column 'died': not a finite number in 1 row \(line 3: '\?'\)"):
+        load_csv(path, spec(numeric=["x"], label_above=50000), None, ())
+
+
+def test_a_file_without_a_header_has_the_columns_of_the_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, "|1x3 Cross validator\n\n41, F, 0.\n7, M, 1.\n")
+    stated = spec(columns=["age", "sex", "died"], comment="|", label_values=["0.", "1."], keep=["sex"])
+    dataset = load_csv(path, stated, None, ())
+    assert dataset.features.tolist() == [[41], [7]]
+    assert dataset.labels.tolist() == [0, 1]
+    assert dataset.columns["sex"].tolist() == ["F", "M"]
+    with pytest.raises(DataError, match=r"in 2 rows \(line 3: '0\.', line 4: '1\.'\)"):
+        load_csv(path, spec(columns=["age", "sex", "died"], comment="|", label_values=["no", "yes"]), None, ())
+
+
 def test_numbers_and_truth_values_match_in_any_spelling(tmp_path: Path) -> None:
     path = write(tmp_path, "ca,flag,died\n1.0,TRUE,0.0\n1,False,1\nx,no,1\n")
     stated = CsvData.model_validate({"label": "died", "categorical": {"ca": [1], "flag": [True, False]}})
@@ -85,9 +114,9 @@ def test_all_faults_of_a_file_are_reported_together_with_their_lines(tmp_path: P
         load_csv(path, spec(numeric=["age", "bmi"]), None, ())
     message = caught.value.message
     assert "patients.csv cannot be used as it is" in message
-    assert "column 'age': missing values in 1 rows (line 2: '?'); fill them in, or set missing" in message
-    assert "column 'age': not a finite number in 1 rows (line 3: 'old')" in message
-    assert "column 'bmi': not a finite number in 1 rows (line 4: 'inf')" in message
+    assert "column 'age': missing values in 1 row (line 2: '?'); fill them in, or set missing" in message
+    assert "column 'age': not a finite number in 1 row (line 3: 'old')" in message
+    assert "column 'bmi': not a finite number in 1 row (line 4: 'inf')" in message
     assert "column 'died': a label that the plan does not name in 2 rows (line 4: '2', line 5: '')" in message
 
 

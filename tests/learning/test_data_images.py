@@ -80,7 +80,7 @@ def test_damaged_folders_are_refused_with_the_file_at_fault(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"no line for 3 images, such as 2\.png"):
         load_images(tmp_path, None, spec(), ())
     (tmp_path / "list_eval_partition.txt").write_text("1.png 0\n2.png 3\n3.png 1\n4.png 0\n")
-    with pytest.raises(DataError, match=r"not 0, 1 or 2 in 1 rows \(line 2: '3'\)"):
+    with pytest.raises(DataError, match=r"not 0, 1 or 2 in 1 row \(line 2: '3'\)"):
         load_images(tmp_path, None, spec(), ())
     (tmp_path / "list_eval_partition.txt").write_text("1.png 1\n2.png 1\n3.png 1\n4.png 1\n")
     with pytest.raises(DataError, match="leaves no image for training"):
@@ -97,5 +97,5 @@ def test_damaged_folders_are_refused_with_the_file_at_fault(tmp_path: Path) -> N
 
 def test_a_label_that_is_not_binary_is_refused(tmp_path: Path) -> None:
     write(tmp_path, table=CSV.replace("2.png,-1", "2.png,5"))
-    with pytest.raises(DataError, match=r"column 'Young': not -1, 0 or 1 in 1 rows \(line 3: '5'\)"):
+    with pytest.raises(DataError, match=r"column 'Young': not -1, 0 or 1 in 1 row \(line 3: '5'\)"):
         load_images(tmp_path, None, spec(), ())

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import DataError
-from fedfair.learning.data.reading import Faults, find_file, numbers, read_table, read_words
+from fedfair.learning.data.reading import Faults, TableForm, find_file, numbers, read_table
+from fedfair.learning.data.words import read_words
 
 
 def write(folder: Path, text: str | bytes, name: str = "t.csv") -> Path:
@@ -47,7 +48,7 @@ def test_only_the_wanted_columns_are_kept(tmp_path: Path) -> None:
         ("ag,sex\n1,2\n", r"no column 'age' \(did you mean 'ag'\?\)", "its columns are ag, sex"),
         ("age;sex\n1;2\n", "no column 'age'", "separate the columns by commas"),
         ("age\tsex\n1\t2\n", "no column 'age'", "separate the columns by commas"),
-        ("age,sex\n1\n", "line 2 has 1 fields, the header has 2", "double quotes"),
+        ("age,sex\n1\n", "line 2 has 1 field, the header has 2", "double quotes"),
         ("age,sex\n1,2\n\n1,2,3\n", "line 4 has 3 fields, the header has 2", "double quotes"),
         ("age,age\n1,2\n", "two columns called 'age'", "its own name"),
         ("age,sex\n", "a header but no records", "at least one"),
@@ -63,6 +64,62 @@ def test_a_file_that_is_no_such_table_is_refused(
 ) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_table(write(tmp_path, content), ("age",))
+    assert "t.csv" in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+NAMES = ("age", "sex")
+
+
+def test_a_table_without_a_header_keeps_its_first_line(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, "41, F\n\n7, M\n"), form=TableForm(NAMES))
+    assert {name: column.tolist() for name, column in table.columns.items()} == {
+        "age": ["41", "7"],
+        "sex": ["F", "M"],
+    }
+    assert table.lines.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_fields_may_be_separated_by_another_mark(tmp_path: Path, mark: str) -> None:
+    table = read_table(write(tmp_path, f"age{mark}sex\n4,1{mark} F\n"), form=TableForm(separator=mark))
+    assert {name: column.tolist() for name, column in table.columns.items()} == {"age": ["4,1"], "sex": ["F"]}
+
+
+def test_comments_are_left_out_and_the_lines_after_them_keep_their_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, '# a "note", and\nage,sex\n# "more\n41,F\n')
+    table = read_table(path, form=TableForm(comment="#"))
+    assert table.columns["age"].tolist() == ["41"]
+    assert table.lines.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "message", "remedy"),
+    [
+        ("age,sex\n1,2\n", TableForm(NAMES), "line 1 names the columns, as the plan does", "remove `columns`"),
+        (
+            "1,2,3\n",
+            TableForm(NAMES),
+            "line 1 has 3 fields, the columns that the plan lists are 2",
+            "double quotes",
+        ),
+        ("1;2\n", TableForm(NAMES), "line 1 has 1 field, the columns that the plan lists", 'state separator: ";"'),
+        ("1\t2\n", TableForm(NAMES), "line 1 has 1 field, the columns", 'state separator: "\\t" under csv'),
+        (
+            "age,sex\n1,2\n",
+            TableForm(separator=";"),
+            "no column 'age'",
+            "',' separates its fields: state separator",
+        ),
+        ("\n\n", TableForm(NAMES), "is empty", "at least one record"),
+        ('1;"2\n', TableForm(NAMES, ";"), "cannot be read as a semicolon-separated table", "a semicolon between"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(
+    tmp_path: Path, content: str, form: TableForm, message: str, remedy: str
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(write(tmp_path, content), ("age",), form)
     assert "t.csv" in caught.value.message
     assert remedy in caught.value.remedy
 

@@ -98,7 +98,7 @@ ALL_LEAVES = leaves(Plan.model_validate(VALUES).model_dump(mode="json"))
 WORDS = {
     "heart": "lungs", "malicious": "off", "softplus": "zang", "fedsrcvar": "fedavg", "step": "round",
     "samples": "batch", "bound": "quantile", "last": "best", "auto": "cpu", "fp32": "fp64", "none": "secure",
-    "refuse": "mean", "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
+    "refuse": "mean", ",": ";", "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
 }  # fmt: skip
 
 
@@ -140,6 +140,7 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
     assert {place[-1] for place in unchanged} <= {
         "name", "sample_level", "collaborator_level", "partition", "input_shape", "classes", "loss_bound",
         "local_epochs", "threshold_learning_rate", "loss_range", "train", "test", "label_values", "collaborator",
+        "columns", "comment", "label_above",
     }  # fmt: skip
 
 

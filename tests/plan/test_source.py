@@ -240,6 +240,56 @@ MISTAKES = [
     ("breast-cancer", "{csv: {label: y, categorical: {a: [[1]]}}}", "categorical.a[0]: must be a text, a number"),
     (
         "breast-cancer",
+        "{csv: {label: y, numeric: all, columns: [a, y, a]}}",
+        "task.data.csv.columns[2]: column 'a' is listed twice -> give every column its own name",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], columns: [y, b]}}",
+        "task.data.csv.columns: does not list column 'a', which the plan uses -> name every column of the file",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, separator: ' '}}",
+        "task.data.csv.separator: must be ',', ';', '\\t' or '|', found ' '",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, comment: ''}}",
+        "csv.comment: must have at least 1 characters",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, label_values: [0]}}",
+        "task.data.csv.label_values: lists fewer than 2 classes -> list at least 2",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, label_values: [0, []]}}",
+        "task.data.csv.label_values[1]: is a class without values -> list its values or remove it",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, label_values: [0, [1, 0]]}}",
+        "task.data.csv.label_values[1]: value 0 is listed twice -> remove one of them",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, label_values: [0, [1, [2]]]}}",
+        "task.data.csv.label_values[1][1]: must be a text, a number, true or false",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, label_values: [0, 1], label_above: 0.5}}",
+        "task.data.csv.label_above: is 0.5 while label_values lists the classes -> remove one of them",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, categorical: {a: []}}}",
+        "csv.categorical.a: has no values -> list at least",
+    ),
+    (
+        "breast-cancer",
         "{csv: {lable: y, label: y, numeric: all}}",
         "task.data.csv.lable: unknown key -> did you me",
     ),

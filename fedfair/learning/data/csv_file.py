@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
-from fedfair.learning.data.reading import Faults, Table, numbers, read_table, require_columns
-from fedfair.plan.data import CsvData
+from fedfair.learning.data.reading import Faults, Table, TableForm, numbers, read_table, require_columns
+from fedfair.plan.csv_data import CsvData
 from fedfair.plan.fields import Scalar
 
 OTHER = "other"
 BINARY = 2
+SHOWN_LABELS = 10
 
 
 def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> FeatureSchema:
@@ -32,15 +33,14 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
         numeric: the numeric columns, in order.
     """
     names = (*numeric, *(name for column, values in spec.categorical.items() for name in _one_hot(column, values)))
-    count = len(spec.label_values) if spec.label_values is not None else classes or BINARY
-    return FeatureSchema((len(names),), count, tuple(range(len(numeric))), names)
+    return FeatureSchema((len(names),), _class_count(spec, classes), tuple(range(len(numeric))), names)
 
 
 def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> Dataset:
     """Return the records of one file; a missing number is NaN where the plan allows it.
 
     Args:
-        path: comma-separated file with a header, plain or gzip.
+        path: the file, plain or gzip.
         spec: the plan's description of it.
         classes: number of classes that the plan states, if any.
         extra: columns to keep raw beside those that the plan keeps, such as the one that records are divided by.
@@ -48,7 +48,7 @@ def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[s
     Raises:
         DataError: the file cannot be read or has values that the plan does not allow; all of them are reported.
     """
-    table = read_table(path)
+    table = read_table(path, form=TableForm(spec.columns, spec.separator, spec.comment))
     kept = dict.fromkeys((*spec.keep, *extra))
     numeric = _numeric_columns(table, spec, kept)
     require_columns(path, list(table.columns), (spec.label, *numeric, *spec.categorical, *kept))
@@ -90,14 +90,25 @@ def _one_hot(column: str, values: Sequence[Scalar]) -> list[str]:
     return [f"{column}={value}" for value in (*values, OTHER)]
 
 
-def _labels(table: Table, spec: CsvData, classes: int, faults: Faults) -> NDArray[np.int64]:
-    values = spec.label_values if spec.label_values is not None else tuple(range(classes))
-    classes_of = np.full(len(table), -1, np.int64)
-    for index, value in enumerate(values):
-        classes_of[_matches(table.columns[spec.label], value)] = index
-    remedy = f"the plan allows {', '.join(map(str, values[:10]))}{', ...' if len(values) > 10 else ''}"
-    faults.add(spec.label, "a label that the plan does not name", classes_of < 0, f"{remedy} (label_values)")
-    return classes_of
+def _class_count(spec: CsvData, classes: int | None) -> int:
+    if spec.label_values is not None:
+        return len(spec.label_values)
+    return BINARY if spec.label_above is not None else classes or BINARY
+
+
+def _labels(table: Table, spec: CsvData, count: int, faults: Faults) -> NDArray[np.int64]:
+    if spec.label_above is not None:
+        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
+        return (measured > spec.label_above).astype(np.int64)
+    classes = spec.label_classes or tuple((index,) for index in range(count))
+    labels = np.full(len(table), -1, np.int64)
+    for index, values in enumerate(classes):
+        for value in values:
+            labels[_matches(table.columns[spec.label], value)] = index
+    named = [str(value) for values in classes for value in values]
+    remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
+    faults.add(spec.label, "a label that the plan does not name", labels < 0, f"{remedy} (label_values)")
+    return labels
 
 
 def _matches(texts: NDArray[np.str_], value: Scalar) -> NDArray[np.bool_]:

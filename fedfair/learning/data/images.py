@@ -18,7 +18,8 @@ from PIL import Image
 
 from fedfair.errors import DataError
 from fedfair.learning.data.dataset import Columns, Dataset, FeatureSchema, Splits
-from fedfair.learning.data.reading import Faults, Table, find_file, read_table, read_words, require_columns
+from fedfair.learning.data.reading import Faults, Table, find_file, read_table, require_columns
+from fedfair.learning.data.words import read_words
 from fedfair.plan.data import ImageData
 
 ATTRIBUTES = ("list_attr_celeba.txt", "list_attr_celeba.csv", "attributes.csv")

@@ -1,8 +1,9 @@
 """Tables in text files, read so that every fault has a place.
 
-Decides how a file is opened (plain or gzip, UTF-8 with or without a byte-order mark), that every row has the
-header's length, which columns must be there, and how faults are collected: line and column by name, the first
-twenty of each kind and the count of all. What the columns mean is the business of the sources.
+Decides how a file is opened (plain or gzip, UTF-8 with or without a byte-order mark), which lines are records,
+that every row has a field for every column, which columns must be there, and how faults are collected: line and
+column by name, the first twenty of each kind and the count of all. What the columns mean is the business of the
+sources.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import csv
 import difflib
 import gzip
 import io
+import json
 import math
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +27,8 @@ from fedfair.errors import DataError
 
 SHOWN_FAULTS = 20
 SHOWN_COLUMNS = 40
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_ERRORS = (OSError, EOFError, zlib.error)
@@ -41,6 +45,24 @@ class CsvReader(Protocol):
     def __iter__(self) -> Iterator[list[str]]: ...
 
     def __next__(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """How a file writes its rows.
+
+    Attributes:
+        columns: names of all columns, in a file without a header line; None: the first line names them.
+        separator: the character between two fields; blanks after it are ignored.
+        comment: what a line begins with that is no row; None: every line is one, or blank.
+    """
+
+    columns: Sequence[str] | None = None
+    separator: str = ","
+    comment: str | None = None
+
+
+COMMA_SEPARATED = TableForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +102,9 @@ class Faults:
         values = self._table.columns[column]
         shown = [f"line {self._table.lines[row]}: '{values[row]}'" for row in rows[:SHOWN_FAULTS]]
         more = f" and {len(rows) - SHOWN_FAULTS} more" if len(rows) > SHOWN_FAULTS else ""
-        self._kinds.append(f"column '{column}': {fault} in {len(rows)} rows ({', '.join(shown)}{more}); {remedy}")
+        self._kinds.append(
+            f"column '{column}': {fault} in {counted(len(rows), 'row')} ({', '.join(shown)}{more}); {remedy}"
+        )
 
     def refuse(self) -> None:
         """Raise one DataError with everything that was noted; return where there is nothing."""
@@ -88,56 +112,31 @@ class Faults:
             raise DataError("\n  ".join([f"{self._table.path} cannot be used as it is:", *self._kinds]))
 
 
-def read_table(path: Path, wanted: Collection[str] | None = None) -> Table:
-    """Return the rows of a comma-separated file with a header; blank lines are left out.
+def read_table(path: Path, wanted: Collection[str] | None = None, form: TableForm = COMMA_SEPARATED) -> Table:
+    """Return the rows of a table; blank lines are left out.
 
     Args:
         path: the file, plain or gzip.
         wanted: columns that must be there, the only ones to keep; None keeps all.
+        form: how the file writes its rows.
 
     Raises:
         DataError: the file is missing, damaged, not such a table, empty, or lacks a column.
     """
     try:
         with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="") as file:
-            return _table(path, csv.reader(file, skipinitialspace=True, strict=True), wanted)
+            lines = file if form.comment is None else _without_comments(file, form.comment)
+            reader = csv.reader(lines, delimiter=form.separator, skipinitialspace=True, strict=True)
+            return _table(path, reader, form, wanted)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}", "check the path in the plan or in collaborator.yaml"
         ) from error
     except (*READ_ERRORS, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
-            f"{path} cannot be read as a comma-separated table: {error}",
-            "write it as UTF-8 text with one header line, separated by commas",
+            f"{path} cannot be read as a {SEPARATORS[form.separator]}-separated table: {error}",
+            f"write it as UTF-8 text, one record on each line, with a {SEPARATORS[form.separator]} between fields",
         ) from error
-
-
-def read_words(path: Path, header: Sequence[str] | None = None) -> Table:
-    """Return the rows of a text whose fields are separated by blanks, as CelebA writes its tables.
-
-    Args:
-        path: the file, plain or gzip.
-        header: names of all columns, in a file of rows only. None: the first line counts the rows and the second
-            names every column but the first, which is called `image`.
-
-    Raises:
-        DataError: the file is missing, damaged, empty or ragged.
-    """
-    try:
-        with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig") as file:
-            lines = [line.split() for line in file]
-    except (*READ_ERRORS, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as a text of fields separated by blanks: {error}") from error
-    skipped = 0 if header is not None else 2
-    names = list(header) if header is not None else ["image", *(lines[1] if len(lines) > 1 else [])]
-    rows = [(number, fields) for number, fields in enumerate(lines[skipped:], start=skipped + 1) if fields]
-    ragged = [number for number, fields in rows if len(fields) != len(names)]
-    if ragged or not rows:
-        place = f"line {ragged[0]} has another number of fields than the header's" if ragged else "has no records:"
-        raise DataError(f"{path} {place} {len(names)}", "copy the file again; it may have been cut")
-    columns = zip(*(fields for _, fields in rows), strict=True)
-    texts = {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
-    return Table(path, texts, np.array([number for number, _ in rows]))
 
 
 def numbers(table: Table, column: str, missing: NDArray[np.bool_], faults: Faults) -> NDArray[np.float64]:
@@ -183,8 +182,13 @@ def open_binary(path: Path) -> BinaryIO:
     return cast("BinaryIO", gzip.open(path, "rb")) if packed else path.open("rb")
 
 
-def _table(path: Path, reader: CsvReader, wanted: Collection[str] | None) -> Table:
-    header = _header(path, next(reader, []))
+def _without_comments(lines: Iterable[str], comment: str) -> Iterator[str]:
+    """Yield every line, a blank one for a comment, so that the lines after it keep their numbers."""
+    return ("\n" if line.startswith(comment) else line for line in lines)
+
+
+def _table(path: Path, reader: CsvReader, form: TableForm, wanted: Collection[str] | None) -> Table:
+    header = _header(path, reader) if form.columns is None else list(form.columns)
     if wanted is not None:
         require_columns(path, header, wanted)
     places = {name: place for place, name in enumerate(header) if wanted is None or name in wanted}
@@ -192,23 +196,37 @@ def _table(path: Path, reader: CsvReader, wanted: Collection[str] | None) -> Tab
     lines = []
     line = reader.line_num + 1
     for row in reader:
-        if row and len(row) != len(header):
-            raise DataError(
-                f"{path} line {line} has {len(row)} fields, the header has {len(header)}",
-                _other_separator(header)
-                or "put a field that holds a comma in double quotes, and nothing between two commas for no value",
-            )
         if row:
+            _check_row(path, line, row, header, form)
             lines.append(line)
             for name, place in places.items():
                 texts[name].append(row[place].strip())
         line = reader.line_num + 1
     if not lines:
-        raise DataError(f"{path} has a header but no records", "name a file with at least one record")
+        found = "is empty" if form.columns is not None else "has a header but no records"
+        raise DataError(f"{path} {found}", "name a file with at least one record")
     return Table(path, {name: np.array(column, np.str_) for name, column in texts.items()}, np.array(lines))
 
 
-def _header(path: Path, row: Sequence[str]) -> list[str]:
+def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str], form: TableForm) -> None:
+    if len(row) != len(header):
+        expected = "the header has" if form.columns is None else "the columns that the plan lists are"
+        raise DataError(
+            f"{path} line {line} has {counted(len(row), 'field')}, {expected} {len(header)}",
+            _other_separator(header if form.columns is None else row)
+            or f"put a field that holds a {SEPARATORS[form.separator]} in double quotes, and nothing between two "
+            f"{SEPARATORS[form.separator]}s for no value",
+        )
+    if form.columns is not None and [field.strip() for field in row] == list(form.columns):
+        raise DataError(
+            f"{path} line {line} names the columns, as the plan does",
+            "remove `columns` from the plan where the files have a header line",
+        )
+
+
+def _header(path: Path, reader: CsvReader) -> list[str]:
+    """Return the names in the first line that is no comment."""
+    row = next((row for row in reader if row), [])
     names = [name.strip() for name in row]
     if not any(names):
         raise DataError(f"{path} has no header in its first line", "name the columns in the first line")
@@ -226,12 +244,21 @@ def _header_remedy(header: Sequence[str]) -> str:
     return f"its columns are {', '.join(header[:SHOWN_COLUMNS])}{more}"
 
 
-def _other_separator(header: Sequence[str]) -> str:
-    """Return what to do about a table that another mark than the comma separates; nothing where none does."""
-    mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+def _other_separator(fields: Sequence[str]) -> str:
+    """Return what to do about a line that another mark separates than was expected; nothing where none does."""
+    mark = next((mark for mark in SEPARATORS if len(fields) == 1 and mark in fields[0]), None)
     if mark is None:
         return ""
-    return f"its header has {mark!r} and no comma: separate the columns by commas, and write decimals with a point"
+    commas = "" if mark == "," else "separate the columns by commas, or "
+    return (
+        f"{mark!r} separates its fields: {commas}state separator: {json.dumps(mark)} under csv in the plan, and "
+        "write decimals with a point"
+    )
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, such as 1 row or 2 rows."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _number(text: str) -> float:
