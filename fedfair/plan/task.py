@@ -21,6 +21,9 @@ from fedfair.plan.data import (
 )
 from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, Section, is_reference, refuse
 
+FOLD_TOLERANCE = 1e-3
+"""How far folds may reach beyond all records: a third may be written 0.3333 or 0.334."""
+
 
 class LinearModel(Section):
     """One linear layer with bias: logistic regression."""
@@ -87,6 +90,10 @@ class TaskSection(Section):
     test_fraction: Fraction = Field(
         default=0.0, description="share of each collaborator's records kept for the test split, from 0 to below 1"
     )
+    test_fold: PositiveInt = Field(
+        default=1,
+        description="which share of that size is the test split, for cross-validation: 1, 2, ... 1/test_fraction",
+    )
     validation_fraction: Fraction = Field(
         default=0.0, description="share of each collaborator's records kept for validation, from 0 to below 1"
     )
@@ -145,6 +152,15 @@ class TaskSection(Section):
                 "nothing to train on",
                 "let them sum to less than 1",
             )
+        if self.test_fold > 1 and self.test_fold * self.test_fraction > 1 + FOLD_TOLERANCE:
+            folds = int((1 + FOLD_TOLERANCE) / self.test_fraction)
+            yield Fault(
+                ("test_fold",),
+                f"is {self.test_fold}, but test_fraction {self.test_fraction} makes {folds} whole folds",
+                f"use 1 to {folds}",
+            )
+        if self.test_fold > 1 and self.test_fraction == 0:
+            yield Fault(("test_fold",), f"is {self.test_fold} without a test_fraction", "state test_fraction")
         if self.partition is not None and self.owner_column is not None:
             yield Fault(
                 ("partition",),

@@ -35,6 +35,23 @@ def test_every_record_is_on_exactly_one_side_and_the_sizes_are_within_one(
     assert abs(len(parts[1]) - validation_fraction * n) <= 1
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(9, 200), st.sampled_from([2, 3, 4, 5]), st.floats(0, 0.2), st.integers(0, 9))
+def test_the_folds_of_one_seed_test_every_record_once(n: int, folds: int, validation: float, seed: int) -> None:
+    parts = [hold_out(records(n), 1 / folds, validation, seed, CLINIC, fold) for fold in range(1, folds + 1)]
+    assert sorted(itertools.chain(*(identities(part.test) for part in parts))) == list(range(n))
+    for part in parts:
+        held = [identities(each) for each in (part.train, part.validation, part.test)]
+        assert sorted(itertools.chain(*held)) == list(range(n))
+
+
+def test_the_folds_of_persons_are_disjoint() -> None:
+    persons = np.array([f"p{i // 3}" for i in range(60)])
+    tests = [hold_out(records(60, persons), 0.25, 0.1, 0, CLINIC, fold).test for fold in (1, 2, 3, 4)]
+    sides = [set(part.columns["person"]) for part in tests if part is not None]
+    assert sum(len(side) for side in sides) == len(set(persons)) == len(set.union(*sides))
+
+
 def test_without_fractions_everything_is_for_training() -> None:
     splits = hold_out(records(3), 0, 0, 0, CLINIC)
     assert (len(splits.train), splits.validation, splits.test) == (3, None, None)

@@ -20,6 +20,7 @@ from fedfair.plan.schema import Plan
 VALUES: dict[str, object] = {
     "federation": {"name": "heart", "collaborators": ["a", "b", "c"], "min_collaborators": 2},
     "task": {
+        "test_fraction": 0.2,
         "data": {"csv": {"label": "y", "numeric": ["age"], "categorical": {"sex": ["F", 1, 1.0, True, "1"]}}},
         "model": {"name": "mlp", "hidden": [8]},
     },

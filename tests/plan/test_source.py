@@ -311,6 +311,16 @@ MISTAKES = [
     ("{name: linear}", "{name: linear}\n  test_fraction: 1", "task.test_fraction: must be < 1, found 1"),
     (
         "{name: linear}",
+        "{name: linear}\n  test_fraction: 0.3\n  test_fold: 4",
+        "plan.yaml:8: task.test_fold: is 4, but test_fraction 0.3 makes 3 whole folds -> use 1 to 3",
+    ),
+    (
+        "{name: linear}",
+        "{name: linear}\n  test_fold: 2",
+        "plan.yaml:7: task.test_fold: is 2 without a test_fraction -> state test_fraction",
+    ),
+    (
+        "{name: linear}",
         "{name: linear}\n  test_fraction: 0.5\n  validation_fraction: 0.5",
         "plan.yaml:8: task.validation_fraction: test_fraction 0.5 and validation_fraction 0.5 leave nothing",
     ),

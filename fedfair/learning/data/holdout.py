@@ -20,7 +20,12 @@ SEED_RANGE = 2.0**64
 
 
 def hold_out(
-    dataset: Dataset, test_fraction: float, validation_fraction: float, seed: int, participant: ParticipantId
+    dataset: Dataset,
+    test_fraction: float,
+    validation_fraction: float,
+    seed: int,
+    participant: ParticipantId,
+    test_fold: int = 1,
 ) -> Splits:
     """Split one collaborator's records.
 
@@ -30,6 +35,8 @@ def hold_out(
         validation_fraction: share of them for choosing the best round, in [0, 1).
         seed: the plan's seed.
         participant: whose records these are.
+        test_fold: which share of the records is tested on, from 1; the folds of one seed are disjoint, and each
+            record is in one of the first 1 / test_fraction.
 
     Returns:
         The splits; None for a part whose fraction is 0. The sizes are within one record of exact, or random
@@ -40,7 +47,8 @@ def hold_out(
     """
     if test_fraction == 0 and validation_fraction == 0:
         return Splits(dataset)
-    position = _positions(dataset, seed, participant)
+    # Turned so far that the fold comes first; the next records, from the start again at the end, validate.
+    position = (_positions(dataset, seed, participant) - (test_fold - 1) * test_fraction) % 1.0
     test = position < test_fraction
     validation = ~test & (position < test_fraction + validation_fraction)
     train = ~test & ~validation

@@ -111,7 +111,14 @@ def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
             raise PlanError(
                 f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
             )
-    held = hold_out(own.train, task.test_fraction, task.validation_fraction, plan.training.seed, participant)
+    held = hold_out(
+        own.train,
+        task.test_fraction,
+        task.validation_fraction,
+        plan.training.seed,
+        participant,
+        task.test_fold,
+    )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
     return fill_missing(splits, _missing_policy(task), participant)
 
