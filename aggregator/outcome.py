@@ -1,4 +1,4 @@
-"""How a run ended, and what `result.json` says about it."""
+"""How a run ended, and what `result.json` and `save/evaluation.json` say about it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedfair.learning.evaluated import evaluation_record
+from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.result import FORMAT, JsonObject, deployed_result
 from fedfair.plan.digest import format_digest
 
@@ -47,5 +49,11 @@ def write_result(run: Run, ending: Ending) -> JsonObject:
             run.plan, digest, course, classes=run.schema.classes, seconds=run.records.seconds
         )
     result = figures | {"state": ending.state.value, "outcome": ending.words}
+    evaluated = run.course.evaluated
+    if evaluated is not None:
+        masked = is_masked(run.plan)
+        run.records.write_evaluation(
+            evaluation_record(run.plan, run.plan_digest, run.schema, evaluated, masked=masked)
+        )
     run.records.write_result(result)
     return result

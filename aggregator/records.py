@@ -3,6 +3,7 @@
     save/init.safetensors, last, best   the models, for anybody to load
     save/journal.sqlite                 what a restart continues from (`journal.py`)
     logs/aggregator_metrics.jsonl       one line per sum
+    save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
     result.json                         the result, by the contract `fedfair/result/1`
 
 Decides when each is due; what is in them is decided by the course and by `learning.result`.
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aggregator.journal import Entry, Journal
+from fedfair.evaluation.record import EvaluationRecord, to_text
 from fedfair.evaluation.secure_cvar import SplitSummary
 from fedfair.learning import checkpoint
 from fedfair.learning.layout import Layout
 from fedfair.learning.result import JsonObject
 from fedfair.learning.server import Course, Progress
 from fedfair.rounds.events import CheckpointKind
+from fedfair.whole_file import write_whole
 
 SMALL_MODEL_BYTES = 1 << 20
 """Up to this size every sum is recorded: it takes a fraction of a millisecond."""
@@ -75,6 +78,11 @@ class Paths:
     def result(self) -> Path:
         """The result."""
         return self.folder / "result.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """The sums of the last evaluation."""
+        return self.save / "evaluation.json"
 
     def model(self, kind: CheckpointKind) -> Path:
         """The file of one of the models."""
@@ -159,9 +167,11 @@ class Records:
 
     def write_result(self, result: JsonObject) -> None:
         """Write `result.json` in one step: a reader sees the older file or the new one."""
-        temporary = self._paths.result.with_suffix(".json.part")
-        temporary.write_text(json.dumps(result, indent=2) + "\n")
-        temporary.replace(self._paths.result)
+        write_whole(self._paths.result, json.dumps(result, indent=2) + "\n")
+
+    def write_evaluation(self, record: EvaluationRecord) -> None:
+        """Write `save/evaluation.json` in one step."""
+        write_whole(self._paths.evaluation, to_text(record))
 
     def close(self) -> None:
         """Close every file."""

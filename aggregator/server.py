@@ -27,6 +27,7 @@ from fedfair.learning.masked_sums import is_masked
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.protection import Protection
 from fedfair.sums.running import PlainSum
+from fedfair.whole_file import write_whole
 
 EXIT_BY_SIGNAL = 130
 CLOSING_SECONDS = 2.0
@@ -109,6 +110,4 @@ def _signals(driver: Driver, observer: Observer) -> Iterator[None]:
 
 def write_ready_file(path: Path, port: int) -> None:
     """Write one JSON line with the port and this process's number; the file appears whole."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(json.dumps({"port": port, "pid": os.getpid()}) + "\n")
-    temporary.replace(path)
+    write_whole(path, json.dumps({"port": port, "pid": os.getpid()}) + "\n")

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedfair.cli.progress import RoundsBar
+from fedfair.evaluation.record import to_text
 from fedfair.plan.source import load_plan
 from fedfair.report.document import parse_result
 from fedfair.report.tables import by_group_size
 from fedfair.report.terminal import console, error_console
+from fedfair.whole_file import write_whole
 
 if TYPE_CHECKING:
     from fedfair.learning.simulate import SimulationOutcome
@@ -23,11 +25,14 @@ def simulate_command(
     plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
     json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
     model_file: Path = typer.Option(None, "--model", help="Write the output model here (safetensors)."),
+    save_folder: Path = typer.Option(
+        None, "--save", help="Write what a certificate needs here: last.safetensors and evaluation.json."
+    ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
 ) -> None:
     """Run the plan in one process: same draws, same sums, same model as the deployed federation."""
     plan = load_plan(plan_file)
-    _check_writable(json_file, model_file)
+    _check_writable(json_file, model_file, save_folder)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.simulate import simulate
     from fedfair.plan.source import workspace_of
@@ -35,21 +40,38 @@ def simulate_command(
     with RoundsBar(plan.training.rounds, plan.objective.worst_group_size, error_console, quiet=quiet) as bar:
         outcome = simulate(plan, workspace_of(plan_file), on_progress=bar.progressed)
     _write(outcome, json_file, model_file)
+    if save_folder is not None:
+        _save(outcome, save_folder)
     if not quiet and str(json_file) != "-":
         console.print(by_group_size(parse_result(json.dumps(outcome.result), "the simulation")))
 
 
 def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:
-    from fedfair.learning.checkpoint import save
-
     text = json.dumps(outcome.result, indent=2) + "\n"
     if json_file is not None and str(json_file) == "-":
         sys.stdout.write(text)
     elif json_file is not None:
         json_file.write_text(text)
     if model_file is not None:
-        metadata = {"threshold": outcome.model.threshold.hex(), "plan_digest": str(outcome.result["plan_digest"])}
-        save(model_file, outcome.layout, outcome.model.vector, metadata)
+        _save_model(outcome, model_file)
+
+
+def _save(outcome: SimulationOutcome, folder: Path) -> None:
+    """Write what a deployed run leaves in its folder `save`."""
+    folder.mkdir(exist_ok=True)
+    _save_model(outcome, folder / "last.safetensors")
+    write_whole(folder / "evaluation.json", to_text(outcome.evaluation))
+
+
+def _save_model(outcome: SimulationOutcome, path: Path) -> None:
+    from fedfair.learning.checkpoint import save
+
+    metadata = {
+        "threshold": repr(outcome.model.threshold),
+        "round": str(outcome.result["rounds"]),
+        "plan_digest": str(outcome.result["plan_digest"]),
+    }
+    save(path, outcome.layout, outcome.model.vector, metadata)
 
 
 def _check_writable(*files: Path | None) -> None:

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, TrainingError
 
-SPLITS = ("train", "validation", "test")
+SPLITS: Final = ("train", "validation", "test")
 """The splits of an evaluation header, in the order of their blocks."""
 
 HEAD = 3

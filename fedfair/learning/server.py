@@ -26,10 +26,20 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.learning.averaging import IterateMean, add_mean, check_mean
 from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
-from fedfair.learning.snapshot import CourseSnapshot, CourseState, state_from_json, state_to_json
+from fedfair.learning.snapshot import (
+    EARLIER_SUMS,
+    LATEST_SUMS,
+    CourseSnapshot,
+    CourseState,
+    evaluated_model,
+    state_from_json,
+    state_to_json,
+    subject_of,
+)
 from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
@@ -135,6 +145,8 @@ class Course:
         self._best_objective = math.inf
         self._best: GlobalModel | None = None
         self._final: Evaluation | None = None
+        self._evaluated: EvaluatedModel | None = None
+        self._evaluated_earlier: EvaluatedModel | None = None
         self.model = GlobalModel(np.array(vector, layout.dtype), self._initial_threshold())
         self.scaling: FeatureScaling | None = None
         self.rounds_done = RoundNumber(0)
@@ -215,6 +227,11 @@ class Course:
         """
         return self._best or self.model
 
+    @property
+    def evaluated(self) -> EvaluatedModel | None:
+        """Return the sums of the latest evaluation; at the end, of the output model's."""
+        return self._evaluated
+
     def result(self) -> CourseResult:
         """Return what the course has come to so far."""
         evaluation = self._final or (self.history[-1] if self.history else None)
@@ -229,6 +246,8 @@ class Course:
             vectors["mean"] = mean.vector
         if best is not None:
             vectors["best"] = best.vector
+        sums = {LATEST_SUMS: self._evaluated, EARLIER_SUMS: self._evaluated_earlier}
+        vectors |= {name: evaluated.header for name, evaluated in sums.items() if evaluated is not None}
         if self.scaling is not None:
             vectors |= {"scaling.mean": self.scaling.mean, "scaling.scale": self.scaling.scale}
         state = CourseState(
@@ -242,6 +261,7 @@ class Course:
             mean_count=mean.count if mean else 0,
             history=tuple(self.history),
             final=self._final,
+            subjects={name: subject_of(evaluated) for name, evaluated in sums.items() if evaluated is not None},
         )
         return CourseSnapshot(state_to_json(state), vectors)
 
@@ -264,6 +284,8 @@ class Course:
             )
         self._stage, self._attempt, self.rounds_done = stage, state.attempt, RoundNumber(state.rounds_done)
         self.history, self._final = list(state.history), state.final
+        self._evaluated = evaluated_model(snapshot, state, LATEST_SUMS)
+        self._evaluated_earlier = evaluated_model(snapshot, state, EARLIER_SUMS)
         self._best_objective = state.best_objective
         self.model = GlobalModel(np.array(vectors["model"], self.model.vector.dtype), state.threshold)
         if "best" in vectors:
@@ -309,6 +331,9 @@ class Course:
 
     def _take_evaluation(self, evaluation: Evaluation, totals: Totals) -> tuple[bool, bool]:
         """Keep an evaluation; return whether it is the best so far and whether it changed the threshold."""
+        previous, digest = self._evaluated, vector_sha256(self.model.vector)
+        latest = EvaluatedModel(totals.header, digest, evaluation.threshold, evaluation.round, totals.contributors)
+        self._evaluated = latest
         if self._stage is Stage.OUTPUT_EVALUATION:
             self._final = evaluation
             return False, False
@@ -317,6 +342,11 @@ class Course:
             self.model.threshold = min(max(self._judge.threshold(totals.header), 0.0), self._upper)
         self.history.append(evaluation)
         is_best = evaluation.objective < self._best_objective
+        # What the output model may turn out to be without another evaluation: the best, or the last broadcast.
+        if self._mean is not None:
+            self._evaluated_earlier = previous
+        elif is_best:
+            self._evaluated_earlier = latest
         if is_best:
             self._best_objective = evaluation.objective
             if self._training.output == "best":
@@ -337,6 +367,8 @@ class Course:
             # No site would mask the evaluation of one model a second time, and it could say nothing new.
             self._final = self._earlier_evaluation()
             self._stage = Stage.OUTPUT_EVALUATION if self._final is None else Stage.FINISHED
+            if self._final is not None:
+                self._evaluated = self._evaluated_earlier
             return True
         else:
             self._stage = Stage.FINISHED

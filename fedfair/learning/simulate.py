@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.record import EvaluationRecord
 from fedfair.ids import ParticipantId
 from fedfair.learning.algorithms.algorithm import Algorithm, algorithm_of
 from fedfair.learning.binding import bound
@@ -19,6 +21,7 @@ from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
+from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.layout import Layout
 from fedfair.learning.result import JsonObject, exact_evaluation, simulated_result
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
@@ -38,11 +41,13 @@ class SimulationOutcome:
         result: the JSON contract `fedfair/result/1`.
         model: the output model.
         layout: where its tensors lie.
+        evaluation: the sums behind the evaluation of the output model.
     """
 
     result: JsonObject
     model: GlobalModel
     layout: Layout
+    evaluation: EvaluationRecord
 
 
 def simulate(plan: Plan, root: Path, *, on_progress: OnProgress | None = None) -> SimulationOutcome:
@@ -93,7 +98,11 @@ def simulate_sites(
         classes=schema.classes,
         seconds=time.perf_counter() - start,
     )
-    return SimulationOutcome(result, course.model, model.layout)
+    if course.evaluated is None:
+        raise LocalProtocolError("a course that was played to its end has no evaluation")
+    # One process holds everybody's records here, so there was nobody to mask anything from.
+    record = evaluation_record(plan, binding.digest, schema, course.evaluated, masked=False)
+    return SimulationOutcome(result, course.model, model.layout, record)
 
 
 def play(

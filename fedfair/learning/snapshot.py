@@ -15,7 +15,21 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import LocalProtocolError
+from fedfair.learning.evaluated import EvaluatedModel
 from fedfair.learning.judging import Evaluation
+
+LATEST_SUMS = "evaluated.latest"
+EARLIER_SUMS = "evaluated.earlier"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Which model a kept evaluation sum is about; the sum itself is a vector of the snapshot."""
+
+    vector_sha256: str
+    threshold: float
+    round: int
+    contributors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,7 @@ class CourseState:
         mean_count: how many iterates are in the means.
         history: every evaluation so far.
         final: the evaluation of the output model, once there is one that is not the last of the history.
+        subjects: what the kept evaluation sums are about, by the name of their vector.
     """
 
     stage: str
@@ -45,6 +60,7 @@ class CourseState:
     mean_count: int
     history: tuple[Evaluation, ...]
     final: Evaluation | None
+    subjects: Mapping[str, Subject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,8 @@ class CourseSnapshot:
     Attributes:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
         vectors: arrays by name, not copied: write them out before the course absorbs anything else. `model`
-            always; `mean`, `best`, `scaling.mean` and `scaling.scale` where the course has them.
+            always; `mean`, `best`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier` where
+            the course has them.
     """
 
     state: dict[str, object]
@@ -83,3 +100,19 @@ def state_from_json(packed: Mapping[str, object]) -> CourseState:
             f"the snapshot of the course cannot be read: {error.error_count()} entries are wrong",
             "the journal is damaged or of another version of fedfair; start the run again",
         ) from error
+
+
+def subject_of(evaluated: EvaluatedModel) -> Subject:
+    """Return which model an evaluation sum is about."""
+    return Subject(
+        evaluated.vector_sha256.hex(), evaluated.threshold, int(evaluated.round), evaluated.contributors
+    )
+
+
+def evaluated_model(snapshot: CourseSnapshot, state: CourseState, name: str) -> EvaluatedModel | None:
+    """Return one of the kept evaluation sums; None where there is none of that name."""
+    subject, header = state.subjects.get(name), snapshot.vectors.get(name)
+    if subject is None or header is None:
+        return None
+    digest = bytes.fromhex(subject.vector_sha256)
+    return EvaluatedModel(np.array(header), digest, subject.threshold, subject.round, subject.contributors)

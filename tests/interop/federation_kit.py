@@ -20,9 +20,12 @@ from collaborator.participation import Terms, answers_of, dial, driver_of
 from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.records import Records
 from fedfair.cli import loopback
+from fedfair.evaluation.record import parse_evaluation
 from fedfair.ids import ParticipantId
 from fedfair.learning.binding import plan_binding
 from fedfair.learning.checkpoint import load
+from fedfair.learning.evaluated import vector_sha256
+from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.server import Progress
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan, workspace_of
@@ -184,6 +187,10 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> None:
     result = json.loads(workspace.result.read_text())
     assert result["state"] == "finished"
     assert result["plan_digest"] == metadata["plan_digest"] == simulated.result["plan_digest"]
+    kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "evaluation.json")
+    assert kept.model_digest == f"sha256:{vector_sha256(vector).hex()}"
+    assert kept.splits["train"].n == simulated.evaluation.splits["train"].n
+    assert kept.masked == is_masked(plan)
 
 
 def metrics(workspace: loopback.Workspace) -> list[dict[str, object]]:

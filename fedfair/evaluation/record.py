@@ -1,0 +1,147 @@
+"""The sums of one evaluation as a file: `fedfair/evaluation/1`, from which anybody can prove risks again.
+
+    save/evaluation.json    of the output model, written by the aggregator and by `simulate --save`
+
+The file holds what the aggregator learnt and nothing else: for each split the sums over all sites of the blocks
+that `loss_sums.py` describes. `plan_digest` is the digest that every site approved. `model_digest` is the SHA-256
+of the model's flat vector, all its values in the order of the layout as little-endian numbers of the plan's width;
+`fedfair.sha256` in the metadata of a saved model is the same digest. Decides the form and checks it when it is
+read; where it is written is the caller's business.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedfair.errors import DataError
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length
+
+FORMAT: Final = "fedfair/evaluation/1"
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Split = Literal["train", "validation", "test"]
+
+
+class SplitSums(BaseModel):
+    """The sums over one split of everybody's records.
+
+    Attributes:
+        n: number of records, at least 1.
+        correct: how many were classified correctly.
+        smoothed: sum of the smoothed objective f~ at the threshold of the evaluated model.
+        counts: (bins + 1,), how many losses each bin holds; the last bin holds those from `loss_range` on.
+        sums: (bins + 1,), the sum of the losses in each bin.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    n: Annotated[int, Field(ge=1)]
+    correct: Count
+    smoothed: Finite
+    counts: tuple[Count, ...]
+    sums: tuple[Finite, ...]
+
+
+class EvaluationRecord(BaseModel):
+    """One evaluation of one model.
+
+    Attributes:
+        format: the name of this format.
+        plan_digest: "sha256:" and 64 hex digits; of the plan that every site approved.
+        model_digest: the same form; of the flat vector, see the module.
+        round: training rounds that the model has behind it.
+        threshold: its threshold (c), in units of the loss.
+        participants: how many sites contributed.
+        masked: whether nobody, not even the aggregator, saw the contribution of one site.
+        bins: equal bins over [0, loss_range].
+        loss_range: where the overflow bin begins, in units of the loss.
+        splits: the sums of each split that has records.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["fedfair/evaluation/1"] = FORMAT
+    plan_digest: Digest
+    model_digest: Digest
+    round: Count
+    threshold: Finite
+    participants: Annotated[int, Field(ge=1)]
+    masked: bool
+    bins: Annotated[int, Field(ge=1)]
+    loss_range: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    splits: dict[Split, SplitSums]
+
+    @property
+    def spec(self) -> HistogramSpec:
+        """Return the histogram whose bins these are."""
+        return HistogramSpec(self.bins, self.loss_range)
+
+    def block(self, split: Split) -> NDArray[np.float64]:
+        """Return one split's sums as the block that `secure_cvar.py` reads: float64 array (block_length,).
+
+        Raises:
+            DataError: the split has no records, or another number of bins than the record says.
+        """
+        sums = self.splits.get(split)
+        if sums is None:
+            raise DataError(f"the evaluation has no {split} records; it has {', '.join(self.splits)}")
+        block = np.array([sums.n, sums.correct, sums.smoothed, *sums.counts, *sums.sums], np.float64)
+        if block.shape != (block_length(self.spec),) or len(sums.counts) != self.bins + 1:
+            raise DataError(
+                f"the evaluation's {split} split has {len(sums.counts)} counts and {len(sums.sums)} sums; "
+                f"{self.bins} bins and the one above them have {self.bins + 1} of each"
+            )
+        return block
+
+
+def split_sums(header: NDArray[np.float64], spec: HistogramSpec) -> dict[Split, SplitSums]:
+    """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
+
+    Args:
+        header: float64 array (evaluation_header_length,), the sum over all sites.
+        spec: the histogram of the plan.
+    """
+    names: tuple[Split, ...] = SPLITS
+    blocks = header.reshape(len(names), block_length(spec))
+    return {name: _split_sums(block, spec) for name, block in zip(names, blocks, strict=True) if block[0] > 0}
+
+
+def _split_sums(block: NDArray[np.float64], spec: HistogramSpec) -> SplitSums:
+    counts, sums = np.split(block[-2 * (spec.bins + 1) :], 2)
+    return SplitSums(
+        n=int(block[0]),
+        correct=int(block[1]),
+        smoothed=float(block[2]),
+        counts=tuple(int(count) for count in counts),
+        sums=tuple(float(value) for value in sums),
+    )
+
+
+def to_text(record: EvaluationRecord) -> str:
+    """Return the file's text; every float is spelt so that it reads back as the same number."""
+    return record.model_dump_json() + "\n"
+
+
+def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:
+    """Return what a file says.
+
+    Raises:
+        DataError: the text is no evaluation of this format; names the first fault.
+    """
+    try:
+        record = EvaluationRecord.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise DataError(
+            f"{place} is no evaluation: {where}: {first['msg']}", "give the save/evaluation.json of a run"
+        ) from error
+    for split in record.splits:
+        record.block(split)
+    return record

@@ -1,0 +1,26 @@
+"""Text files that appear whole: a reader, or a crash, meets the older content or the new one, never half of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+READABLE_BY_ALL = 0o644
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path`, by way of a temporary file beside it.
+
+    Raises:
+        OSError: the file cannot be written; what was there before is as it was.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as target:
+            target.write(text)
+            os.fchmod(target.fileno(), READABLE_BY_ALL)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
