@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.demo import app
 from fedfair.cli.secagg_demo import story as story_module
-from fedfair.cli.secagg_demo.page import page
+from fedfair.cli.secagg_demo.page import demo_page
 from fedfair.cli.secagg_demo.story import CLIP, GREATEST_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
 from fedfair.cli.secagg_demo.words import histogram_lines, story_lines
 from fedfair.errors import AbortedError, FedfairError
@@ -130,7 +130,7 @@ class _Tags(HTMLParser):
 
 
 def test_the_page_has_its_pictures_and_loads_nothing(played: Played) -> None:
-    text = page(*played)
+    text = demo_page(*played)
     tags = _Tags(text)
     assert tags.open == []
     pictures = [attributes["aria-label"] for tag, attributes in tags.found if tag == "svg"]
@@ -176,7 +176,7 @@ def test_its_own_page_is_replaced_and_nobody_elses(tmp_path: Path) -> None:
     run("--output", str(file))
     assert file.read_bytes() != first  # fresh keys, fresh noise
     file.write_text("mine")
-    with pytest.raises(FedfairError, match="was not made by this demonstration"):
+    with pytest.raises(FedfairError, match="is no page of fedfair's"):
         run("--output", str(file))
     assert file.read_text() == "mine"
     with pytest.raises(FedfairError, match="is a folder"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.padding import Padding
 
-from fedfair.errors import AbortedError, FedfairError
+from fedfair.errors import AbortedError
 from fedfair.identity.files import write_public
 from fedfair.report.terminal import console
 
@@ -22,14 +22,15 @@ def secagg_command(
 ) -> None:
     """Show secure aggregation at work: five clinics, real bytes, a drop-out, and three lies of the aggregator."""
     # What plays and draws loads numpy and scikit-learn, which `--help` should not wait for.
-    from fedfair.cli.secagg_demo.page import page
+    from fedfair.cli.secagg_demo.page import demo_page
     from fedfair.cli.secagg_demo.story import play
     from fedfair.cli.secagg_demo.words import story_lines
+    from fedfair.report.html import check_replaceable
 
-    _check_replaceable(output)
+    check_replaceable(output)
     try:
         facts, vectors = play()
-        write_public(output, page(facts, vectors).encode("utf-8"))
+        write_public(output, demo_page(facts, vectors).encode("utf-8"))
     except KeyboardInterrupt:
         raise AbortedError("interrupted; nothing was written") from None
     if as_json:
@@ -39,15 +40,3 @@ def secagg_command(
         text = line.lstrip()
         console.print(Padding(text, (0, 0, 0, len(line) - len(text))))  # keeps the indent where a line is wrapped
     console.print("", f"The pictures: {output.resolve()}", sep="\n", soft_wrap=True)
-
-
-def _check_replaceable(output: Path) -> None:
-    from fedfair.cli.secagg_demo.page import MARK
-
-    if output.is_dir():
-        raise FedfairError(f"{output} is a folder", "name a file with --output")
-    if output.exists() and MARK not in output.read_text(encoding="utf-8", errors="replace")[:200]:
-        raise FedfairError(
-            f"{output} exists and was not made by this demonstration",
-            "move it away, or choose another file with --output",
-        )

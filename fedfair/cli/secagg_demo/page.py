@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from markupsafe import Markup
+
 from fedfair.cli.secagg_demo.digits import CLASSES, class_pictures
 from fedfair.cli.secagg_demo.pictures import bars, mosaic, people
 from fedfair.cli.secagg_demo.story import (
@@ -24,59 +26,45 @@ from fedfair.cli.secagg_demo.story import (
     Vectors,
 )
 from fedfair.cli.secagg_demo.words import error_sentence, explanation, sum_sentence, summarised
-
-MARK = "<!-- made by fedfair demo secagg -->"
-"""Second line of every page, so that no file of somebody else is ever replaced."""
+from fedfair.report.html import Section, page
 
 CEILING = 6.0
 """Bars of a histogram are cut off at this multiple of what noise would give."""
 
 STYLE = """
-:root{--ink:#1b2430;--soft:#5a6675;--page:#fff;--card:#f4f6f8;--line:#d5dbe2;--up:#b3261e;--down:#1f5fbf;--good:#1b7340}
-@media(prefers-color-scheme:dark){:root{--ink:#e8edf3;--soft:#a3afbd;--page:#12171d;--card:#1c242d;--line:#35414e;
---up:#ff7a6e;--down:#6da8ff;--good:#62d394}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:46rem;padding:1.2rem 1rem 3rem;background:var(--page);color:var(--ink);
-font:1rem/1.5 system-ui,sans-serif}
-h1{font-size:1.55rem;line-height:1.2;margin:.4rem 0}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;line-height:1.3}
-p{margin:.5rem 0}.soft,figcaption{padding-top:.2rem;color:var(--soft);font-size:.9rem}
-figure{margin:.9rem 0}svg{display:block;width:100%;height:auto}svg[preserveAspectRatio]{height:6rem}
+:root{--up:#b3261e;--down:#1f5fbf;--good:#1b7340}
+@media(prefers-color-scheme:dark){:root{--up:#ff7a6e;--down:#6da8ff;--good:#62d394}}
+svg[preserveAspectRatio]{height:6rem}
 .paper{fill:var(--card)}.up{fill:var(--up)}.down{fill:var(--down)}.bar{fill:var(--down)}
 .line{stroke:var(--up);stroke-width:1;fill:none;vector-effect:non-scaling-stroke}
 .here{fill:var(--good)}.gone{fill:none;stroke:var(--soft);stroke-width:2}.cross{stroke:var(--up);stroke-width:3}
 .name{font-size:11px;text-anchor:middle;fill:var(--ink)}
-.card{background:var(--card);border-radius:.6rem;padding:.7rem .9rem;margin:.8rem 0}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
-th,td{text-align:right;padding:.3rem 0 .3rem .5rem;border-bottom:1px solid var(--line);white-space:nowrap}
-th:first-child,td:first-child{text-align:left;padding-left:0}
-@media(max-width:30rem){table{font-size:.75rem}}code{font:.85em ui-monospace,monospace;white-space:nowrap}
 .refused{color:var(--good);font-weight:600}.people svg{max-width:24rem}
 .pair,.three{display:grid;gap:0 1.2rem}
 @media(min-width:38rem){.pair{grid-template-columns:1fr 1fr}.three{grid-template-columns:1fr 1fr 1fr}}
 """
 
 
-def page(facts: Facts, vectors: Vectors) -> str:
+def demo_page(facts: Facts, vectors: Vectors) -> str:
     """Return the whole page."""
-    parts = (
-        _opening(facts),
-        _what_travels(facts),
-        _what_is_held(facts, vectors),
-        _sum_section(facts),
-        _drop_outs(facts),
-        _lies(facts),
+    sections = (
+        _section("", _opening(facts)),
+        _section("1. What each clinic sends", _what_travels(facts)),
+        _section("2. What the aggregator holds", _what_is_held(facts, vectors)),
+        _section("3. The sum, and only the sum", _sum_section(facts)),
+        _section("4. A clinic vanishes", _drop_outs(facts)),
+        _section("5. The aggregator lies", "".join(_lie(lie, facts) for lie in facts.lies)),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>fedfair: secure aggregation at work</title><style>{STYLE}</style>"
-    )
-    return f'<!doctype html>\n{MARK}\n<html lang="en"><head>{head}</head><body>\n{"".join(parts)}</body></html>\n'
+    return page("Five clinics add up, and nobody sees a part", sections, STYLE)
+
+
+def _section(heading: str, body: str) -> Section:
+    return Section("", heading, Markup(body))  # noqa: S704 - the functions below escape whatever is not their own
 
 
 def _opening(facts: Facts) -> str:
     images = ", ".join(map(str, facts.images))
     return (
-        "<h1>Five clinics add up, and nobody sees a part</h1>"
         f"<p>{len(facts.clinics)} clinics with {images} images learn together to read digits: a model of "
         f"{facts.parameters} numbers. What follows happened in {facts.seconds:.1f} seconds on this machine, "
         "with the programs that clinics run; every figure was computed in that run.</p>"
@@ -87,7 +75,6 @@ def _opening(facts: Facts) -> str:
 def _what_travels(facts: Facts) -> str:
     more = facts.protected_bytes / facts.plain_bytes
     return (
-        "<h2>1. What each clinic sends</h2>"
         "<p>First a fresh public key, signed with the key that all the others have pinned. Then, in every round, "
         "its update under masks, and at the end shares of masks.</p>"
         + _table(
@@ -123,7 +110,6 @@ def _what_is_held(facts: Facts, vectors: Vectors) -> str:
         for name, vector, text in shown
     )
     return (
-        "<h2>2. What the aggregator holds</h2>"
         f"<p>One tile for each of the {CLASSES} digits, one square for each pixel: red pushes towards the digit, "
         f'blue away from it.</p><div class="three">{drawn}</div>'
         f'<div class="pair">{_histogram(facts.without_masks, "Bytes without masks")}'
@@ -146,7 +132,6 @@ def _histogram(noise: Noise, title: str) -> str:
 
 def _sum_section(facts: Facts) -> str:
     return (
-        "<h2>3. The sum, and only the sum</h2>"
         f"<p>The aggregator recovers {sum_sentence(facts.everybody)}. Held against the plain sum, which nobody "
         f"but this page ever saw: {error_sentence(facts.everybody)}.</p>"
     )
@@ -155,8 +140,7 @@ def _sum_section(facts: Facts) -> str:
 def _drop_outs(facts: Facts) -> str:
     lost = facts.lost_clinic
     return (
-        "<h2>4. A clinic vanishes</h2>"
-        + _drop_out(f"{lost} vanishes before its upload arrives", facts.lost_before_upload, lost, facts)
+        _drop_out(f"{lost} vanishes before its upload arrives", facts.lost_before_upload, lost, facts)
         + "<p>The others voted on who is left, signed, and gave shares of their masks with the lost clinic.</p>"
         + _drop_out(f"{lost} vanishes right after its upload", facts.lost_after_upload, lost, facts)
         + f"<p>Its update is in the sum: any {facts.threshold} clinics can open it.</p>"
@@ -168,10 +152,6 @@ def _drop_out(title: str, found: Sum, lost: str, facts: Facts) -> str:
         f'<figure class="card people">{people(facts.clinics, (lost,), title)}<figcaption><b>{title}.</b> The '
         f"aggregator recovers {sum_sentence(found)}; {error_sentence(found)}.</figcaption></figure>"
     )
-
-
-def _lies(facts: Facts) -> str:
-    return "<h2>5. The aggregator lies</h2>" + "".join(_lie(lie, facts) for lie in facts.lies)
 
 
 def _lie(lie: Lie, facts: Facts) -> str:

@@ -1,0 +1,83 @@
+"""Pages of one file: no script, no network, readable on a phone, in light and dark, and on paper.
+
+Every page has the same shell: its title, its sections, one style, and a policy that forbids the browser to load or
+run anything, whatever a page's content turns out to hold. Words that people chose (names, labels, plans) are
+escaped: by the templates, and by `Markup.format` where a page is put together in Python. What a page says is
+decided by those who make its sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedfair.errors import FedfairError
+from fedfair.report.svg import palette_css
+
+MARK = Markup("<!-- made by fedfair -->")
+"""Second line of every page, so that no file of somebody else is ever replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of a page.
+
+    Attributes:
+        name: its id on the page, of letters, digits and hyphens; empty for none.
+        heading: its heading; empty for none. Escaped.
+        body: HTML; make it with `render` or `Markup.format`, which escape.
+    """
+
+    name: str
+    heading: str
+    body: Markup
+
+
+def page(title: str, sections: Sequence[Section], style: str = "") -> str:
+    """Return a whole page.
+
+    Args:
+        title: of the page, also its first heading. Escaped.
+        sections: in this order.
+        style: CSS that only this page needs, written by us.
+    """
+    css = palette_css() + _environment().get_template("style.css").render() + style
+    return render("page.html.jinja", title=title, sections=sections, style=Markup(css), mark=MARK)  # noqa: S704 - our own style
+
+
+def render(template: str, **values: object) -> Markup:
+    """Return a template of this package filled in; every value is escaped unless it is `Markup`.
+
+    Args:
+        template: name of a file in `fedfair/report/templates`.
+        values: everything that it names.
+    """
+    return Markup(_environment().get_template(template).render(values))  # noqa: S704 - the template escapes
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse a place where a page may not go.
+
+    Raises:
+        FedfairError: there is a folder, or a file that fedfair did not make.
+    """
+    if path.is_dir():
+        raise FedfairError(f"{path} is a folder", "name a file")
+    if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:200]:
+        raise FedfairError(
+            f"{path} exists and is no page of fedfair's", "move it away, or choose another place for the page"
+        )
+
+
+@cache
+def _environment() -> Environment:
+    # A name that a template misses is our mistake, and must not become an empty place on the page.
+    loader = PackageLoader("fedfair.report")
+    return Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
