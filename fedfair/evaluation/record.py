@@ -58,6 +58,7 @@ class EvaluationRecord(BaseModel):
         round: training rounds that the model has behind it.
         threshold: its threshold (c), in units of the loss.
         participants: how many sites contributed.
+        classes: how many the model tells apart; guessing among them costs everybody log(classes).
         masked: whether nobody, not even the aggregator, saw the contribution of one site.
         bins: equal bins over [0, loss_range].
         loss_range: where the overflow bin begins, in units of the loss.
@@ -72,6 +73,7 @@ class EvaluationRecord(BaseModel):
     round: Count
     threshold: Finite
     participants: Annotated[int, Field(ge=1)]
+    classes: Annotated[int, Field(ge=2)]
     masked: bool
     bins: Annotated[int, Field(ge=1)]
     loss_range: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]

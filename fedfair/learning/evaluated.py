@@ -63,6 +63,7 @@ def evaluation_record(
         round=evaluated.round,
         threshold=evaluated.threshold,
         participants=evaluated.contributors,
+        classes=schema.classes,
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,

@@ -74,5 +74,6 @@ def test_simulate_saves_the_model_and_the_sums_that_a_certificate_needs(tmp_path
     record = parse_evaluation((folder / "evaluation.json").read_bytes(), "evaluation.json")
     _, vector, metadata = checkpoint.load(folder / "last.safetensors")
     assert record.model_digest == "sha256:" + vector_sha256(vector).hex()
+    assert record.classes == 2
     assert float(metadata["threshold"]) == record.threshold
     assert (metadata["round"], record.round) == ("3", 3)
