@@ -25,16 +25,25 @@ from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_site
 from fedfair.learning.device import choose_device
 from fedfair.learning.exchange import sum_specs
-from fedfair.learning.masked_sums import check_protection, greatest_weight, is_masked, roster_of, sum_shapes
+from fedfair.learning.masked_sums import (
+    check_protection,
+    greatest_weight,
+    is_masked,
+    roster_of,
+    session_terms,
+    suite_of,
+    sum_shapes,
+)
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SiteConfig, load_site_config
+from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.secagg import session as secagg
-from fedfair.secagg.params import Mode
+from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
+from fedfair.secagg.params import Suite
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.frames import Hello, SumStart
 from fedfair.wire.limits import PROTOCOL_VERSION
@@ -103,6 +112,8 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
     check_protection(plan)
+    if is_masked(plan):
+        check_suite(suite_of(plan))
     check_policy(plan, config.policy, participant)
     stated = approval or (None if config.approval is None else Path(config.approval))
     return Site(
@@ -183,21 +194,35 @@ def _check_weight(site: Site, task: TrainingTask) -> None:
 
 def masking_site(ready: Readiness) -> secagg.Site:
     """Return who this site is in secure aggregation, and what it insists on there."""
-    site, policy = ready.site, ready.site.config.policy
-    floors = SecaggPolicy(
-        Mode(policy.mode),
-        policy.colluders,
-        max(policy.min_collaborators or 0, 2),
-        policy.ring_bits,
-        policy.max_clip,
-        greatest_weight(site.plan),
-        policy.max_attempts,
-        frozenset(policy.repeatable),
-    )
+    site, floors = ready.site, masking_floors(ready.site.plan, ready.site.config.policy)
     member = site.plan.federation.collaborators.index(site.participant) + 1
     shapes = sum_shapes(site.plan, ready.task.layout, ready.binding.schema)
     key = site.identity().signing_key
     return secagg.Site(member, roster_of(site.plan), key, floors, shapes, site.config.threads or 1)
+
+
+def masking_floors(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
+    """Return what a site insists on in every session: the terms it approved, and no less than its own policy.
+
+    `check_policy` has made sure that the plan is no weaker than the policy. What the plan says beyond it is part
+    of what the site approved, so an aggregator that proposes less is refused too.
+
+    Raises:
+        PlanError: the plan's sums are plain.
+    """
+    terms, stated = session_terms(plan), plan.secure_aggregation
+    quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+    return SecaggPolicy(
+        mode=terms.mode,
+        colluders=terms.colluders,
+        least_members=max(policy.min_collaborators or 0, quorum, 2),
+        least_ring_bits=terms.ring_bits,
+        greatest_clip=policy.max_clip if isinstance(stated.clip, str) else stated.clip,
+        greatest_weight=terms.greatest_weight,
+        greatest_attempts=policy.max_attempts,
+        repeatable=frozenset(policy.repeatable),
+        hybrid=terms.suite is Suite.X25519_MLKEM768,
+    )
 
 
 def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:

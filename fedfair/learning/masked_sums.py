@@ -109,7 +109,15 @@ def guarantee(plan: Plan) -> str:
     quorum = plan.federation.min_collaborators or count
     if count - quorum < drop_outs_survived(mode, count, colluders):
         words += f"; federation.min_collaborators: {quorum} allows {count - quorum} of them"
+    if suite_of(plan) is Suite.X25519_MLKEM768:
+        words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
     return words
+
+
+def suite_of(plan: Plan) -> Suite:
+    """Return how pairs of sites agree on keys."""
+    hybrid = plan.secure_aggregation.key_agreement == "x25519-mlkem768"
+    return Suite.X25519_MLKEM768 if hybrid else Suite.X25519
 
 
 def greatest_weight(plan: Plan) -> int:
@@ -128,7 +136,7 @@ def session_terms(plan: Plan) -> SessionTerms:
     mode = protection_mode(plan)
     return SessionTerms(
         mode,
-        Suite.X25519,
+        suite_of(plan),
         stated.colluders,
         threshold(mode, count, stated.colluders),
         stated.ring_bits,

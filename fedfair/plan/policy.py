@@ -73,6 +73,12 @@ def _broken_masking(plan: Plan, policy: SitePolicy) -> Iterator[str]:
     demands: tuple[tuple[str, bool, object, object], ...] = (
         ("mode", stated.mode == "malicious" or policy.mode == "semi-honest", stated.mode, policy.mode),
         ("colluders", stated.colluders >= policy.colluders, stated.colluders, policy.colluders),
+        (
+            "key_agreement",
+            policy.key_agreement in {"x25519", stated.key_agreement},
+            stated.key_agreement,
+            policy.key_agreement,
+        ),
         ("ring_bits", stated.ring_bits >= policy.ring_bits, stated.ring_bits, policy.ring_bits),
     )
     for key, met, asked, wanted in demands:

@@ -247,6 +247,10 @@ class SecureAggregationSection(Section):
     colluders: int = Field(
         default=0, ge=0, description="collaborators that may collude with the aggregator, from 0 to all but two"
     )
+    key_agreement: Literal["x25519", "x25519-mlkem768"] = Field(
+        default="x25519",
+        description="how two sites agree on a key: x25519, or x25519-mlkem768 (also against quantum computers)",
+    )
     ring_bits: Literal[32, 24, 20, 16] = Field(
         default=32, description="bits of each masked number: 32, 24, 20 or 16"
     )

@@ -62,6 +62,10 @@ class SitePolicy(Section):
     colluders: int = Field(
         default=0, ge=0, description="fewest colluding collaborators that a masked sum must withstand"
     )
+    key_agreement: Literal["x25519", "x25519-mlkem768"] = Field(
+        default="x25519",
+        description="weakest key agreement of a masked sum: x25519, or x25519-mlkem768 to demand both",
+    )
     ring_bits: Literal[32, 24, 20, 16] = Field(
         default=16, description="coarsest masked numbers, in bits: 32, 24, 20 or 16"
     )

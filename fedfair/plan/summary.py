@@ -26,7 +26,7 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
         ("minimises", _objective(plan)),
         ("trains", _training(plan)),
         ("evaluates", _evaluation(plan)),
-        ("protection", _PROTECTION[plan.secure_aggregation.mode]),
+        ("protection", _protection(plan)),
         ("code of its own", ", ".join(plan.task.references) or "none"),
         ("leaves a site", "; ".join(_egress(plan))),
     )
@@ -95,6 +95,12 @@ def _training(plan: Plan) -> str:
 def _evaluation(plan: Plan) -> str:
     sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
     return f"every {plan.evaluation.every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+
+
+def _protection(plan: Plan) -> str:
+    stated = plan.secure_aggregation
+    hybrid = stated.mode != "off" and stated.key_agreement == "x25519-mlkem768"
+    return _PROTECTION[stated.mode] + ("; keys agreed by X25519 and ML-KEM-768 together" if hybrid else "")
 
 
 def _egress(plan: Plan) -> Iterator[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey  # not in every version
 
 X25519_BYTES = 32
+KEM_SEED_BYTES = 64
 KEM_PUBLIC_BYTES = 1184
 KEM_CIPHERTEXT_BYTES = 1088
 CHAIN_BYTES = 32
@@ -85,7 +86,7 @@ class EphemeralKey:
     def __init__(self, suite: Suite, randomness: Randomness) -> None:
         self.suite = suite
         self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(randomness(X25519_BYTES))
-        self._kem = kem_key(randomness(64)) if suite is Suite.X25519_MLKEM768 else None
+        self._kem = kem_key(randomness(KEM_SEED_BYTES)) if suite is Suite.X25519_MLKEM768 else None
         self.public = self._key.public_key().public_bytes_raw()
         if self._kem is not None:
             self.public += self._kem.public_key().public_bytes_raw()
@@ -227,6 +228,16 @@ def kem_key(seed: bytes) -> MLKEM768PrivateKey:
         raise FedfairError(
             "the installed cryptographic library has no ML-KEM-768", "update it, or use the X25519 suite"
         ) from error
+
+
+def check_suite(suite: Suite) -> None:
+    """Refuse a suite that the installed cryptographic library cannot carry out.
+
+    Raises:
+        FedfairError: it has no ML-KEM-768.
+    """
+    if suite is Suite.X25519_MLKEM768:
+        kem_key(bytes(KEM_SEED_BYTES))
 
 
 def check_public_key(key: bytes, suite: Suite) -> None:

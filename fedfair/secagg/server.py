@@ -265,7 +265,7 @@ class Server:
         return [*effects, SessionReady(self._session_id, self.members)]
 
     def _too_few(self, what: str) -> list[ServerEffect]:
-        least = self._terms.colluders + 2
+        least = max(self._terms.colluders + 2, self._quorum)
         if len(self._replies) >= least:
             return []
         reason = f"{len(self._replies)} members {what}, at least {least} are needed"

@@ -19,6 +19,7 @@ from fedfair.secagg.round_messages import Answer, Open, Upload
 from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import combine_shares
 from fedfair.secagg.signing import sign
+from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, noise, refused, refused_by_server
 from tests.secagg.federation_in_memory import MODEL, signing_key, unit_update
 
@@ -136,6 +137,53 @@ def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
     for lie in (altered, missing):
         bundle = Confirms(session_id, ((1, lie.encode()), (2, honest.encode()))).encode()
         assert refused(lies.sites[3], bundle) is Check.CONFIRM
+
+
+def test_half_a_hybrid_key_is_no_key() -> None:
+    lies = Lies(3, suite=Suite.X25519_MLKEM768)
+    proposal, adverts = _adverts(lies)
+    half = replace(Advert.decode(adverts[3]), public_key=Advert.decode(adverts[3]).public_key[:32])
+    half = replace(half, signature=sign(signing_key(3), "advert", *half.signed_fields(proposal)))
+    assert refused(lies.sites[1], _bundle({**adverts, 3: half.encode()})) is Check.KEY
+
+
+def test_a_hybrid_session_cannot_be_talked_down_to_one_key_agreement() -> None:
+    lies = Lies(3, suite=Suite.X25519_MLKEM768, policy=SitePolicy(hybrid=True))
+    proposal, adverts = _adverts(lies)
+    honest = Proposal.decode(proposal)
+    weaker = replace(honest, terms=replace(honest.terms, suite=Suite.X25519))
+    assert refused(lies.sites[1], weaker.encode()) is Check.POLICY
+    # Nor can keys be cut down on their way: the signature is over the whole of both.
+    cut = replace(Advert.decode(adverts[2]), public_key=Advert.decode(adverts[2]).public_key[:32])
+    assert refused(lies.sites[1], _bundle({**adverts, 2: cut.encode()})) is Check.SIGNATURE
+
+
+def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than_that_one() -> None:
+    lies = Lies(3, suite=Suite.X25519_MLKEM768)
+    _, adverts = _adverts(lies)
+    confirms = {}
+    for index, site in lies.sites.items():
+        (reply,) = site.receive(_bundle(adverts), MODEL)
+        assert isinstance(reply, Send)
+        confirms[index] = reply.message
+    honest = Confirm.decode(confirms[1])
+    nonsense = tuple((peer, bytes(1088)) for peer, _ in honest.ciphertexts)
+    sealed = tuple((peer, digest("sealed", ciphertext)) for peer, ciphertext in nonsense)
+    lie = replace(honest, sealed=sealed, ciphertexts=nonsense)
+    lie = replace(lie, signature=sign(signing_key(1), "confirm", *lie.signed_fields()))
+    for index, raw in adverts.items():
+        lies.server.receive(index, raw)
+    for index, raw in {**confirms, 1: lie.encode()}.items():
+        lies.deliver(lies.server.receive(index, raw))
+    lies.updates = lies.fresh_updates()
+    starts = lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
+    uploads = {
+        start.member: lies.carry_out(start.member, lies.hand_over(start.member, start.message))[0]
+        for start in starts
+        if isinstance(start, SendTo)
+    }
+    lies.server.receive(1, uploads[1].message, uploads[1].vector)
+    assert refused_by_server(lies, 2, uploads[2]) is Check.TAG
 
 
 def test_an_invented_member_is_not_in_the_pinned_roster() -> None:

@@ -86,7 +86,7 @@ def test_a_round_in_which_sites_are_killed_finishes_over_the_survivors(
 def test_below_the_threshold_a_round_is_lost_in_words_and_the_returned_site_gets_new_keys(
     tmp_path: Path, started: Started
 ) -> None:
-    protection = {**MASKED, "colluders": 1}
+    protection = {**MASKED, "colluders": 1, "key_agreement": "x25519-mlkem768"}
     plan = small_plan(rounds=6, federation={"reconnect_grace_seconds": 0}, protection=protection)
     started.workspace = prepare(tmp_path, plan)
     aggregator = started.aggregator()

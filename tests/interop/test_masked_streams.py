@@ -41,10 +41,19 @@ def fixed_point_bound(plan_file: Path) -> float:
     return plan.training.rounds * (parameters + 1) ** 0.5 * error
 
 
-@pytest.mark.parametrize("names", [FIVE[:3], FIVE])
-@pytest.mark.parametrize("mode", ["malicious", "semi-honest"])
-def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path, names: tuple[str, ...], mode: str) -> None:
-    plan = small_plan(rounds=20, protection={"mode": mode, "most_records": 512}, names=names)
+@pytest.mark.parametrize(
+    ("names", "terms"),
+    [
+        (FIVE[:3], {"mode": "malicious"}),
+        (FIVE[:3], {"mode": "semi-honest"}),
+        (FIVE, {"mode": "malicious", "key_agreement": "x25519-mlkem768"}),
+        (FIVE, {"mode": "semi-honest"}),
+    ],
+)
+def test_a_masked_run_gives_the_model_of_the_simulation(
+    tmp_path: Path, names: tuple[str, ...], terms: dict[str, object]
+) -> None:
+    plan = small_plan(rounds=20, protection={"most_records": 512, **terms}, names=names)
     workspace = prepare(tmp_path, plan)
 
     async def everybody(federation: Federation) -> None:

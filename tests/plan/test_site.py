@@ -93,6 +93,11 @@ def test_a_plan_within_the_policy_passes() -> None:
         ({"mode": "semi-honest"}, {}, "mode: semi-honest; this site's policy wants malicious"),
         ({}, {"colluders": 1}, "colluders: 0; this site's policy wants 1"),
         ({"ring_bits": 16}, {"ring_bits": 24}, "ring_bits: 16; this site's policy wants 24"),
+        (
+            {"key_agreement": "x25519"},
+            {"key_agreement": "x25519-mlkem768"},
+            "key_agreement: x25519; this site's policy wants x25519-mlkem768",
+        ),
         ({"clip": 5.0}, {"max_clip": 2.0}, "clip: 5; this site's policy allows 2"),
         ({}, {"max_attempts": 2}, "max_attempts: 3; this site's policy allows 2"),
     ],
@@ -103,6 +108,13 @@ def test_weaker_masks_than_the_site_wants_are_refused(
     stated = plan(secure_aggregation={"mode": "malicious", **asked})
     with pytest.raises(PlanError, match=words):
         check_policy(stated, SitePolicy.model_validate(floors), "clinic-a")
+
+
+def test_a_site_that_demands_both_key_agreements_takes_a_plan_that_has_both() -> None:
+    hybrid = "x25519-mlkem768"
+    stated = plan(secure_aggregation={"mode": "malicious", "key_agreement": hybrid})
+    check_policy(stated, SitePolicy(key_agreement=hybrid), "clinic-a")
+    check_policy(stated, SitePolicy(), "clinic-a")
 
 
 BROKEN = [

@@ -43,6 +43,13 @@ def test_what_matters_most_is_said_loudly() -> None:
     assert "the mean loss (the objective" in words(training={"algorithm": "fedavg"})["minimises"]
 
 
+def test_a_hybrid_key_agreement_is_said_and_only_where_something_is_masked() -> None:
+    hybrid = {"key_agreement": "x25519-mlkem768"}
+    said = words(secure_aggregation=hybrid)["protection"]
+    assert said.endswith("; keys agreed by X25519 and ML-KEM-768 together")
+    assert "ML-KEM" not in words(secure_aggregation={**hybrid, "mode": "off"})["protection"]
+
+
 def test_every_model_and_source_has_words() -> None:
     csv = {"csv": {"label": "died", "numeric": "all"}}
     assert words(task={"data": csv, "model": {"name": "mlp", "hidden": [8, 4]}})["learns"].startswith(

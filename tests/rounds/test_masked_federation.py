@@ -10,22 +10,31 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from collaborator.preparation import masking_floors
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.masked_sums import check_protection, guarantee, model_digest, roster_of, sum_shapes
+from fedfair.learning.masked_sums import (
+    check_protection,
+    guarantee,
+    model_digest,
+    roster_of,
+    session_terms,
+    sum_shapes,
+)
 from fedfair.learning.server import Course
 from fedfair.plan.keys import format_public_key
-from fedfair.plan.schema import Plan
+from fedfair.plan.schema import Plan, SecureAggregationSection
+from fedfair.plan.site import SitePolicy as SiteFile
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
 from fedfair.rounds.protection import Protection
+from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Contribute, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import SitePolicy
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
 from fedfair.sums.running import PlainSum
@@ -39,7 +48,9 @@ def keys(name: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
 
 
-def make_plan(count: int, *, quorum: int | None = None, colluders: int = 0, rounds: int = 4) -> Plan:
+def make_plan(
+    count: int, *, quorum: int | None = None, colluders: int = 0, rounds: int = 4, **protection: object
+) -> Plan:
     names = [f"clinic-{letter}" for letter in "abcde"[:count]]
     roster = {name: format_public_key(keys(name).public_key().public_bytes_raw()) for name in names}
     return Plan.model_validate(
@@ -49,7 +60,7 @@ def make_plan(count: int, *, quorum: int | None = None, colluders: int = 0, roun
             },
             "task": {"data": "breast-cancer", "model": {"name": "linear"}},
             "training": {"rounds": rounds, "precision": "fp64"},
-            "secure_aggregation": {"colluders": colluders, "most_records": 16},
+            "secure_aggregation": {"colluders": colluders, "most_records": 16, **protection},
             "evaluation": {"every": 100, "bins": 8, "loss_range": 1.0},
         }
     )  # fmt: skip
@@ -74,7 +85,8 @@ class Play:
 
     def site(self, name: ParticipantId) -> Participant:
         member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
-        site = Site(member, roster_of(self.plan), keys(name), SitePolicy(), shapes)
+        floors = masking_floors(self.plan, SiteFile())
+        site = Site(member, roster_of(self.plan), keys(name), floors, shapes)
         return Participant(site, secrets.token_bytes)
 
     def tell(self, event: events.Event) -> None:
@@ -154,6 +166,43 @@ def test_a_whole_run_needs_one_session_and_adds_everybodys_change() -> None:
     assert evaluation.splits["train"].mean == 0.5
 
 
+def test_a_hybrid_session_adds_up_and_survives_a_drop_out() -> None:
+    play = Play(make_plan(4, quorum=3, rounds=2, key_agreement="x25519-mlkem768"))
+    play.silent = lambda name, kind: name == "clinic-d" and kind is Kind.UPLOAD and play.course.rounds_done == 1
+    play.begin()
+    play.pass_deadline(events.DeadlineKind.SUM)
+    assert play.federation.phase is Phase.FINISHED
+    # The bound of the test above, with 3 contributors in the second of two rounds.
+    expected = np.array([0.125] * 4 + [0.0]) + np.array([0.5 / 3] * 3 + [0.0] * 2)
+    np.testing.assert_allclose(play.course.model.vector, expected, atol=2 * 4 * 16 * 2.0**-28 / 3)
+
+
+@pytest.mark.parametrize(
+    "weaker",
+    [
+        {"key_agreement": "x25519"},
+        {"mode": "semi-honest"},
+        {"colluders": 0},
+        {"ring_bits": 16},
+        {"most_records": 1 << 20},
+    ],
+)
+def test_an_aggregator_that_proposes_less_than_the_plan_is_refused_by_a_site_that_would_allow_it(
+    weaker: dict[str, object],
+) -> None:
+    approved = make_plan(5, key_agreement="x25519-mlkem768", colluders=1)
+    lax = SiteFile(mode="semi-honest", max_attempts=100)
+    floors = masking_floors(approved, lax)
+    floors.check_terms(session_terms(approved), 5)
+    stated = approved.secure_aggregation.model_dump() | weaker
+    with pytest.raises(SecaggError) as refusal:
+        floors.check_terms(
+            session_terms(approved.model_copy(update={"secure_aggregation": SecureAggregationSection(**stated)})),
+            5,
+        )
+    assert refusal.value.check is Check.POLICY
+
+
 def test_a_session_ends_after_a_day() -> None:
     play = Play(make_plan(3, rounds=2))
     play.silent = lambda name, kind: name == "clinic-c" and kind is Kind.UPLOAD and play.course.rounds_done == 1
@@ -208,6 +257,9 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
     assert words.startswith("an aggregator that may do anything, together with up to 1 of 5 collaborators, learns")
     assert "1 drop-out is survived" in words
     assert words.count("min_collaborators") == 0
+    assert "ML-KEM" not in words
+    hybrid = guarantee(make_plan(5, key_agreement="x25519-mlkem768"))
+    assert hybrid.endswith("must break both X25519 and ML-KEM-768 to read them later")
     assert "min_collaborators: 5 allows 0 of them" in guarantee(make_plan(5, colluders=1))
     with pytest.raises(PlanError, match="a sum over 2 of 5 collaborators, 1 of whom may collude"):
         check_protection(make_plan(5, quorum=2, colluders=1))

@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from kyber_py.ml_kem import ML_KEM_768
 
 from fedfair.secagg.effects import Send, SendTo, SessionReady
-from fedfair.secagg.keys import EphemeralKey, Secret
+from fedfair.secagg.keys import EphemeralKey, Secret, encapsulate, pair_chain
 from fedfair.secagg.masking import Update
 from fedfair.secagg.params import SitePolicy, Suite
 from fedfair.secagg.participant import Participant
@@ -106,6 +107,29 @@ def test_rfc_7748_6_1() -> None:
     key = EphemeralKey(Suite.X25519, lambda _: alice)
     assert key.public.hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
     assert key.agree(bob).reveal().hex() == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+
+
+def test_a_hybrid_pair_agrees_on_the_key_of_the_independent_program() -> None:
+    known = KNOWN["hybrid"]
+    keys = {}
+    for member, seed in known["seeds"].items():
+        draws = iter((bytes.fromhex(seed)[:32], bytes.fromhex(seed)[32:]))
+        keys[int(member)] = EphemeralKey(Suite.X25519_MLKEM768, lambda _, draws=draws: next(draws))
+    assert {str(i): hashlib.sha256(k.public).hexdigest() for i, k in keys.items()} == known["public_keys"]
+    ciphertext, transcript = bytes.fromhex(known["ciphertext"]), bytes.fromhex(known["transcript"])
+    sealed, shared = keys[2].open(ciphertext), keys[2].agree(keys[1].public)
+    assert sealed.reveal().hex() == known["sealed"]
+    pair = ((1, keys[1].public), (2, keys[2].public))
+    chain = pair_chain(shared, sealed, ciphertext, bytes.fromhex(known["session_id"]), pair)
+    chain.advance_to(1)
+    assert chain.mask_seed(transcript).reveal().hex() == known["mask_seed"]
+
+
+def test_what_is_sealed_here_opens_in_an_independent_implementation() -> None:
+    seed = hashlib.sha512(b"a site").digest()
+    public, private = ML_KEM_768.key_derive(seed)
+    sealed, ciphertext = encapsulate(bytes(32) + public)
+    assert ML_KEM_768.decaps(private, ciphertext) == sealed.reveal()
 
 
 def test_rfc_8032_7_1() -> None:

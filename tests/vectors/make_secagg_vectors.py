@@ -1,9 +1,9 @@
 """Write secagg.json: known answers of FF-SecAgg v1, computed without the code under test.
 
 Independent on purpose: nothing of fedfair is imported, and where fedfair uses one cryptographic library this uses
-another (pycryptodome, and hmac and hashlib of the standard library). Run it with the path to write to; the test
-suite runs it and compares. Randomness of site u is the stream SHA-256("site u" || 4-byte counter), taken in
-the order in which the specification draws it.
+another (pycryptodome, kyber-py, and hmac and hashlib of the standard library). Run it with the path to
+write to; the test suite runs it and compares. Randomness of site u is the stream SHA-256("site u" || counter) of
+4-byte counters, taken in the order in which the specification draws it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from Crypto.Cipher import AES, ChaCha20_Poly1305
 from Crypto.Protocol.DH import key_agreement
 from Crypto.PublicKey import ECC
 from Crypto.Signature import eddsa
+from kyber_py.ml_kem import ML_KEM_768
 
 P = 2**255 - 19
 MODEL = hashlib.sha256(b"model").digest()
@@ -119,6 +120,29 @@ def header_elements(index: int) -> list[int]:
     return [weight, 1, clipped, *buckets, round(value * 2 ** (bits - exponent))]
 
 
+def hybrid() -> dict[str, object]:
+    """Members 1 and 2 agree on CK_0 by X25519 and ML-KEM-768; member 1 seals for member 2."""
+    seeds = {i: Stream(b"hybrid site %d" % i)(32 + 64) for i in (1, 2)}
+    session, message = hashlib.sha256(b"hybrid session").digest(), hashlib.sha256(b"hybrid message").digest()
+    private, public = {}, {}
+    for i, seed in seeds.items():
+        private[i], x25519 = ephemeral(seed[:32])
+        public[i] = x25519 + ML_KEM_768.key_derive(seed[32:])[0]
+    sealed, ciphertext = ML_KEM_768._encaps_internal(public[2][32:], message)
+    shared = key_agreement(eph_priv=private[1], eph_pub=private[2].public_key(), kdf=lambda x: x)
+    chain = hkdf(shared + sealed, enc("pair", u16(1), u16(2), public[1], public[2], ciphertext), 32, session)
+    transcript = hashlib.sha256(b"hybrid round").digest()
+    return {
+        "seeds": {str(i): seed.hex() for i, seed in seeds.items()},
+        "public_keys": {str(i): hashlib.sha256(key).hexdigest() for i, key in public.items()},
+        "session_id": session.hex(),
+        "ciphertext": ciphertext.hex(),
+        "sealed": sealed.hex(),
+        "transcript": transcript.hex(),
+        "mask_seed": hkdf(hkdf(chain, enc("next"), 32), enc("mask", transcript), 31).hex(),
+    }
+
+
 def main() -> dict[str, object]:
     members = list(range(1, MEMBERS + 1))
     threshold = (MEMBERS + COLLUDERS) // 2 + 1
@@ -191,7 +215,8 @@ def main() -> dict[str, object]:
         uploads[i] = b"\x01\x07" + transcript + u16(i) + vector_hash + promise + b"".join(listed) + signature
 
     return {
-        "provenance": "tests/vectors/make_secagg_vectors.py; pycryptodome and the standard library only",
+        "provenance": "tests/vectors/make_secagg_vectors.py; pycryptodome, kyber-py, the standard library only",
+        "hybrid": hybrid(),
         "enc": enc("label", b"", b"ab", b"\0").hex(),
         "digest": h("label", b"", b"ab", b"\0").hex(),
         "roster": roster.hex(),
