@@ -88,13 +88,14 @@ def simulate_sites(
 
     start = time.perf_counter()
     play(course, cohort, algorithm_of(plan), note)
-    # The last evaluation is of the output model; where that is not the last one, it is not part of the history.
+    # The evaluation of an output model that is a mean is not part of the history; other outputs were met on the way.
     history = tuple(exact[: len(course.history)])
+    losses = cohort.last_losses if plan.training.output == "last" else cohort.losses(course.model)
     result = simulated_result(
         plan,
         format_digest(binding.digest),
         replace(course.result(), history=history),
-        dict(zip(cohort.names, cohort.last_losses, strict=True)),
+        dict(zip(cohort.names, losses, strict=True)),
         classes=schema.classes,
         seconds=time.perf_counter() - start,
     )

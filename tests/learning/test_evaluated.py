@@ -47,6 +47,10 @@ def test_a_model_is_named_by_its_little_endian_values_in_order() -> None:
         {"output": "last"},
         {"output": "average"},
         {"output": "tail"},
+        # A step far too long: the model before it stays the best, and is not evaluated twice.
+        {"output": "best", "learning_rate": 50.0},
+        # The mean of one model, the one that was broadcast last and was evaluated when it came to be.
+        {"output": "tail", "rounds": 1},
     ],
 )
 def test_the_kept_sums_are_those_of_the_output_model(training: dict[str, object], tmp_path: Path) -> None:
