@@ -88,7 +88,7 @@ def simulate_sites(
 
     start = time.perf_counter()
     play(course, cohort, algorithm_of(plan), note)
-    # The evaluation of an output model that is a mean is not part of the history; other outputs were met on the way.
+    # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
     history = tuple(exact[: len(course.history)])
     losses = cohort.last_losses if plan.training.output == "last" else cohort.losses(course.model)
     result = simulated_result(
