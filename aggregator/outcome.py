@@ -46,7 +46,12 @@ def write_result(run: Run, ending: Ending) -> JsonObject:
         figures: JsonObject = {"format": FORMAT, "plan_digest": digest, "rounds": course.rounds}
     else:
         figures = deployed_result(
-            run.plan, digest, course, classes=run.schema.classes, seconds=run.records.seconds
+            run.plan,
+            digest,
+            course,
+            classes=run.schema.classes,
+            seconds=run.records.seconds,
+            costs=run.records.costs(),
         )
     result = figures | {"state": ending.state.value, "outcome": ending.words}
     evaluated = run.course.evaluated

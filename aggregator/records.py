@@ -21,10 +21,12 @@ from aggregator.journal import Entry, Journal
 from fedfair.evaluation.record import EvaluationRecord, to_text
 from fedfair.evaluation.secure_cvar import SplitSummary
 from fedfair.learning import checkpoint
+from fedfair.learning.costs import SumCost
 from fedfair.learning.layout import Layout
 from fedfair.learning.result import JsonObject
 from fedfair.learning.server import Course, Progress
 from fedfair.rounds.events import CheckpointKind
+from fedfair.sums.spec import Purpose
 from fedfair.whole_file import write_whole
 
 SMALL_MODEL_BYTES = 1 << 20
@@ -158,6 +160,11 @@ class Records:
             line |= {name: self._split_figures(split) for name, split in progress.evaluation.splits.items()}
         self._lines.write(json.dumps(line) + "\n")
 
+    def costs(self) -> list[SumCost]:
+        """Return what every sum of this run cost, over all its starts, as the metrics say."""
+        with self._paths.metrics.open() as lines:
+            return [cost for cost in map(_cost, lines) if cost is not None]
+
     def _split_figures(self, split: SplitSummary) -> dict[str, float]:
         return {
             "mean": split.mean,
@@ -177,3 +184,19 @@ class Records:
         """Close every file."""
         self._lines.close()
         self._journal.close()
+
+
+def _cost(line: str) -> SumCost | None:
+    """Return what a line of metrics says about a sum; None for one that was torn when the machine failed."""
+    try:
+        figures = json.loads(line)
+    except ValueError:
+        return None
+    return SumCost(
+        Purpose(figures["purpose"]),
+        figures["round"],
+        figures["seconds"],
+        figures["contributors"],
+        figures["bytes_in"],
+        figures["bytes_out"],
+    )

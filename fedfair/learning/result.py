@@ -7,8 +7,9 @@ No torch: the aggregator writes this file.
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TypeAlias
@@ -16,20 +17,26 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import LocalProtocolError
+from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.evaluation.secure_cvar import GroupBound, Interval, SplitSummary
 from fedfair.fairness.cvar import rcvar
 from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
 from fedfair.ids import ParticipantId
+from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.learning.judging import Evaluation, reported_group_sizes
+from fedfair.learning.masked_sums import guarantee, is_masked
 from fedfair.learning.server import CourseResult
 from fedfair.plan.schema import Plan
+from fedfair.plan.summary import summary
 
 FORMAT = "fedfair/result/1"
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"
 JsonObject: TypeAlias = dict[str, Json]
+
+Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float]]]
+"""By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ def simulated_result(
     *,
     classes: int,
     seconds: float,
+    costs: Sequence[SumCost],
 ) -> JsonObject:
     """Return the result of a simulation.
 
@@ -93,6 +101,7 @@ def simulated_result(
         losses: of the output model, for every collaborator.
         classes: number of classes.
         seconds: how long the run took.
+        costs: what every sum cost, in order.
     """
     stated, sizes = plan.objective, reported_group_sizes(plan)
     pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
@@ -105,13 +114,18 @@ def simulated_result(
         for name, split in pooled.items()
     }
     collaborators: JsonObject = {name: _site(site) for name, site in losses.items()}
-    return _result(plan, plan_digest, course, objective, splits, classes, seconds) | {
-        "collaborators": collaborators
-    }
+    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.SIMULATION)
+    return _result(frame, objective, splits) | {"collaborators": collaborators}
 
 
 def deployed_result(
-    plan: Plan, plan_digest: str, course: CourseResult, *, classes: int, seconds: float
+    plan: Plan,
+    plan_digest: str,
+    course: CourseResult,
+    *,
+    classes: int,
+    seconds: float,
+    costs: Sequence[SumCost],
 ) -> JsonObject:
     """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`."""
     evaluation = _evaluation(course)
@@ -120,36 +134,81 @@ def deployed_result(
     splits = {
         name: _bounded_split(evaluation.splits[name]) if name in evaluation.splits else None for name in SPLITS
     }
-    return _result(plan, plan_digest, course, objective, splits, classes, seconds)
+    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.DEPLOYMENT)
+    return _result(frame, objective, splits)
 
 
-def _result(
-    plan: Plan,
-    plan_digest: str,
-    course: CourseResult,
-    objective: JsonObject,
-    splits: Mapping[str, JsonObject | None],
-    classes: int,
-    seconds: float,
-) -> JsonObject:
+class Setting(enum.Enum):
+    """What kind of run a result is of; the value is the word in it."""
+
+    SIMULATION = "simulation"
+    DEPLOYMENT = "deployment"
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What a result says of a run beside its risks; attributes as in `simulated_result`."""
+
+    plan: Plan
+    plan_digest: str
+    course: CourseResult
+    classes: int
+    seconds: float
+    costs: Sequence[SumCost]
+    setting: Setting
+
+
+def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObject | None]) -> JsonObject:
+    plan, course, seconds = frame.plan, frame.course, frame.seconds
+    basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
     evaluation = _evaluation(course)
     smoothed = evaluation.splits["train"].smoothed
     return {
         "format": FORMAT,
-        "plan_digest": plan_digest,
+        "setting": frame.setting.value,
+        "plan_digest": frame.plan_digest,
+        "plan": _plan_in_words(plan),
         "algorithm": plan.training.algorithm,
         "rounds": course.rounds,
         "threshold": course.threshold,
         "objective": {**objective, "smoothed": smoothed, "split": "train"},
-        "uniform_floor": uniform_classifier_loss(classes),
+        "uniform_floor": uniform_classifier_loss(frame.classes),
         **splits,
         "history": [_history_entry(past, plan.objective.worst_group_size) for past in course.history],
         "privacy": {"sample_level": None, "collaborator_level": None},
+        "secure_aggregation": _protection(plan, frame.setting),
         "timing": {
             "seconds": seconds,
             "rounds_per_second": _number(course.rounds / seconds if seconds else math.nan),
+            "rounds": rounds_summary(frame.costs),
         },
+        "traffic": traffic_summary(frame.costs, basis),
         "versions": {name: version(name) for name in ("fedfair", "torch")},
+    }
+
+
+def _plan_in_words(plan: Plan) -> JsonObject:
+    return {
+        "federation": plan.federation.name,
+        "collaborators": len(plan.federation.collaborators),
+        "worst_group_size": plan.objective.worst_group_size,
+        "tradeoff": plan.objective.tradeoff,
+        "summary": [[heading, sentence] for heading, sentence in summary(plan)],
+    }
+
+
+def _protection(plan: Plan, setting: Setting) -> JsonObject:
+    """Return what hid the sums of this run, and what those of a deployed one are promised to hide."""
+    try:
+        promised = guarantee(plan)
+    except PlanError as refusal:
+        # A plan that may be simulated and not deployed: too few collaborators, say, to hide anybody among them.
+        promised = f"NONE: a deployment of this plan is refused, {refusal.message}"
+    return {
+        "mode": plan.secure_aggregation.mode,
+        "colluders": plan.secure_aggregation.colluders,
+        "masked": is_masked(plan) and setting is Setting.DEPLOYMENT,
+        "guarantee": promised,
     }
 
 
@@ -168,20 +227,22 @@ def _exact_split(summary: RiskSummary) -> JsonObject:
 
 
 def _bounded_split(summary: SplitSummary) -> JsonObject:
-    groups = {
+    return _split(summary.n, summary.mean, summary.accuracy, _bounded_groups(summary))
+
+
+def _bounded_groups(summary: SplitSummary) -> Groups:
+    return {
         size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper))
         for size, risk in summary.by_group_size.items()
     }
-    return _split(summary.n, summary.mean, summary.accuracy, groups)
 
 
-def _split(
-    n: int,
-    mean: float,
-    accuracy: float,
-    groups: Mapping[float, tuple[float, float, float, tuple[float, float]]],
-) -> JsonObject:
-    by_group_size: JsonObject = {
+def _split(n: int, mean: float, accuracy: float, groups: Groups) -> JsonObject:
+    return {"n": n, "mean": mean, "accuracy": accuracy, "by_group_size": _groups(groups)}
+
+
+def _groups(groups: Groups) -> JsonObject:
+    return {
         str(size): {
             "worst": _number(worst),
             "best": _number(best),
@@ -190,7 +251,6 @@ def _split(
         }
         for size, (worst, best, disparity, bound) in groups.items()
     }
-    return {"n": n, "mean": mean, "accuracy": accuracy, "by_group_size": by_group_size}
 
 
 def _history_entry(evaluation: Evaluation, worst_group_size: float) -> JsonObject:
@@ -199,6 +259,7 @@ def _history_entry(evaluation: Evaluation, worst_group_size: float) -> JsonObjec
             "mean": summary.mean,
             "worst": summary.by_group_size[worst_group_size].worst,
             "accuracy": summary.accuracy,
+            "by_group_size": _groups(_bounded_groups(summary)),
         }
         for name, summary in evaluation.splits.items()
     }

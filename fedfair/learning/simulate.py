@@ -18,6 +18,7 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.algorithms.algorithm import Algorithm, algorithm_of
 from fedfair.learning.binding import bound
 from fedfair.learning.cohort import Cohort, LoopCohort
+from fedfair.learning.costs import ComputedTraffic, SumCost
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
@@ -79,15 +80,23 @@ def simulate_sites(
     steps = local_steps(plan, model)
     cohort = LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
     exact: list[Evaluation] = []
+    algorithm = algorithm_of(plan)
+    traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
+    sum_began = 0.0
 
     def note(progress: Progress) -> None:
+        nonlocal sum_began
+        cost = traffic.cost(progress, time.perf_counter() - sum_began)
+        # What a round of these moves is no single sum, and is not known here.
+        costs.append(cost if algorithm is None else replace(cost, bytes_up=0, bytes_down=0))
         if progress.evaluation is not None:
             exact.append(exact_evaluation(progress.evaluation, cohort.last_losses))
         if on_progress is not None:
             on_progress(progress)
+        sum_began = time.perf_counter()
 
-    start = time.perf_counter()
-    play(course, cohort, algorithm_of(plan), note)
+    sum_began = start = time.perf_counter()
+    play(course, cohort, algorithm, note)
     # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
     history = tuple(exact[: len(course.history)])
     losses = cohort.last_losses if plan.training.output == "last" else cohort.losses(course.model)
@@ -98,6 +107,7 @@ def simulate_sites(
         dict(zip(cohort.names, losses, strict=True)),
         classes=schema.classes,
         seconds=time.perf_counter() - start,
+        costs=costs,
     )
     if course.evaluated is None:
         raise LocalProtocolError("a course that was played to its end has no evaluation")

@@ -26,6 +26,7 @@ from fedfair.learning.binding import plan_binding
 from fedfair.learning.checkpoint import load
 from fedfair.learning.evaluated import vector_sha256
 from fedfair.learning.masked_sums import is_masked
+from fedfair.learning.result import JsonObject
 from fedfair.learning.server import Progress
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan, workspace_of
@@ -176,8 +177,8 @@ def play(
     return asyncio.run(playing())
 
 
-def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> None:
-    """Assert that the deployed run's last model and threshold are those of the simulation."""
+def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[JsonObject, JsonObject]:
+    """Assert that the deployed run's last model and threshold are those of the simulation; return both results."""
     plan = load_plan(workspace.plan)
     simulated = simulate(plan, workspace.folder)
     _, vector, metadata = load(workspace.folder / "save" / "last.safetensors")
@@ -191,6 +192,7 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> None:
     assert kept.model_digest == f"sha256:{vector_sha256(vector).hex()}"
     assert kept.splits["train"].n == simulated.evaluation.splits["train"].n
     assert kept.masked == is_masked(plan)
+    return result, simulated.result
 
 
 def metrics(workspace: loopback.Workspace) -> list[dict[str, object]]:

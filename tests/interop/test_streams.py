@@ -54,7 +54,10 @@ def test_three_collaborators_give_the_model_of_the_simulation(tmp_path: Path) ->
     ending = play(workspace, everybody)
     assert ending.state.value == "finished"
     # The sums are the same numbers added in another order: 3 addends in float64, over 20 rounds.
-    model_files_agree(workspace, 1e-9)
+    deployed, simulated = model_files_agree(workspace, 1e-9)
+    # What a simulation computes from the shapes of the sums is what a deployment counts, to the byte.
+    assert isinstance(simulated["traffic"], dict)
+    assert deployed["traffic"] == {**simulated["traffic"], "basis": "measured"}
     lines = metrics(workspace)
     assert [line["purpose"] for line in lines[:3]] == ["standardisation", "evaluation", "training"]
     assert {line["contributors"] for line in lines} == {3}

@@ -11,17 +11,20 @@ import pytest
 from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.loss_sums import block_length, loss_block
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.costs import SumCost
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec
 from fedfair.learning.judging import Judge
 from fedfair.learning.result import JsonObject, Losses, deployed_result, simulated_result
 from fedfair.learning.server import CourseResult
 from fedfair.plan.schema import Plan
+from fedfair.sums.spec import Purpose
 
 DIGEST = "sha256:" + "ab" * 32
 SCHEMA = FeatureSchema((2,), 4)
 TRAIN = {"a": [0.1, 0.2, 1.0], "b": [0.4, 2.3]}
 TEST = {"b": [0.5, 0.7]}
+COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_down=100)]
 
 
 def make_plan(worst_group_size: float = 0.4) -> Plan:
@@ -62,15 +65,16 @@ def losses() -> dict[ParticipantId, dict[str, Losses]]:
 
 
 def simulated(plan: Plan) -> JsonObject:
-    return simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0)
+    return simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
 
 
 def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     result = json.loads(json.dumps(simulated(make_plan()), allow_nan=False))
-    versions, history = result.pop("versions"), result.pop("history")
+    versions, history, plan = result.pop("versions"), result.pop("history"), result.pop("plan")
     # Of five losses the worst two are 2.3 and 1.0; the mean is 0.8.
     assert result == {
         "format": "fedfair/result/1",
+        "setting": "simulation",
         "plan_digest": DIGEST,
         "algorithm": "fedsrcvar",
         "rounds": 8,
@@ -135,20 +139,47 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             },
         },
         "privacy": {"sample_level": None, "collaborator_level": None},
-        "timing": {"seconds": 2.0, "rounds_per_second": 4.0},
+        "secure_aggregation": {
+            "mode": "malicious",
+            "colluders": 0,
+            "masked": False,
+            "guarantee": "an aggregator that may do anything, alone, learns one sum over at least 2 sites a "
+            "round; no drop-out is survived: if one of 2 vanishes, the round is repeated without it",
+        },
+        "timing": {
+            "seconds": 2.0,
+            "rounds_per_second": 4.0,
+            "rounds": {"count": 1, "median": 0.5, "p90": 0.5, "longest": 0.5, "curve": [[8, 0.5]]},
+        },
+        "traffic": {
+            "basis": "computed",
+            "bytes_up": 200,
+            "bytes_down": 100,
+            "per_round": {"bytes_up": 100.0, "bytes_down": 50.0},
+        },
     }
+    assert (plan.pop("summary")[0][0], plan) == (
+        "federation",
+        {"federation": "test", "collaborators": 2, "worst_group_size": 0.4, "tradeoff": 0.25},
+    )
     assert set(versions) == {"fedfair", "torch"}
     assert [(past["round"], past["threshold"]) for past in history] == [(8, 0.9)]
     assert history[0]["train"]["mean"] == pytest.approx(0.8)
+    assert set(history[0]["train"]["by_group_size"]) == {"0.2", "0.4", "1.0"}
     assert history[0]["test"]["worst"] == pytest.approx(0.7, abs=8 * math.log(4) / 256)
 
 
 def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_no_collaborators() -> None:
     plan = make_plan()
-    exact, known = simulated(plan), deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0)
+    exact, known = (
+        simulated(plan),
+        deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=COSTS),
+    )
     assert "collaborators" not in known
     assert set(known) == set(exact) - {"collaborators"}
     json.dumps(known, allow_nan=False)
+    assert (known["setting"], known["secure_aggregation"]["masked"]) == ("deployment", True)
+    assert known["traffic"]["basis"] == "measured"
     objective, true_objective = known["objective"], exact["objective"]
     assert isinstance(objective, dict)
     assert isinstance(true_objective, dict)
@@ -168,16 +199,26 @@ def test_the_group_size_of_the_objective_is_reported_even_if_the_plan_does_not_l
     assert "0.37" in train["by_group_size"]
 
 
+def test_a_plan_that_hides_nobody_is_simulated_and_its_result_says_so() -> None:
+    lonely = make_plan().model_copy(deep=True, update={"federation": make_plan().federation.model_copy(update={
+        "collaborators": ("a",)
+    })})  # fmt: skip
+    protection = simulated(lonely)["secure_aggregation"]
+    assert isinstance(protection, dict)
+    assert str(protection["guarantee"]).startswith("NONE: a deployment of this plan is refused, a sum over 1 of 1")
+
+
 def test_a_run_without_an_evaluation_has_no_result() -> None:
     course = CourseResult(RoundNumber(0), 1.0, None, (), finished=False)
     with pytest.raises(LocalProtocolError, match="never evaluated"):
-        deployed_result(make_plan(), DIGEST, course, classes=4, seconds=1.0)
+        deployed_result(make_plan(), DIGEST, course, classes=4, seconds=1.0, costs=())
 
 
 def test_an_instant_run_has_no_speed() -> None:
     plan = make_plan()
-    result = deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=0.0)
-    assert result["timing"] == {"seconds": 0.0, "rounds_per_second": None}
+    result = deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=0.0, costs=())
+    assert result["timing"] == {"seconds": 0.0, "rounds_per_second": None, "rounds": None}
+    assert result["traffic"] is None
 
 
 def test_course_and_result_do_not_import_torch() -> None:
