@@ -29,6 +29,7 @@ from fedfair.rounds.events import (
     Accept,
     CancelDeadline,
     Checkpoint,
+    Clipping,
     Connected,
     DeadlineKind,
     DeadlinePassed,
@@ -82,6 +83,7 @@ class Driver:
         self._scaling: Publication | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
+        self._clips = False
         self._stop_reason: str | None = None
         self._ending: Ending | None = None
 
@@ -211,8 +213,8 @@ class Driver:
                 self._timers[token] = loop.call_later(seconds, self._put, DeadlinePassed(token))
             case CancelDeadline(token):
                 self._timers.pop(token).cancel()
-            case Report(progress):
-                self._report(progress)
+            case Report(progress, clipping):
+                self._report(progress, clipping)
             case Unawaited(participant, _, request, reason):
                 sum_words = f"the {request.purpose.value} sum of round {request.round}"
                 self._observer.note(f"{participant} is no longer waited for in {sum_words}: {reason}")
@@ -294,9 +296,16 @@ class Driver:
             self._figures = SumFigures(time.monotonic())
             self._records.begin_work()
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: Progress, clipping: Clipping | None) -> None:
         now = time.monotonic()
-        self._records.append_line(progress, self._figures, now)
+        self._records.append_line(progress, self._figures, now, clipping)
+        if clipping is not None:
+            if clipping.clipped and not self._clips:
+                self._observer.note(
+                    f"round {progress.round}: {clipping.clipped} changes were larger than the clip of "
+                    f"{clipping.clip:g} and counted for no more than that; the metrics say how many later are"
+                )
+            self._clips = clipping.clipped > 0
         self._observer.progressed(progress)
 
     def _begin_writing(self, effects: Sequence[Effect]) -> None:
@@ -304,7 +313,9 @@ class Driver:
         reports = [effect.progress for effect in effects if isinstance(effect, Report)]
         journal = self._ending is not None or any(self._records.is_entry_due(report) for report in reports)
         if kinds or journal:
-            work = asyncio.to_thread(self._records.write, self._course, kinds, journal)
+            work = asyncio.to_thread(
+                self._records.write, self._course, kinds, self._federation.clip, journal=journal
+            )
             self._writing = asyncio.create_task(work)
 
     async def _written(self) -> None:

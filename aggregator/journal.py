@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fedfair.errors import FedfairError
 from fedfair.learning.snapshot import CourseSnapshot
 
-FORMAT = "fedfair/journal/1"
+FORMAT = "fedfair/journal/2"
 PIECE_BYTES = 1 << 20
 SUMS_PER_START = 1 << 40
 """More sums than a run of 2^31 rounds with 2^8 attempts each; 2^63 sum numbers allow 2^23 starts."""
@@ -33,7 +33,7 @@ SUMS_PER_START = 1 << 40
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (
     only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, starts INTEGER,
-    words TEXT, seconds REAL
+    words TEXT, seconds REAL, clip REAL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS vector (name TEXT PRIMARY KEY, dtype TEXT, length INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS piece (
@@ -49,10 +49,12 @@ class Entry:
     Attributes:
         course: what the course restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
+        clip: of the next masked sum; None where sums are plain.
     """
 
     course: CourseSnapshot
     seconds: float
+    clip: float | None = None
 
 
 class Journal:
@@ -92,7 +94,7 @@ class Journal:
             row = connection.execute("SELECT format, plan_digest, run_id, starts FROM run").fetchone()
             if row is None:
                 row = (FORMAT, plan_digest, new_run_id, 0)
-                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, ?, NULL, 0)", row)
+                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, ?, NULL, 0, NULL)", row)
             found_format, found_digest, run_id, starts = row
             if found_format == FORMAT and found_digest == plan_digest:
                 connection.execute("UPDATE run SET starts = starts + 1")
@@ -102,6 +104,11 @@ class Journal:
             connection.close()
             raise _explained(error, path) from error
         connection.close()
+        if found_format != FORMAT:
+            raise FedfairError(
+                f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
+                "finish that run with the version that began it, or start with --fresh to give it up",
+            )
         raise FedfairError(
             f"{path} belongs to another plan: it has digest sha256:{bytes(found_digest).hex()}, "
             f"this plan sha256:{plan_digest.hex()}",
@@ -118,7 +125,9 @@ class Journal:
             for name, vector in entry.course.vectors.items():
                 self._insert(name, vector)
             words = json.dumps(entry.course.state)
-            connection.execute("UPDATE run SET words = ?, seconds = ?", (words, entry.seconds))
+            connection.execute(
+                "UPDATE run SET words = ?, seconds = ?, clip = ?", (words, entry.seconds, entry.clip)
+            )
         except BaseException:
             connection.execute("ROLLBACK")
             raise
@@ -134,12 +143,12 @@ class Journal:
 
     def latest(self) -> Entry | None:
         """Return the recorded state; None where nothing was recorded yet."""
-        words, seconds = self._connection.execute("SELECT words, seconds FROM run").fetchone()
+        words, seconds, clip = self._connection.execute("SELECT words, seconds, clip FROM run").fetchone()
         if words is None:
             return None
         rows = self._connection.execute("SELECT name, dtype, length FROM vector").fetchall()
         vectors = {name: self._select(name, dtype, length) for name, dtype, length in rows}
-        return Entry(CourseSnapshot(json.loads(words), vectors), seconds)
+        return Entry(CourseSnapshot(json.loads(words), vectors), seconds, clip)
 
     def _select(self, name: str, dtype: str, length: int) -> NDArray[np.floating]:
         vector = np.empty(length, dtype)

@@ -65,6 +65,7 @@ class Run:
     course: Course
     records: Records
     last_sum_number: int
+    clip: float | None
     identity: SiteIdentity
     admission: Admission
 
@@ -101,7 +102,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     course = Course(plan, binding.layout, binding.schema, binding.vector)
     paths = Paths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
-    _resume(course, journal, note, masked=is_masked(plan))
+    clip = _resume(course, journal, note, masked=is_masked(plan))
     metadata = {
         "plan_digest": format_digest(binding.plan_digest),
         "federation": plan.federation.name,
@@ -115,6 +116,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         course,
         Records(paths, binding.layout, journal, metadata, plan.objective.worst_group_size),
         journal.last_sum_number,
+        clip,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
     )
@@ -148,12 +150,15 @@ def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
     return Journal.open(paths.journal, plan_digest, uuid.uuid4().hex)
 
 
-def _resume(course: Course, journal: Journal, note: Callable[[str], None], *, masked: bool) -> None:
+def _resume(course: Course, journal: Journal, note: Callable[[str], None], *, masked: bool) -> float | None:
+    """Continue where the journal stands; return the clip of the next masked sum, if an earlier start knew it."""
     entry = journal.latest()
-    if entry is not None:
-        course.restore(entry.course)
-        if masked and course.next_sum() is not None:
-            # The sum after the recorded one may have been opened; no site sends the same update again.
-            course.retry()
-            journal.record(Entry(course.snapshot(), entry.seconds))
-        note(f"continuing run {journal.run_id[:8]} after round {course.rounds_done}, as recorded in the journal")
+    if entry is None:
+        return None
+    course.restore(entry.course)
+    if masked and course.next_sum() is not None:
+        # The sum after the recorded one may have been opened; no site sends the same update again.
+        course.retry()
+        journal.record(Entry(course.snapshot(), entry.seconds, entry.clip))
+    note(f"continuing run {journal.run_id[:8]} after round {course.rounds_done}, as recorded in the journal")
+    return entry.clip

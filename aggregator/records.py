@@ -25,7 +25,7 @@ from fedfair.learning.costs import SumCost
 from fedfair.learning.layout import Layout
 from fedfair.learning.result import JsonObject
 from fedfair.learning.server import Course, Progress
-from fedfair.rounds.events import CheckpointKind
+from fedfair.rounds.events import CheckpointKind, Clipping
 from fedfair.sums.spec import Purpose
 from fedfair.whole_file import write_whole
 
@@ -135,17 +135,28 @@ class Records:
         overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
         return self._is_small or overdue or progress.evaluation is not None
 
-    def write(self, course: Course, kinds: Collection[CheckpointKind], journal: bool) -> None:
-        """Write model files and, if asked for, the journal; the course may not change meanwhile."""
+    def write(
+        self, course: Course, kinds: Collection[CheckpointKind], clip: float | None, *, journal: bool
+    ) -> None:
+        """Write model files and, if asked for, the journal; the course may not change meanwhile.
+
+        Args:
+            course: whose state is written.
+            kinds: which model files.
+            clip: of the next masked sum; None where sums are plain.
+            journal: whether the journal is written.
+        """
         for kind in kinds:
             model = course.best if kind is CheckpointKind.BEST else course.model
             words = {**self._metadata, "round": str(course.rounds_done), "threshold": repr(model.threshold)}
             checkpoint.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
-            self._journal.record(Entry(course.snapshot(), self.seconds))
+            self._journal.record(Entry(course.snapshot(), self.seconds, clip))
             self._entered = time.monotonic()
 
-    def append_line(self, progress: Progress, figures: SumFigures, now: float) -> None:
+    def append_line(
+        self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None
+    ) -> None:
         """Append one line of metrics for a sum that closed."""
         line: dict[str, object] = {
             "round": progress.round,
@@ -156,6 +167,8 @@ class Records:
             "bytes_out": figures.bytes_out,
             "threshold": progress.threshold,
         }
+        if clipping is not None:
+            line |= {"clip": clipping.clip, "clipped": clipping.clipped}
         if progress.evaluation is not None:
             line |= {name: self._split_figures(split) for name, split in progress.evaluation.splits.items()}
         self._lines.write(json.dumps(line) + "\n")

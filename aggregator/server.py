@@ -65,7 +65,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
 def _protection(run: Run) -> Protection | None:
     if not is_masked(run.plan):
         return None
-    return Protection(run.plan, run.layout, run.schema, secrets.token_bytes, time.monotonic)
+    return Protection(run.plan, run.layout, run.schema, secrets.token_bytes, time.monotonic, run.clip)
 
 
 @asynccontextmanager

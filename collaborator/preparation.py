@@ -217,7 +217,7 @@ def masking_floors(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
         colluders=terms.colluders,
         least_members=max(policy.min_collaborators or 0, quorum, 2),
         least_ring_bits=terms.ring_bits,
-        greatest_clip=policy.max_clip if isinstance(stated.clip, str) else stated.clip,
+        greatest_clip=stated.max_clip if isinstance(stated.clip, str) else stated.clip,
         greatest_weight=terms.greatest_weight,
         greatest_attempts=policy.max_attempts,
         repeatable=frozenset(policy.repeatable),

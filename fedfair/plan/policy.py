@@ -87,11 +87,11 @@ def _broken_masking(plan: Plan, policy: SitePolicy) -> Iterator[str]:
                 f"the plan asks for secure_aggregation.{key}: {asked}; this site's policy wants {wanted}",
                 f"set policy.{key}: {asked}",
             )
-    if not isinstance(stated.clip, str) and stated.clip > policy.max_clip:
+    key, clip = ("max_clip", stated.max_clip) if isinstance(stated.clip, str) else ("clip", stated.clip)
+    if clip > policy.max_clip:
         yield _term(
-            f"the plan asks for secure_aggregation.clip: {stated.clip:g}; "
-            f"this site's policy allows {policy.max_clip:g}",
-            f"set policy.max_clip: {stated.clip:g} or more",
+            f"the plan asks for secure_aggregation.{key}: {clip:g}; this site's policy allows {policy.max_clip:g}",
+            f"set policy.max_clip: {clip:g} or more",
         )
     if attempts > policy.max_attempts:
         yield _term(

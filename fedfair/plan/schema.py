@@ -255,8 +255,10 @@ class SecureAggregationSection(Section):
         default=32, description="bits of each masked number: 32, 24, 20 or 16"
     )
     clip: Clip = Field(
-        default=1.0, description="largest change of one parameter that is sent unclipped, above 0; or auto"
+        default="auto",
+        description="largest change of one parameter that is sent unclipped, above 0; or auto: by the last round",
     )
+    max_clip: PositiveFloat = Field(default=1024.0, description="largest clip that auto may choose, above 0")
     most_records: int = Field(
         default=1 << 16,
         ge=1,

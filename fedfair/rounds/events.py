@@ -151,6 +151,19 @@ Event = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """What a masked sum says about the size of the changes in it.
+
+    Attributes:
+        clip: C of the sum; no change of a parameter counted for more than this.
+        clipped: how many changes were larger, over all sites and parameters.
+    """
+
+    clip: float
+    clipped: int
+
+
 # ------------------------------------------------------------------ effects: what is to be done
 
 
@@ -232,9 +245,10 @@ class CancelDeadline:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A sum was absorbed; show and record what it did."""
+    """A sum was absorbed; show and record what it did. `clipping` is None where nothing could be clipped."""
 
     progress: Progress
+    clipping: Clipping | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,11 @@ class Federation:
         """Return whose answer is awaited; while no sum is open, who is not connected."""
         return self._sum.waiting_for if self._sum else self._members.missing
 
+    @property
+    def clip(self) -> float | None:
+        """Return the clip of the next masked training sum; None where sums are plain."""
+        return None if self._protection is None else self._protection.clip
+
     # -------------------------------------------------------------- the one way in
 
     def receive(self, event: Event) -> list[Effect]:
@@ -400,7 +405,7 @@ class Federation:
             return
         if progress.model_changed:
             self._model_version += 1
-        yield Report(progress)
+        yield Report(progress, machine.clipping)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
         if progress.purpose is Purpose.EVALUATION:

@@ -154,6 +154,11 @@ class SumMachine:
         """Return why the sum has no total, if it has none."""
         return f"{len(self.counted)} of {len(self.cohort)} contributed, {self.quorum} are needed"
 
+    @property
+    def clipping(self) -> None:
+        """Return nothing: in a plain sum nothing is clipped."""
+        return
+
     def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
         """Return nothing: a plain sum says no more than its question."""
         return ()

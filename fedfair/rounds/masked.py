@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.rounds.events import Clipping
 from fedfair.rounds.machine import Standing, Step, SumState
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import RoundAborted, SendTo, ServerEffect, SessionFailed, SessionReady, SumOpened
@@ -65,6 +66,7 @@ class MaskedMachine:
         self._out: set[int] = set()
         self._outgoing: list[tuple[ParticipantId, bytes]] = []
         self._opened: OpenedSum | None = None
+        self._clip = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -82,6 +84,7 @@ class MaskedMachine:
             # Better no round than one that cannot be opened: an evaluation must not leave a site twice.
             self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
             return
+        self._clip = self._protection.clip
         self._take(self._protection.start_round(self.request.purpose, self._model, keyed))
 
     # -------------------------------------------------------------- what anybody may look at
@@ -108,6 +111,12 @@ class MaskedMachine:
         if self._opened is not None:
             return SumState.COMPLETE
         return SumState.LOST if self.reason else SumState.OPEN
+
+    @property
+    def clipping(self) -> Clipping | None:
+        """Return what the opened sum says about the size of changes; None for a sum without a body."""
+        opened = self._opened
+        return Clipping(self._clip, opened.clipped) if opened is not None and opened.histogram else None
 
     def totals(self) -> Totals:
         """Return the sum over the survivors.

@@ -47,6 +47,7 @@ class Protection:
         schema: of the features.
         randomness: source of nonces: `secrets.token_bytes`.
         clock: seconds since any fixed moment.
+        clip: the clip that an earlier process of this run had come to; None for a new run.
 
     Attributes:
         server: the protocol's own machine.
@@ -63,6 +64,7 @@ class Protection:
         schema: FeatureSchema,
         randomness: Randomness,
         clock: Callable[[], float],
+        clip: float | None = None,
     ) -> None:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
@@ -72,9 +74,11 @@ class Protection:
             roster_of(plan), session_terms(plan), self._shapes, randomness, layout.dtype, quorum=quorum
         )
         self._ring_bits = plan.secure_aggregation.ring_bits
-        stated = plan.secure_aggregation.clip
-        self._clip_is_learnt = isinstance(stated, str)
-        self.clip = FIRST_AUTOMATIC_CLIP if isinstance(stated, str) else stated
+        stated = plan.secure_aggregation
+        self._clip_is_learnt = isinstance(stated.clip, str)
+        self._greatest_clip = stated.max_clip
+        first = min(FIRST_AUTOMATIC_CLIP, stated.max_clip) if isinstance(stated.clip, str) else stated.clip
+        self.clip = clip if self._clip_is_learnt and clip is not None else first
         self._clock = clock
         self._began = 0.0
         self._names = dict(enumerate((ParticipantId(name) for name in names), start=1))
@@ -128,5 +132,5 @@ class Protection:
     def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
         """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""
         if self._clip_is_learnt and opened.histogram:
-            self.clip = automatic_clip(opened.histogram, self.clip)
+            self.clip = automatic_clip(opened.histogram, self.clip, self._greatest_clip)
         return plain_totals(opened, self._counts[purpose])

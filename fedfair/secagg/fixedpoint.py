@@ -287,17 +287,18 @@ def size_histogram(largest: float) -> NDArray[np.float64]:
     return histogram
 
 
-def automatic_clip(histogram: Sequence[int], present: float) -> float:
+def automatic_clip(histogram: Sequence[int], present: float, greatest: float) -> float:
     """Return C for the next round: four times the largest bucket edge that anybody reached.
 
     Args:
         histogram: the summed histogram of the last round.
         present: the clip of the last round, kept where nobody contributed.
+        greatest: the largest clip that everybody allows.
     """
     reached = [position for position, count in enumerate(histogram) if count > 0]
     if not reached:
         return present
-    return AUTOMATIC_CLIP_FACTOR * bucket_edge(reached[-1])
+    return min(AUTOMATIC_CLIP_FACTOR * bucket_edge(reached[-1]), greatest)
 
 
 def bucket_edge(position: int) -> float:

@@ -21,7 +21,9 @@ def path(tmp_path: Path) -> Path:
 
 def entry(value: float = 1.0, length: int = 5, dtype: type[np.floating] = np.float64) -> Entry:
     vectors = {"model": np.full(length, value, dtype), "scaling.mean": np.arange(3.0)}
-    return Entry(CourseSnapshot({"round": value, "best": math.inf, "history": [1, "a", None]}, vectors), 2.5)
+    return Entry(
+        CourseSnapshot({"round": value, "best": math.inf, "history": [1, "a", None]}, vectors), 2.5, 2**-7
+    )
 
 
 def test_a_new_journal_holds_nothing_and_counts_sums_from_one(path: Path) -> None:
@@ -44,7 +46,7 @@ def test_what_is_recorded_comes_back_bit_for_bit_after_a_restart(
     found = again.latest()
     again.close()
     assert found.course.state == {"round": 0.1, "best": math.inf, "history": [1, "a", None]}
-    assert found.seconds == 2.5
+    assert (found.seconds, found.clip) == (2.5, 2**-7)
     assert found.course.vectors["model"].dtype == dtype
     assert np.array_equal(found.course.vectors["model"], np.full(length, 0.1, dtype))
     assert np.array_equal(found.course.vectors["scaling.mean"], np.arange(3.0))
@@ -88,6 +90,14 @@ def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone
     assert other.hex() in refusal.value.message
     assert "--fresh" in refusal.value.remedy
     Journal.open(path, DIGEST, RUN).close()
+
+
+def test_a_journal_of_another_form_is_refused_for_what_it_is(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN)
+    journal._connection.execute("UPDATE run SET format = 'fedfair/journal/1'")
+    journal.close()
+    with pytest.raises(FedfairError, match="a journal of the form fedfair/journal/1, this version of fedfair"):
+        Journal.open(path, DIGEST, RUN)
 
 
 def test_a_second_aggregator_in_the_same_folder_is_refused(path: Path) -> None:

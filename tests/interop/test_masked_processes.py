@@ -135,4 +135,8 @@ def test_an_aggregator_killed_in_the_middle_opens_a_new_session_and_finishes(
         assert status == 0, words
     rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
     assert rounds == sorted(set(rounds))
+    # The clip starts at 1 and follows the changes, which are small here; a restart does not begin it again.
+    clips = [line["clip"] for line in metrics(started.workspace) if line["purpose"] == "training"]
+    assert clips[0] == 1.0
+    assert max(clips[1:]) < 1.0
     assert json.loads(started.workspace.result.read_text())["state"] == "finished"

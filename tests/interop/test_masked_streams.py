@@ -11,7 +11,7 @@ import torch
 from federation_kit import Federation, metrics, model_files_agree, play, small_plan
 from test_streams import answered
 
-from fedfair.cli.loopback import prepare
+from fedfair.cli.loopback import Workspace, prepare
 from fedfair.learning.masked_sums import session_terms
 from fedfair.plan.source import load_plan
 from fedfair.wire.chunking import upload_frames
@@ -25,26 +25,29 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def fixed_point_bound(plan_file: Path) -> float:
+def fixed_point_bound(workspace: Workspace) -> float:
     """Return how far the masked model may be from the simulated one after all rounds.
 
     One mean is off by less than e = n C W 2^-f / (sum of w) in every coordinate, f = floor(log2((2^31 - 1) / n)),
-    with 569 training records as weights. Each local step of a convex, smooth objective with a step below 2 / L
-    moves two models no further apart than they were, and a mean of such maps neither, so the errors of T rounds at
-    most add up, in the Euclidean norm: T sqrt(d + 1) e, which bounds every coordinate too.
+    with 569 training records as weights and the C of that round, which the metrics tell; nothing is clipped.
+    Each local step of a convex, smooth objective with a step below 2 / L moves two models no further apart than
+    they were, and a mean of such maps neither, so the errors of T rounds at most add up, in the Euclidean norm:
+    sqrt(d + 1) times the sum of e, which bounds every coordinate too.
     """
-    plan = load_plan(plan_file)
+    plan = load_plan(workspace.plan)
     terms, count = session_terms(plan), len(plan.federation.collaborators)
     bits = ((2**31 - 1) // count).bit_length() - 1
-    error = count * 1.0 * terms.greatest_weight * 2.0**-bits / 569
+    sums = [line for line in metrics(workspace) if line["purpose"] == "training"]
+    assert {line["clipped"] for line in sums} == {0}
+    clips = sum(float(str(line["clip"])) for line in sums)
     parameters = 2 * 30 + 2
-    return plan.training.rounds * (parameters + 1) ** 0.5 * error
+    return (parameters + 1) ** 0.5 * count * clips * terms.greatest_weight * 2.0**-bits / 569
 
 
 @pytest.mark.parametrize(
     ("names", "terms"),
     [
-        (FIVE[:3], {"mode": "malicious"}),
+        (FIVE[:3], {"mode": "malicious", "clip": 1.0}),
         (FIVE[:3], {"mode": "semi-honest"}),
         (FIVE, {"mode": "malicious", "key_agreement": "x25519-mlkem768"}),
         (FIVE, {"mode": "semi-honest"}),
@@ -61,7 +64,7 @@ def test_a_masked_run_gives_the_model_of_the_simulation(
         assert {ending.rounds for ending in endings} == {20}
 
     assert play(workspace, everybody).state.value == "finished"
-    bound = fixed_point_bound(workspace.plan)
+    bound = fixed_point_bound(workspace)
     assert bound < 2e-3
     deployed, simulated = (result["traffic"] for result in model_files_agree(workspace, bound))
     assert isinstance(deployed, dict)

@@ -47,7 +47,7 @@ def spellings(draw: st.DrawFn) -> str:
     """Draw another way to write VALUES: order of keys, block or flow style, comments, an explicit default."""
     values = json.loads(json.dumps(VALUES))
     if draw(st.booleans()):
-        values["secure_aggregation"] = {"mode": "malicious", "clip": draw(st.sampled_from([1, 1.0]))}
+        values["secure_aggregation"] = {"mode": "malicious", "max_clip": draw(st.sampled_from([1024, 1024.0]))}
     if draw(st.booleans()):
         values["training"]["threshold_learning_rate"] = None
     text = yaml.safe_dump(
@@ -73,7 +73,7 @@ def test_the_digest_is_a_hash_of_length_prefixed_fields_that_anybody_can_recompu
 def test_the_canonical_plan_fills_defaults_in_and_writes_floats_in_hex() -> None:
     text = canonical_plan(Plan.model_validate(VALUES)).decode()
     assert '"worst_group_size":{"float":"0x1.999999999999ap-4"}' in text
-    assert '"clip":{"float":"0x1.0000000000000p+0"}' in text
+    assert '"max_clip":{"float":"0x1.0000000000000p+10"}' in text
     assert json.loads(text)["federation"]["round_deadline_seconds"] == 600
 
 
@@ -107,7 +107,9 @@ WORDS = {
 def changed(value: object) -> list[object]:
     """Return other values that the same field may take; none where it may take no other."""
     if value in WORDS and not isinstance(value, bool):
-        return [WORDS[value]] if WORDS[value] else []  # type: ignore[index] # hashable by construction
+        # A device may be auto, and so may a clip, which is otherwise a number.
+        number = [1.0] if value == "auto" else []
+        return [WORDS[value], *number] if WORDS[value] else []  # type: ignore[index] # hashable by construction
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

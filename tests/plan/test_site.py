@@ -99,6 +99,7 @@ def test_a_plan_within_the_policy_passes() -> None:
             "key_agreement: x25519; this site's policy wants x25519-mlkem768",
         ),
         ({"clip": 5.0}, {"max_clip": 2.0}, "clip: 5; this site's policy allows 2"),
+        ({"clip": "auto"}, {"max_clip": 2.0}, "max_clip: 1024; this site's policy allows 2"),
         ({}, {"max_attempts": 2}, "max_attempts: 3; this site's policy allows 2"),
     ],
 )

@@ -82,6 +82,7 @@ class Play:
         self.questions: dict[ParticipantId, events.SendSum] = {}
         self.deadlines: dict[events.DeadlineToken, int] = {}
         self.silent: Callable[[ParticipantId, Kind], bool] = lambda _name, _kind: False
+        self.size: Callable[[int], float] = lambda _rounds_done: 0.5
 
     def site(self, name: ParticipantId) -> Participant:
         member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
@@ -129,7 +130,7 @@ class Play:
         """Return the unit vector of a site in training; one record with loss 0.5 in an evaluation."""
         if purpose == Purpose.TRAINING.value:
             body = np.zeros(5)
-            body[self.names.index(name)] = 0.5
+            body[self.names.index(name)] = self.size(self.course.rounds_done)
             return Update(np.array([0.0, 1e-9 * number]), body, 1)
         counts = np.zeros(2 + 9)
         counts[[0, 1, 2 + 4]] = 1.0  # one record, correct, in bin 4 of 8
@@ -201,6 +202,45 @@ def test_an_aggregator_that_proposes_less_than_the_plan_is_refused_by_a_site_tha
             5,
         )
     assert refusal.value.check is Check.POLICY
+
+
+def test_the_automatic_clip_follows_the_changes_up_and_down_and_never_beyond_what_the_plan_allows() -> None:
+    sizes = [0.5, 2.0**-10, 2.0**-10, 100.0, 100.0, 0.25]
+    play = Play(make_plan(4, rounds=6, clip="auto", max_clip=64.0))
+    play.size = sizes.__getitem__
+    play.begin()
+    assert play.federation.phase is Phase.FINISHED
+    reports = [e for e in play.effects if isinstance(e, events.Report) and e.clipping is not None]
+    clips = [e.clipping.clip for e in reports if e.clipping]
+    # Four times the next power of two: 0.5 lies below 1 = 2^0, 2^-10 below 2^-9 and 100 below 128.
+    assert clips == [1.0, 4.0, 2.0**-7, 2.0**-7, 64.0, 64.0]
+    assert [e.clipping.clipped for e in reports if e.clipping] == [0, 0, 0, 4, 4, 0]
+    assert play.federation.clip == 4 * 0.5
+    # In each round the mean is off by less than n C W 2^-f / (sum of w), with f = 28 and a sum of weights of 4.
+    counted = sum(min(size, clip) for size, clip in zip(sizes, clips, strict=True)) / 4
+    bound = sum(4 * clip * 16 * 2.0**-28 / 4 for clip in clips)
+    np.testing.assert_allclose(play.course.model.vector, np.array([counted] * 4 + [0.0]), atol=bound)
+
+
+def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:
+    def clip_after(earlier: float | None, **stated: object) -> float:
+        plan = make_plan(3, **stated)
+        return Protection(plan, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, earlier).clip
+
+    assert clip_after(None, clip="auto") == 1.0
+    assert clip_after(None, clip="auto", max_clip=0.5) == 0.5
+    assert clip_after(2.0**-7, clip="auto") == 2.0**-7
+    assert clip_after(None, clip=3.0) == clip_after(2.0**-7, clip=3.0) == 3.0
+
+
+def test_a_round_whose_clip_is_beyond_what_a_site_approved_is_not_contributed_to() -> None:
+    play = Play(make_plan(3, rounds=1, clip="auto", max_clip=2.0))
+    assert play.federation._protection is not None
+    play.federation._protection.clip = 4.0
+    with pytest.raises(SecaggError) as refusal:
+        play.begin()
+    assert refusal.value.check is Check.POLICY
+    assert "a clip of 4, this site demands more than 0 and at most 2" in refusal.value.message
 
 
 def test_a_session_ends_after_a_day() -> None:

@@ -263,8 +263,9 @@ def test_the_automatic_clip_is_four_times_the_largest_bucket_anybody_reached() -
     sizes = [0.0, 1e-9, 0.2, 0.26]
     histogram = np.sum([size_histogram(size) for size in sizes], axis=0)
     assert histogram.sum() == 4
-    assert automatic_clip([int(c) for c in histogram], 7.0) == 4 * 0.5
-    assert automatic_clip([0] * 32, 7.0) == 7.0
+    assert automatic_clip([int(c) for c in histogram], 7.0, 8.0) == 4 * 0.5
+    assert automatic_clip([int(c) for c in histogram], 7.0, 1.5) == 1.5
+    assert automatic_clip([0] * 32, 7.0, 8.0) == 7.0
     assert [bucket_edge(0), bucket_edge(31)] == [2.0**-20, 2.0**11]
     assert size_histogram(1e30)[31] == 1.0
 
