@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fedfair.learning.data.source import declared_schema
 from fedfair.learning.task import objective_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import percent
@@ -14,7 +15,7 @@ from fedfair.plan.summary import percent
 
 def advice(plan: Plan) -> tuple[str, ...]:
     """Return warnings about a plan, most serious first; none for a plan without surprises."""
-    return (*_protection(plan), *_membership(plan), *_threshold(plan), *_objective(plan))
+    return (*_protection(plan), *_membership(plan), *_data(plan), *_threshold(plan), *_objective(plan))
 
 
 def _protection(plan: Plan) -> Iterator[str]:
@@ -30,6 +31,12 @@ def _membership(plan: Plan) -> Iterator[str]:
     missing = [name for name in names if name not in federation.roster]
     if missing:
         yield f"no signing key is pinned for {', '.join(missing)}: run `fedfair plan enroll` before a deployment"
+
+
+def _data(plan: Plan) -> Iterator[str]:
+    schema = declared_schema(plan)
+    if plan.task.standardize == "secure" and schema is not None and not schema.numeric:
+        yield "task.standardize is secure, but the data have no numeric columns: nothing will be standardised"
 
 
 def _threshold(plan: Plan) -> Iterator[str]:

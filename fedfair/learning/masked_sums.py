@@ -181,14 +181,16 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
 def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np.bool_]]:
     """Return, for the plain header of every sum, which values are counts; the others are real numbers.
 
-    The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums].
+    The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums], a
+    standardisation is [n, n_j, sums, sums of squares].
     """
     bins = histogram_spec(plan, schema).bins + 1
+    numeric = len(schema.numeric)
     block = np.repeat([True, False, True, False], [HEAD - 1, 1, bins, bins])
     return {
         Purpose.TRAINING: np.array([True, False]),
         Purpose.EVALUATION: np.tile(block, len(SPLITS)),
-        Purpose.STANDARDISATION: np.arange(1 + 2 * len(schema.numeric)) == 0,
+        Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= numeric,
     }
 
 

@@ -40,7 +40,7 @@ from fedfair.learning.snapshot import (
     state_to_json,
     subject_of,
 )
-from fedfair.learning.standardisation import scaling_from_sums
+from fedfair.learning.standardisation import scaling_from_sums, standardises
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
@@ -138,8 +138,8 @@ class Course:
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         self._specs = sum_specs(plan, layout, schema)
         self._judge = Judge.from_plan(plan, schema)
-        standardise = plan.task.standardize == "secure" and len(schema.numeric) > 0
-        self._stage = Stage.STANDARDISATION if standardise else Stage.EVALUATION
+        self._stage = Stage.STANDARDISATION if standardises(plan, schema) else Stage.EVALUATION
+        self._units = schema.units
         self._attempt = 1
         self._mean = IterateMean(layout.dimension) if plan.training.output in {"average", "tail"} else None
         self._best_objective = math.inf
@@ -183,7 +183,7 @@ class Course:
             evaluation = self._judge.evaluate(totals.header, self.rounds_done, self.model.threshold)
             is_best, model_changed = self._take_evaluation(evaluation, totals)
         else:
-            self.scaling = scaling_from_sums(totals.header)
+            self.scaling = scaling_from_sums(totals.header, self._units)
         self._attempt = 1
         model_changed |= self._advance()
         return Progress(

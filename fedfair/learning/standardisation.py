@@ -1,59 +1,131 @@
-"""Feature scaling from one sum: sites add (n, sum x, sum x^2) per numeric column and get back mean and scale.
+"""Feature scaling from one sum: how many values each numeric column has, their sum and their sum of squares.
 
-Variances are those of the pooled training records with divisor n (ddof=0). Which columns are numeric is the
-schema's decision, and who may add to the sum is the round's. Numpy only.
+Means and variances (divisor n, ddof=0) are those of all values that are present at any site, so that a column
+which one site has never measured is scaled by the others' values. A value that is missing becomes 0 after scaling,
+which is the mean of everybody. Which columns are numeric is the schema's decision, and who may add to the sum is
+the round's.
+
+The sums are fixed-point numbers once they are masked (`masked_sums.py`). A column is therefore counted in a unit,
+the power of two that its declared range fits in: dividing by it and multiplying by it again is exact, so that a
+unit changes no bit of a result. A column without a range has the unit 1. Numpy only.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import RemoteProtocolError
+from fedfair.errors import DataError, RemoteProtocolError
+from fedfair.ids import ParticipantId
+from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.exchange import FeatureScaling
+from fedfair.plan.schema import Plan
+
+GREATEST_SQUARES = 2.0**54
+"""The greatest sum of squares that one site can add: `masked_sums.GREATEST_INTEGER`."""
+
+LEAST_VALUE = 2.0**-20
+"""In units of the column: below it a square is of the size of the rounding of a masked sum, 2^-56, times 2^16."""
 
 
-def column_sums(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the header of one site's contribution: [n, sum of x_j, sum of x_j^2].
+def standardises(plan: Plan, schema: FeatureSchema) -> bool:
+    """Return whether a run begins with the standardisation sum: the plan wants it, and there are numbers."""
+    return plan.task.standardize == "secure" and len(schema.numeric) > 0
+
+
+def unit_of(least: float, greatest: float) -> float:
+    """Return the power of two that every value of a range fits in: |x| / unit is at most 1."""
+    return math.ldexp(1.0, math.frexp(max(abs(least), abs(greatest)))[1])
+
+
+def column_sums(values: NDArray[np.floating], units: tuple[float, ...] = ()) -> NDArray[np.float64]:
+    """Return the header of one site's contribution: [n, n_j, sums of x_j, sums of x_j^2]; n_j values are present.
 
     Args:
-        values: float array (n, numeric columns) of the site's training records.
+        values: float array (n, numeric columns) of the site's training records, NaN where missing.
+        units: what each column is counted in; empty for 1.
     """
-    wide = values.astype(np.float64, copy=False)
-    return np.concatenate([[len(wide)], wide.sum(axis=0), np.einsum("ij,ij->j", wide, wide)])
+    known = ~np.isnan(values)
+    present = np.where(known, values.astype(np.float64, copy=False), 0.0) / _array(units, values.shape[1])
+    squares = np.einsum("ij,ij->j", present, present)
+    return np.concatenate([[len(values)], known.sum(axis=0), present.sum(axis=0), squares])
 
 
-def scaling_from_sums(header: NDArray[np.float64]) -> FeatureScaling:
+def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()) -> FeatureScaling:
     """Return means and standard deviations from the total of `column_sums`.
 
-    A column that never varies gets scale 1. The variance is a difference of two numbers of the size of the mean
-    square, each with a relative rounding error of up to n * 2^-53; a smaller result than that is rounding noise
-    of a constant column.
+    A column that never varies gets scale 1, and so does one that nobody has a value of, with mean 0. The variance
+    is a difference of two numbers of the size of the mean square, each with a relative rounding error of up to
+    n * 2^-53; a smaller result than that is rounding noise of a constant column.
 
     Raises:
         RemoteProtocolError: no records at all, or sums that no data can have.
     """
-    count, sums, squares = header[0], *np.split(header[1:], 2)
-    if not count > 0:
+    records, (counts, sums, squares) = header[0], np.split(header[1:], 3)
+    if not records > 0:
         raise RemoteProtocolError(
-            f"the standardisation sum is over {count:g} training records", "at least one site needs records"
+            f"the standardisation sum is over {records:g} training records", "at least one site needs records"
         )
-    mean = sums / count
-    mean_square = squares / count
+    if (counts < 0).any() or (counts > records).any():
+        raise RemoteProtocolError(f"a numeric column has {counts.max():g} values in {records:g} training records")
+    present = np.maximum(counts, 1.0)
+    mean = sums / present
+    mean_square = squares / present
     variance = mean_square - mean**2
-    noise = max(count, 4.0) * 2.0**-52 * mean_square
+    noise = np.maximum(counts, 4.0) * 2.0**-52 * mean_square
     if (variance < -noise).any():
         column = int(np.argmin(variance))
         raise RemoteProtocolError(f"numeric column {column} has a negative variance {variance[column]:g}")
     constant = variance <= noise
-    return FeatureScaling(mean, np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance))))
+    unit = _array(units, len(mean))
+    return FeatureScaling(mean * unit, np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)) * unit))
 
 
 def scale_columns(
     features: NDArray[np.floating], numeric: tuple[int, ...], scaling: FeatureScaling
 ) -> NDArray[np.floating]:
-    """Return a copy of `features` (n, columns) with x_j replaced by (x_j - mean_j) / scale_j, j in `numeric`."""
+    """Return a copy of `features` (n, columns) with x_j replaced by (x_j - mean_j) / scale_j, j in `numeric`.
+
+    A missing x_j becomes 0.
+    """
     scaled = features.copy()
     columns = list(numeric)
-    scaled[:, columns] = (features[:, columns] - scaling.mean) / scaling.scale
+    values = (features[:, columns] - scaling.mean) / scaling.scale
+    scaled[:, columns] = np.where(np.isnan(values), 0.0, values)
     return scaled
+
+
+def check_columns(records: Dataset, participant: ParticipantId) -> None:
+    """Refuse records of which a masked sum could not hold the sums: everything that a site ever adds fits then.
+
+    Raises:
+        DataError: a numeric column has values that are too large, or all of them too small, for its unit.
+    """
+    schema = records.schema
+    values = np.abs(records.features[:, list(schema.numeric)]) / _array(schema.units, len(schema.numeric))
+    values[np.isnan(values)] = 0.0
+    for column, size in enumerate(values.T):
+        # A float64 overflows to infinity, which is too large as well.
+        with np.errstate(over="ignore"):
+            too_large = float(np.sum(size * size)) > GREATEST_SQUARES
+        if too_large or 0.0 < size.max(initial=0.0) < LEAST_VALUE:
+            raise _misfit(records, schema, column, int(np.argmax(size)), participant, large=too_large)
+
+
+def _misfit(
+    records: Dataset, schema: FeatureSchema, column: int, record: int, participant: ParticipantId, *, large: bool
+) -> DataError:
+    place = schema.numeric[column]
+    return DataError(
+        f"numeric column {schema.name_of((place,))} of {participant}: the greatest value, "
+        f"{records.features[record, place]:g} in record {record + 1} of {len(records)}, is too "
+        f"{'large' if large else 'small'} for the standardisation sum",
+        "correct the value, or write the column in another unit, or declare its least and greatest value under "
+        "ranges in the plan's csv",
+    )
+
+
+def _array(units: tuple[float, ...], columns: int) -> NDArray[np.float64]:
+    return np.array(units) if units else np.ones(columns)

@@ -37,7 +37,7 @@ from fedfair.learning.models import build_model
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses
 from fedfair.learning.seeds import derived_seed
-from fedfair.learning.standardisation import column_sums, scale_columns
+from fedfair.learning.standardisation import column_sums, scale_columns, standardises
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
@@ -139,8 +139,7 @@ class TrainingTask:
         self._steps = steps or local_steps(plan, model)
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
-        wants_scaling = plan.task.standardize == "secure" and len(splits.train.schema.numeric) > 0
-        self._records = None if wants_scaling else self._place(None)
+        self._records = None if standardises(plan, splits.train.schema) else self._place(None)
         self.last_losses: dict[str, Losses] = {}
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
@@ -166,9 +165,9 @@ class TrainingTask:
         self._records = self._place(scaling)
 
     def standardisation_contribution(self) -> Contribution:
-        """Return [n, sum of x_j, sum of x_j^2] over the numeric columns of the training records."""
+        """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records."""
         train = self._splits.train
-        return self._header_only(column_sums(train.features[:, list(train.schema.numeric)]))
+        return self._header_only(column_sums(train.features[:, list(train.schema.numeric)], train.schema.units))
 
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return [w, w * change of c] and w * change of theta after this round's local steps.

@@ -6,6 +6,7 @@ description is `fedfair.learning.data.csv_file`'s business.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -30,8 +31,13 @@ Columns = Annotated[
 
 FEWEST_CLASSES = 2
 
+NUMBER_POLICIES = ("refuse", "mean", "zero")
+CATEGORY_POLICIES = ("other", "own", "refuse")
+
 ONE_VALUE = "<value>"
 """The branch of a class that one value stands for; angle brackets mark it as no key."""
+
+Range = Annotated[tuple[float, float], Field(strict=False)]
 
 LabelClass = Annotated[
     Annotated[Items[Scalar], Tag(LIST)] | Annotated[Scalar, Tag(ONE_VALUE)],
@@ -75,11 +81,25 @@ class CsvData(Section):
     collaborator: Text | None = Field(
         default=None, description="column that says which collaborator owns a row, for a simulation"
     )
+    ranges: dict[Text, Range] = Field(
+        default={},
+        description="least and greatest value of a numeric column, such as {age: [0, 120]}; a file with another "
+        "value is refused, and masked sums are as fine as the range allows",
+    )
     missing: Literal["refuse", "mean", "zero"] = Field(
         default="refuse",
-        description="what to do with a missing number: refuse the file, or fill in the site's mean, or zero",
+        description="what to do with a missing number: refuse the file, or fill in zero, or the mean: everybody's "
+        "under standardize: secure, otherwise the site's own",
+    )
+    missing_of: dict[Text, Literal["refuse", "mean", "zero", "other", "own"]] = Field(
+        default={},
+        description="columns that differ: refuse, mean or zero for a number; other (like any other value; the "
+        "default), own (one more column) or refuse for a category",
     )
     missing_values: Items[str] = Field(default=("", "?", "NA"), description="texts that mean a missing value")
+    missing_values_of: dict[Text, Items[Scalar]] = Field(
+        default={}, description="more values that mean a missing one in one column, such as {cholesterol: [0]}"
+    )
     keep: Items[Text] = Field(
         default=(), description="columns kept for partitions and group reports; never features by themselves"
     )
@@ -93,7 +113,8 @@ class CsvData(Section):
 
     @model_validator(mode="after")
     def _check(self) -> CsvData:
-        refuse(self, (*self._feature_faults(), *self._label_faults(), *self._column_faults()))
+        faults = (self._feature_faults(), self._label_faults(), self._column_faults(), self._missing_faults())
+        refuse(self, itertools.chain(*faults, self._range_faults()))
         return self
 
     def _feature_faults(self) -> Iterator[Fault]:
@@ -143,6 +164,40 @@ class CsvData(Section):
             if name not in self.columns:
                 message = f"does not list column {name!r}, which the plan uses"
                 yield Fault(("columns",), message, "name every column of the file, in the file's order")
+
+    def _missing_faults(self) -> Iterator[Fault]:
+        for name, policy in self.missing_of.items():
+            allowed = CATEGORY_POLICIES if name in self.categorical else NUMBER_POLICIES
+            if policy not in allowed:
+                kind = "a category" if name in self.categorical else "a number"
+                message = f"{policy!r} has no meaning for {kind}"
+                yield Fault(("missing_of", name), message, f"choose {', '.join(allowed)}")
+            if policy != "other" and name in self.categorical:
+                for index, value in enumerate(self.categorical[name]):
+                    if value in (*self.missing_values, *self.missing_values_of.get(name, ())):
+                        message = f"value {value!r} means a missing one, for which missing_of says {policy!r}"
+                        yield Fault(("categorical", name, index), message, "remove it here or there")
+        for key, names in (("missing_of", self.missing_of), ("missing_values_of", self.missing_values_of)):
+            for name in names:
+                if not self._is_feature(name):
+                    yield Fault((key, name), f"column {name!r} is no feature", "name a numeric or categorical one")
+
+    def _range_faults(self) -> Iterator[Fault]:
+        if isinstance(self.numeric, str) and self.ranges:
+            yield Fault(("ranges",), "names columns while numeric is all", "list the numeric columns by name")
+            return
+        for name, (least, greatest) in self.ranges.items():
+            if name not in self.numeric:
+                yield Fault(("ranges", name), f"column {name!r} is not numeric", "name a column of numeric")
+            if least >= greatest:
+                message = f"from {least:g} to {greatest:g} is no range"
+                yield Fault(("ranges", name), message, "write [least, greatest]")
+
+    def _is_feature(self, name: str) -> bool:
+        """Return whether a column may be one; under numeric: all, whatever has no other role."""
+        if isinstance(self.numeric, str):
+            return name not in {self.label, self.collaborator, *self.keep}
+        return name in self.categorical or name in self.numeric
 
 
 def _listed_twice(place: tuple[str | int, ...], value: object) -> Fault:

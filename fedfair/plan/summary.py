@@ -105,7 +105,7 @@ def _protection(plan: Plan) -> str:
 
 def _egress(plan: Plan) -> Iterator[str]:
     if plan.task.standardize == "secure":
-        yield "once, its count, sums and sums of squares of the numeric columns"
+        yield "once, how many values each numeric column has, their sum and their sum of squares"
     yield "each round, its weight and the weighted change of model and threshold"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
 

@@ -69,3 +69,10 @@ def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
 )
 def test_what_is_probably_not_meant_is_said(section: str, values: dict[str, object], expected: str) -> None:
     assert any(expected in warning for warning in advice(plan(**{section: values})))
+
+
+def test_standardising_images_is_said_to_do_nothing() -> None:
+    images = {"data": {"mnist": {}}, "standardize": "secure"}
+    assert "no numeric columns: nothing will be standardised" in " ".join(advice(plan(task=images)))
+    for told in ({**images, "standardize": "none"}, {"standardize": "secure"}):
+        assert not any("standardised" in warning for warning in advice(plan(task=told)))

@@ -70,7 +70,7 @@ def answer(request: SumRequest, plan: Plan, scale: float = 1.0) -> Totals:
         return training(4.0, -0.4 * scale, scale, 2.0 * scale, 1.0)
     if request.purpose is Purpose.EVALUATION:
         return evaluation(plan, [0.1, 0.4 * scale, 0.9, 1.7])
-    return Totals(np.array([2.0, 2.0, 4.0, 10.0, 8.0]), np.zeros(0), 2)
+    return Totals(np.array([2.0, 2.0, 2.0, 2.0, 4.0, 10.0, 8.0]), np.zeros(0), 2)
 
 
 def finish(course: Course, plan: Plan) -> list[str]:
@@ -117,7 +117,7 @@ def test_the_scaling_is_mean_and_standard_deviation_of_everybody() -> None:
     course = make_course(make_plan(standardize="secure"))
     assert course.scaling is None
     # Two records (0, 2) and (2, 2): sums 2, 4; squares 4, 8. The second column never varies.
-    course.absorb(Totals(np.array([2.0, 2.0, 4.0, 4.0, 8.0]), np.zeros(0), 2))
+    course.absorb(Totals(np.array([2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 8.0]), np.zeros(0), 2))
     assert course.scaling is not None
     assert course.scaling.mean.tolist() == [1.0, 2.0]
     assert course.scaling.scale.tolist() == [1.0, 1.0]
@@ -326,7 +326,7 @@ def test_an_evaluation_over_nobody_is_refused_and_changes_nothing() -> None:
 def test_impossible_sums_for_standardisation_are_refused() -> None:
     course = make_course(make_plan(standardize="secure"))
     before = fingerprint(course)
-    for header in ([0.0, 0.0, 0.0, 0.0, 0.0], [2.0, 4.0, 4.0, 1.0, 8.0]):
+    for header in ([0.0] * 7, [2.0, 2.0, 2.0, 4.0, 4.0, 1.0, 8.0], [2.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0]):
         with pytest.raises(RemoteProtocolError):
             course.absorb(Totals(np.array(header), np.zeros(0), 1))
     assert fingerprint(course) == before

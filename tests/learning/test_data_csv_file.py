@@ -96,11 +96,67 @@ def test_more_classes_are_stated_in_the_plan(tmp_path: Path) -> None:
         load_csv(path, spec(numeric=["x"]), None, ())
 
 
-@pytest.mark.parametrize("policy", ["mean", "zero"])
-def test_a_missing_number_stays_open_where_the_plan_fills_it(tmp_path: Path, policy: str) -> None:
+def test_a_missing_number_is_zero_or_stays_open_for_the_mean(tmp_path: Path) -> None:
     path = write(tmp_path, "age,died\n?,0\n,1\nNA,1\n3,1\n")
-    features = load_csv(path, spec(missing=policy), None, ()).features[:, 0]
+    features = load_csv(path, spec(missing="mean"), None, ()).features[:, 0]
     assert np.isnan(features).tolist() == [True, True, True, False]
+    assert load_csv(path, spec(missing="zero"), None, ()).features[:, 0].tolist() == [0, 0, 0, 3]
+
+
+def test_a_column_may_have_a_policy_and_missing_values_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,chol,dose,died\n?,0.0,?,0\n3,0,0,1\n")
+    stated = spec(
+        numeric=["age", "chol", "dose"],
+        missing="mean",
+        missing_of={"dose": "zero"},
+        missing_values_of={"chol": [0]},
+    )
+    features = load_csv(path, stated, None, ()).features
+    assert np.isnan(features).tolist() == [[True, True, False], [False, True, False]]
+    assert features[:, 2].tolist() == [0, 0]
+    with pytest.raises(
+        DataError, match=r"column 'chol': missing values in 2 rows \(line 2: '0\.0', line 3: '0'\)"
+    ):
+        load_csv(path, spec(numeric=["chol"], missing_values_of={"chol": [0]}), None, ())
+
+
+def test_a_missing_category_may_be_a_column_of_its_own_or_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,sex,thal,died\n1,?,3,0\n2,F,0,1\n3,X,7,1\n")
+    stated = spec(
+        categorical={"sex": ["F", "M"], "thal": [3]},
+        missing_of={"sex": "own", "thal": "own"},
+        missing_values_of={"thal": [0]},
+    )
+    dataset = load_csv(path, stated, None, ())
+    assert dataset.schema.names == (
+        "age", "sex=F", "sex=M", "sex=other", "sex=missing", "thal=3", "thal=other", "thal=missing",
+    )  # fmt: skip
+    assert dataset.features[:, 1:].tolist() == [
+        [0, 0, 0, 1, 1, 0, 0],
+        [1, 0, 0, 0, 0, 0, 1],
+        [0, 0, 1, 0, 0, 1, 0],
+    ]
+    assert dataset.schema == csv_schema(stated, None, ("age",))
+    with pytest.raises(
+        DataError, match=r"column 'sex': missing values in 1 row \(line 2: '\?'\); fill them in, or"
+    ):
+        load_csv(path, spec(categorical={"sex": ["F"]}, missing_of={"sex": "refuse"}), None, ())
+
+
+def test_a_number_outside_of_its_range_is_refused_with_its_column_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,died\n?,0\n0,1\n120,1\n121,1\n-0.5,0\n")
+    with pytest.raises(DataError) as caught:
+        load_csv(path, spec(missing="mean", ranges={"age": [0, 120]}), None, ())
+    assert (
+        "'age': outside of 0 to 120, its range in 2 rows (line 5: '121', line 6: '-0.5')" in caught.value.message
+    )
+
+
+def test_a_range_is_the_unit_that_a_column_is_counted_in() -> None:
+    stated = spec(numeric=["age", "dose"], ranges={"dose": [-1e-6, 3e-6]})
+    # 2^-19 < 3e-6 < 2^-18.
+    assert csv_schema(stated, None, ("age", "dose")).units == (1.0, 2.0**-18)
+    assert csv_schema(spec(), None, ("age",)).units == ()
 
 
 def test_a_missing_category_is_another_value(tmp_path: Path) -> None:

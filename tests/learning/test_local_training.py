@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, PlanError, TrainingError
 from fedfair.evaluation.loss_sums import HEAD, block_length, evaluation_header_length
@@ -16,7 +15,7 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import EVALUATION_RECORDS, Records, choose_device
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, histogram_spec
-from fedfair.learning.standardisation import column_sums, scaling_from_sums
+from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
@@ -221,7 +220,7 @@ def test_standardised_features_have_mean_zero_and_variance_one_over_everybody() 
     plan = make_plan(standardize="secure", precision="fp64")
     parts = [records(20, 1), records(35, 2)]
     tasks = [make_task(plan, part)[0] for part in parts]
-    total = sum((task.standardisation_contribution().header for task in tasks), np.zeros(5))
+    total = sum((task.standardisation_contribution().header for task in tasks), np.zeros(7))
     scaling = scaling_from_sums(total)
     for task in tasks:
         task.apply_scaling(scaling)
@@ -242,29 +241,6 @@ def test_a_scaling_of_another_length_is_refused() -> None:
     task, _ = make_task(make_plan(standardize="secure"), records(10))
     with pytest.raises(LocalProtocolError, match="2 numeric columns"):
         task.apply_scaling(FeatureScaling(np.zeros(3), np.ones(3)))
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30),
-    cuts=st.lists(st.integers(0, 30), max_size=3),
-)
-def test_column_sums_add_up_over_sites(values: list[float], cuts: list[int]) -> None:
-    column: NDArray[np.float64] = np.array(values)[:, None]
-    parts = np.split(column, sorted(min(cut, len(values)) for cut in cuts))
-    total = sum((column_sums(part) for part in parts), np.zeros(3))
-    scaling = scaling_from_sums(total)
-    size = np.abs(column).max()
-    # Sums of up to 30 numbers: 30 roundings of the largest; the variance loses that much of the mean square.
-    np.testing.assert_allclose(scaling.mean, column.mean(axis=0), atol=64 * 2.0**-52 * size)
-    variance = float(column.var())
-    slack = 64 * 2.0**-52 * size**2
-    assert abs(float(scaling.scale[0]) ** 2 - variance) <= slack or (scaling.scale[0] == 1.0 and variance <= slack)
-
-
-def test_a_constant_column_far_from_zero_keeps_scale_one() -> None:
-    scaling = scaling_from_sums(column_sums(np.full((1000, 1), 1e8 + 0.1)))
-    assert scaling.scale.tolist() == [1.0]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

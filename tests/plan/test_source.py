@@ -285,6 +285,61 @@ MISTAKES = [
     ),
     (
         "breast-cancer",
+        "{csv: {label: y, numeric: [a], missing_of: {a: own}}}",
+        "task.data.csv.missing_of.a: 'own' has no meaning for a number -> choose refuse, mean, zero",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, categorical: {a: [1]}, missing_of: {a: mean}}}",
+        "task.data.csv.missing_of.a: 'mean' has no meaning for a category -> choose other, own, refuse",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], missing_of: {a: drop}}}",
+        "task.data.csv.missing_of.a: must be 'refuse', 'mean', 'zero', 'other' or 'own', found 'drop'",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], missing_values_of: {b: [0]}}}",
+        "task.data.csv.missing_values_of.b: column 'b' is no feature -> name a numeric or categorical one",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, missing_of: {y: zero}}}",
+        "task.data.csv.missing_of.y: column 'y' is no feature",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, categorical: {a: [1, '?']}, missing_of: {a: own}}}",
+        "csv.categorical.a[1]: value '?' means a missing one, for which missing_of says 'own' -> remove it",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], ranges: {a: [3, 1]}}}",
+        "task.data.csv.ranges.a: from 3 to 1 is no range -> write [least, greatest]",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], ranges: {b: [0, 1]}}}",
+        "task.data.csv.ranges.b: column 'b' is not numeric -> name a column of numeric",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, ranges: {a: [0, 1]}}}",
+        "task.data.csv.ranges: names columns while numeric is all -> list the numeric columns by name",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], ranges: {a: [0, .inf]}}}",
+        "task.data.csv.ranges.a[1]: must be a finite number",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: [a], ranges: {a: [0]}}}",
+        "task.data.csv.ranges.a[1]: is missing -> least and greatest value",
+    ),
+    (
+        "breast-cancer",
         "{csv: {label: y, categorical: {a: []}}}",
         "csv.categorical.a: has no values -> list at least",
     ),

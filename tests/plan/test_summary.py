@@ -29,7 +29,7 @@ def test_a_person_reads_what_the_plan_does() -> None:
         "5 %, 10 %, 20 %, 30 %, 50 %, 70 %, 90 %",
         "protection": "sums are masked; holds against an aggregator that lies",
         "code of its own": "none",
-        "leaves a site": "once, its count, sums and sums of squares of the numeric columns; "
+        "leaves a site": "once, how many values each numeric column has, their sum and their sum of squares; "
         "each round, its weight and the weighted change of model and threshold; "
         "each evaluation, three loss histograms of 256 bins",
     }

@@ -82,7 +82,7 @@ def contribution_of(plan: Plan, participant: ParticipantId, request: SumRequest)
         mine = loss_block(np.array([who + 0.5]), np.array([1]), who + 0.5, spec)
         header = np.concatenate([mine, np.zeros(2 * len(mine))])
     else:
-        header = np.array([1.0, who, 1.0, who * who, 1.0])
+        header = np.array([1.0, 1.0, 1.0, who, 1.0, who * who, 1.0])
     return header.astype("<f8").tobytes() + body.tobytes()
 
 

@@ -1,8 +1,9 @@
 """A site's own table, read by the schema that the plan declares.
 
 Decides how texts become features: numeric columns as they are, then one column for each declared value of each
-categorical column and one for any other value. Nothing is learnt from the file about its own schema, so that
-every site's features mean the same; for that reason `numeric: all` takes the columns in the order of their names.
+categorical column, one for any other value and, where the plan wants it, one for a missing value. Nothing is
+learnt from the file about its own schema, so that every site's features mean the same; for that reason
+`numeric: all` takes the columns in the order of their names.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.data.reading import Faults, Table, TableForm, numbers, read_table, require_columns
+from fedfair.learning.standardisation import unit_of
 from fedfair.plan.csv_data import CsvData
 from fedfair.plan.fields import Scalar
 
 OTHER = "other"
+OWN = "own"
+MISSING = "missing"
 BINARY = 2
 SHOWN_LABELS = 10
 
@@ -32,12 +36,19 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
         classes: number of classes that the plan states, if any.
         numeric: the numeric columns, in order.
     """
-    names = (*numeric, *(name for column, values in spec.categorical.items() for name in _one_hot(column, values)))
-    return FeatureSchema((len(names),), _class_count(spec, classes), tuple(range(len(numeric))), names)
+    names = (*numeric, *(name for column in spec.categorical for name in _one_hot(column, spec)))
+    units = tuple(unit_of(*spec.ranges[name]) if name in spec.ranges else 1.0 for name in numeric)
+    return FeatureSchema(
+        (len(names),),
+        _class_count(spec, classes),
+        tuple(range(len(numeric))),
+        names,
+        units if spec.ranges else (),
+    )
 
 
 def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> Dataset:
-    """Return the records of one file; a missing number is NaN where the plan allows it.
+    """Return the records of one file; a missing number is NaN where the plan wants a mean.
 
     Args:
         path: the file, plain or gzip.
@@ -55,9 +66,7 @@ def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[s
     schema = csv_schema(spec, classes, numeric)
     faults = Faults(table)
     features = [_numeric(table, column, spec, faults) for column in numeric]
-    features += [
-        block for column, values in spec.categorical.items() for block in _indicators(table, column, values)
-    ]
+    features += [block for column in spec.categorical for block in _indicators(table, column, spec, faults)]
     labels = _labels(table, spec, schema.classes, faults)
     faults.refuse()
     return Dataset(np.stack(features, axis=1), labels, schema, {name: table.columns[name] for name in kept})
@@ -73,21 +82,40 @@ def _numeric_columns(table: Table, spec: CsvData, kept: Collection[str]) -> tupl
     return columns
 
 
+def _missing(table: Table, column: str, spec: CsvData) -> NDArray[np.bool_]:
+    missing: NDArray[np.bool_] = np.isin(table.columns[column], spec.missing_values)
+    for value in spec.missing_values_of.get(column, ()):
+        missing |= _matches(table.columns[column], value)
+    return missing
+
+
 def _numeric(table: Table, column: str, spec: CsvData, faults: Faults) -> NDArray[np.float64]:
-    missing = np.isin(table.columns[column], spec.missing_values)
-    if spec.missing == "refuse":
+    missing, policy = _missing(table, column, spec), spec.missing_of.get(column, spec.missing)
+    if policy == "refuse":
         faults.add(column, "missing values", missing, "fill them in, or set missing: mean or zero in the plan")
-    return numbers(table, column, missing, faults)
+    values = numbers(table, column, missing, faults)
+    if column in spec.ranges:
+        least, greatest = spec.ranges[column]
+        outside = np.isfinite(values) & ((values < least) | (values > greatest))
+        remedy = "correct it, or have the plan's ranges changed"
+        faults.add(column, f"outside of {least:g} to {greatest:g}, its range", outside, remedy)
+    return np.where(missing, 0.0, values) if policy == "zero" else values
 
 
-def _indicators(table: Table, column: str, values: Sequence[Scalar]) -> list[NDArray[np.float64]]:
-    """Return one 0/1 array (n,) for each value and one for all other texts, missing ones included."""
-    hits = [_matches(table.columns[column], value).astype(np.float64) for value in values]
-    return [*hits, 1.0 - np.max(hits, axis=0)]
+def _indicators(table: Table, column: str, spec: CsvData, faults: Faults) -> list[NDArray[np.float64]]:
+    """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
+    policy = spec.missing_of.get(column, OTHER)
+    missing = _missing(table, column, spec) & (policy != OTHER)
+    if policy == "refuse":
+        faults.add(column, "missing values", missing, "fill them in, or set missing_of: own or other in the plan")
+    hits = [_matches(table.columns[column], value) & ~missing for value in spec.categorical[column]]
+    blocks = [*hits, ~np.any([*hits, missing], axis=0), *([missing] if policy == OWN else [])]
+    return [block.astype(np.float64) for block in blocks]
 
 
-def _one_hot(column: str, values: Sequence[Scalar]) -> list[str]:
-    return [f"{column}={value}" for value in (*values, OTHER)]
+def _one_hot(column: str, spec: CsvData) -> list[str]:
+    more = (OTHER, MISSING) if spec.missing_of.get(column) == OWN else (OTHER,)
+    return [f"{column}={value}" for value in (*spec.categorical[column], *more)]
 
 
 def _class_count(spec: CsvData, classes: int | None) -> int:

@@ -1,8 +1,8 @@
 """Records in memory: what one collaborator holds, whichever source it came from.
 
 Decides the form that everything after loading relies on (no infinite feature, labels from 0 to classes - 1, equal
-lengths) and checks it once, at construction. NaN is a missing value, and gone once `missing.py` has filled the
-splits of a site. Loading is the business of the modules beside this one.
+lengths) and checks it once, at construction. NaN is a missing value: `missing.py` fills it, or the scaling does.
+Loading is the business of the modules beside this one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ class FeatureSchema:
         classes: number of classes, at least 2.
         numeric: indices of the feature columns that standardisation applies to; empty for images.
         names: one name per feature column; empty for images.
+        units: for each numeric column the power of two that its sums are counted in; empty where all are 1.
     """
 
     input_shape: tuple[int, ...]
     classes: int
     numeric: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    units: tuple[float, ...] = ()
 
     def name_of(self, place: tuple[int, ...]) -> str:
         """Return what to call the feature at `place` in a message."""

@@ -1,11 +1,14 @@
 """What stands in for a value that was not measured.
 
-Decides the filling, which a site does alone: its own means, of its own training records, so that nothing about a
-missing value is sent. Which values count as missing is each source's decision; here they are NaN.
+Decides the filling that a site does alone: its own means, of its own training records, so that nothing about a
+missing value is sent. Where the plan standardises, such a value stays open until the scaling has arrived and is
+then everybody's mean (`standardisation.py`). Which values count as missing is each source's decision; here they
+are NaN.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import replace
 
 import numpy as np
@@ -16,23 +19,32 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, Splits
 
 
-def fill_missing(splits: Splits, policy: str, participant: ParticipantId) -> Splits:
-    """Return the splits with every NaN filled.
+class Filling(enum.Enum):
+    """What becomes of the values that are still missing when a site's records have been read."""
+
+    REFUSED = "refused"
+    OWN_MEAN = "mean of the column over the site's training records"
+    EVERYBODYS_MEAN = "mean of the column over everybody's training records"
+
+
+def fill_missing(splits: Splits, filling: Filling, participant: ParticipantId) -> Splits:
+    """Return the splits with every NaN filled that is filled before the first sum.
 
     Args:
         splits: one collaborator's records.
-        policy: refuse, zero, or mean (of the column over this collaborator's training records).
+        filling: what becomes of missing values.
         participant: whose records these are, for the faults.
 
     Raises:
-        DataError: a value is missing and the policy is to refuse, or a column has no value to take the mean of.
+        DataError: a value is missing and is refused, or a column has no value to take the mean of.
     """
     train = splits.train
-    if policy == "refuse":
+    if filling is Filling.REFUSED:
         for name, part in (("training", train), ("validation", splits.validation), ("test", splits.test)):
             _refuse_missing(part, f"{name} records of {participant}")
+    if filling is not Filling.OWN_MEAN:
         return splits
-    fills = _column_means(train, participant) if policy == "mean" else np.zeros(train.schema.input_shape)
+    fills = _column_means(train, participant)
     return Splits(
         _filled(train, fills),
         None if splits.validation is None else _filled(splits.validation, fills),
@@ -48,7 +60,8 @@ def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.floa
         raise DataError(
             f"column {train.schema.name_of(place)} has no value in any of the {len(train)} training records "
             f"of {participant}",
-            "use missing: zero, or leave the column out of the plan",
+            "use standardize: secure, which fills in everybody's mean, or missing: zero, or leave the column out "
+            "of the plan",
         )
     means: NDArray[np.float64] = np.where(known, train.features, 0.0).sum(axis=0) / counts
     return means

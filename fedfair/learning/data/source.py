@@ -14,16 +14,16 @@ from pathlib import Path
 
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
-from fedfair.learning.data.dataset import Dataset, Splits
+from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.data.declared import check_declared, declared_schema
 from fedfair.learning.data.files import read_files, simulation_paths, site_paths
 from fedfair.learning.data.holdout import hold_out
-from fedfair.learning.data.missing import fill_missing
+from fedfair.learning.data.missing import Filling, fill_missing
 from fedfair.learning.partition import deal
+from fedfair.learning.standardisation import check_columns, standardises
 from fedfair.plan.data import BUILT_IN, CsvSource, EicuSource, Partition
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
-from fedfair.plan.task import TaskSection
 
 __all__ = ["declared_schema", "load_federation", "load_site"]
 
@@ -103,7 +103,11 @@ def _as_splits(whole: Splits, own: Sequence[Dataset]) -> Splits:
 
 
 def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
-    """Hold out what the plan asks for, then fill in missing values from what is left to train on."""
+    """Hold out what the plan asks for, then fill in missing values from what is left to train on.
+
+    Where features are standardised, their sums must fit into a masked sum, also in a simulation, so that a plan
+    which has been tried out works.
+    """
     task = plan.task
     for key, part in (("test_fraction", own.test), ("validation_fraction", own.validation)):
         fraction = task.test_fraction if key == "test_fraction" else task.validation_fraction
@@ -111,6 +115,8 @@ def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
             raise PlanError(
                 f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
             )
+    if standardises(plan, own.train.schema):
+        check_columns(own.train, participant)
     held = hold_out(
         own.train,
         task.test_fraction,
@@ -120,13 +126,11 @@ def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         task.test_fold,
     )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
-    return fill_missing(splits, _missing_policy(task), participant)
+    return fill_missing(splits, _filling(plan, own.train.schema), participant)
 
 
-def _missing_policy(task: TaskSection) -> str:
-    match task.data:
-        case CsvSource(csv=spec):
-            return spec.missing
-        case EicuSource():
-            return "mean"
-    return "refuse"
+def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
+    """Return what becomes of values that the source left open: in a table, those of `missing: mean`."""
+    if not isinstance(plan.task.data, CsvSource | EicuSource):
+        return Filling.REFUSED
+    return Filling.EVERYBODYS_MEAN if standardises(plan, schema) else Filling.OWN_MEAN
