@@ -42,6 +42,10 @@ class IdentityError(FedfairError):
     """A certificate, request, key or binding is missing, malformed, expired, revoked or of somebody else."""
 
 
+class CertificateError(FedfairError):
+    """A fairness certificate is malformed, was changed, or claims what its own figures do not prove."""
+
+
 class TrainingError(FedfairError):
     """Local training failed, or produced something that must not leave the site (a NaN or an infinity).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedfair import __version__
-from fedfair.cli import aggregator, certs, collaborator, demo, plan, report, simulate, workspace
+from fedfair.cli import aggregator, certificate, certs, collaborator, demo, plan, report, simulate, workspace
 from fedfair.report.terminal import console
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.add_typer(certs.app, name="certs")
 app.add_typer(plan.app, name="plan")
 app.add_typer(aggregator.app, name="aggregator")
 app.add_typer(collaborator.app, name="collaborator")
+app.add_typer(certificate.app, name="certificate")
 app.command("simulate")(simulate.simulate_command)
 app.command("report")(report.report_command)
 

@@ -25,6 +25,7 @@ and never breaks it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 MAX_DELTA = 0.5
 """Massart's constant is proven for delta up to one half."""
+
+MOST_RECORDS = 1 << 50
+GREATEST_SUM = 1e300
+"""Up to these, counts are exact as floating-point numbers and no sum of sums overflows."""
 
 _INVERSE_ERROR = 1e-9
 """Far above the relative error of the inverse of the incomplete beta function."""
@@ -76,10 +81,13 @@ class LossHistogram:
             raise DataError(
                 f"a histogram has {len(self.starts)} edges, {len(self.counts)} counts and {len(self.sums)} sums"
             )
-        if self.starts[0] != 0 or self.starts[-1] > self.bins or (np.diff(self.starts) < 1).any():
+        increasing = all(left < right for left, right in itertools.pairwise(self.starts))
+        if self.starts[0] != 0 or self.starts[-1] > self.bins or not increasing:
             raise DataError(f"the bins of a histogram do not begin at increasing places from 0 to {self.bins}")
-        if min(self.counts) < 0 or not any(self.counts) or not np.isfinite(self.sums).all():
-            raise DataError("a histogram counts no loss or a negative number, or has a sum that is not finite")
+        if min(self.counts) < 0 or not 1 <= sum(self.counts) <= MOST_RECORDS:
+            raise DataError(f"a histogram counts a negative number of losses, none, or more than {MOST_RECORDS}")
+        if not all(0.0 <= value <= GREATEST_SUM for value in (*self.sums, self.loss_range)):
+            raise DataError(f"a histogram has a sum or a range that is negative or above {GREATEST_SUM}")
 
     @property
     def records(self) -> int:
@@ -101,7 +109,8 @@ def join_small_bins(histogram: LossHistogram, fewest: int) -> LossHistogram:
     """Return the histogram with neighbours joined until no bin holds 1 to fewest - 1 losses.
 
     A histogram that is published tells the sum of each bin; over one loss that is the loss itself. Bins are joined
-    from the worst on; whatever is left over at the other end joins the last bin that is large enough.
+    from the worst on; whatever is left over at the other end joins the last bin that is large enough. Neighbours
+    that are all empty become one, which changes no bound.
 
     Args:
         histogram: any.
@@ -109,7 +118,8 @@ def join_small_bins(histogram: LossHistogram, fewest: int) -> LossHistogram:
     """
     groups: list[list[int]] = []
     for place in reversed(range(len(histogram.starts))):
-        if groups and 0 < _held(histogram, groups[-1]) < fewest:
+        held = _held(histogram, groups[-1]) if groups else fewest
+        if 0 < held < fewest or held == histogram.counts[place] == 0:
             groups[-1].append(place)
         else:
             groups.append([place])

@@ -65,7 +65,12 @@ def weights_digest(vector: bytes | memoryview) -> bytes:
 
 def canonical_plan(plan: Plan) -> bytes:
     """Return the one spelling of a plan, as this module's header describes it."""
-    return json.dumps(_canonical(plan.model_dump()), sort_keys=True, separators=(",", ":")).encode("ascii")
+    return canonical_json(plan.model_dump())
+
+
+def canonical_json(values: Mapping[str, object]) -> bytes:
+    """Return the one spelling of nested values, as this module's header describes it: what is hashed or signed."""
+    return json.dumps(_canonical(values), sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def _canonical(value: object) -> object:

@@ -122,6 +122,10 @@ def test_joining_leaves_bins_with_enough_records_alone() -> None:
     joined = join_small_bins(held, 3)
     assert joined == LossHistogram(4, 4.0, (0, 2, 3), (11, 0, 4), (4.0, 0.0, 15.0))
     assert join_small_bins(held, 1) == held
+    empty = LossHistogram(4, 4.0, (0, 1, 2, 3, 4), (0, 0, 7, 0, 0), (0.0, 0.0, 15.0, 0.0, 0.0))
+    assert join_small_bins(empty, 3) == LossHistogram(4, 4.0, (0, 2, 3), (0, 7, 0), (0.0, 15.0, 0.0))
+    bounds = [population_bounds(each, RHO, delta=0.05) for each in (empty, join_small_bins(empty, 3))]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-12)
     assert join_small_bins(held, 99) == LossHistogram(4, 4.0, (0,), (15,), (19.0,))
 
 
@@ -235,7 +239,11 @@ def test_a_group_size_or_method_that_does_not_exist_is_refused() -> None:
         (2, 1.0, (1, 2), (1, 0), (0.0, 0.0)),
         (2, 1.0, (0, 0), (1, 0), (0.0, 0.0)),
         (1, 1.0, (0, 1), (2, -1), (0.0, 0.0)),
+        (2, 1.0, (0, 2**63, 1), (1, 0, 0), (0.0, 0.0, 0.0)),
         (1, 1.0, (0, 1), (0, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (10**400, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (1, 1), (0.0, 1e308)),
+        (1, 1e308, (0, 1), (1, 1), (0.0, 1.0)),
         (1, 1.0, (0, 1), (1, 0), (math.nan, 0.0)),
     ],
 )

@@ -1,0 +1,127 @@
+"""Whether a certificate's figures follow from its own histogram, and whether it is about this plan and this model.
+
+Everything is recomputed; nothing here trusts the signature, so that a signer cannot claim more than is proven.
+Whether the signature is right is `seal.py`'s business. Works on files alone, without a network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fedfair.certificate.document import Certificate
+from fedfair.certificate.issue import privacy_statement, speaks_for_others
+from fedfair.certificate.proof import mean_loss, statements
+from fedfair.errors import CertificateError, FedfairError
+from fedfair.fairness.metrics import uniform_classifier_loss
+from fedfair.plan.schema import Plan
+
+RELATIVE = 1e-9
+"""Two machines may differ by this much in the same computation, far below the last digit that people see."""
+
+
+def check_figures(certificate: Certificate) -> None:
+    """Recompute every figure of a certificate.
+
+    Raises:
+        CertificateError: figures do not follow from the histogram; names all of them.
+    """
+    try:
+        faults = list(_faults(certificate))
+    except FedfairError as error:
+        raise CertificateError(f"the certificate's histogram proves nothing: {error.message}") from error
+    if faults:
+        raise CertificateError(
+            "the certificate claims what its own histogram does not prove: " + "; ".join(faults),
+            "do not rely on it; ask the issuer for the file again",
+        )
+
+
+def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
+    """Check that a certificate is about a run of exactly this plan, and claims no more than the plan allows.
+
+    Args:
+        certificate: any.
+        plan: the plan.
+        plan_digest: its digest, "sha256:" and 64 hex digits.
+
+    Raises:
+        CertificateError: it is about another plan; names what differs.
+    """
+    if certificate.plan_digest != plan_digest:
+        raise CertificateError(
+            f"the certificate is about the plan {certificate.plan_digest}, this plan is {plan_digest}"
+        )
+    stated, objective = certificate.training, plan.objective
+    expected = {
+        "federation": (certificate.federation, plan.federation.name),
+        "algorithm": (stated.algorithm, plan.training.algorithm),
+        "worst_group_size": (stated.worst_group_size, objective.worst_group_size),
+        "tradeoff": (stated.tradeoff, objective.tradeoff),
+        "bins": (certificate.histogram.bins, plan.evaluation.bins),
+        "privacy": (certificate.privacy, privacy_statement(plan)),
+    }
+    for name, (found, planned) in expected.items():
+        if found != planned:
+            raise CertificateError(f"the certificate says {name} {found}, the plan says {planned}")
+    if certificate.masked and plan.secure_aggregation.mode == "off":
+        raise CertificateError("the certificate says that sums were masked, the plan says they were not")
+    if certificate.population is not None and not speaks_for_others(plan, certificate.split):
+        raise CertificateError(
+            f"the certificate speaks of the population, but the plan chose the model by the {certificate.split} "
+            "records themselves"
+        )
+
+
+def check_model(certificate: Certificate, model_digest: str) -> None:
+    """Check that a certificate is about exactly this model.
+
+    Args:
+        certificate: any.
+        model_digest: of the model at hand, "sha256:" and 64 hex digits.
+
+    Raises:
+        CertificateError: it is about another one.
+    """
+    if certificate.model_digest != model_digest:
+        raise CertificateError(
+            f"the certificate is about the model {certificate.model_digest}, this model is {model_digest}",
+            "give the model that was evaluated, byte for byte",
+        )
+
+
+def _faults(certificate: Certificate) -> Iterator[str]:
+    histogram, published = certificate.loss_histogram(), certificate.histogram
+    if certificate.n != histogram.records:
+        yield f"n is {certificate.n}, the histogram holds {histogram.records} losses"
+    if not _same(certificate.mean, mean_loss(histogram)):
+        yield f"mean is {certificate.mean}, the histogram gives {mean_loss(histogram)}"
+    floor = uniform_classifier_loss(certificate.classes)
+    if not _same(certificate.uniform_floor, floor):
+        yield f"uniform_floor is {certificate.uniform_floor}, guessing among {certificate.classes} costs {floor}"
+    enough = min(published.fewest, certificate.n)
+    if any(0 < count < enough for count in published.counts):
+        yield f"a bin holds fewer than {enough} losses"
+    if certificate.population is not None and certificate.split == "train":
+        yield "population bounds were drawn from training records, which prove nothing about new people"
+    sizes = [statement.group_size for statement in certificate.statements]
+    if sizes != sorted(set(sizes)):
+        yield "the group sizes do not increase"
+    yield from _statement_faults(certificate)
+
+
+def _statement_faults(certificate: Certificate) -> Iterator[str]:
+    sizes = [statement.group_size for statement in certificate.statements]
+    proven = statements(certificate.loss_histogram(), sizes, certificate.population)
+    for stated, true in zip(certificate.statements, proven, strict=True):
+        place = f"at group size {stated.group_size}"
+        if not all(map(_same, stated.sample, true.sample)):
+            yield f"{place} the sample interval is {stated.sample}, the histogram gives {true.sample}"
+        if (stated.population is None) != (true.population is None) or not _same(
+            stated.population or 0.0, true.population or 0.0
+        ):
+            yield f"{place} the population bound is {stated.population}, the histogram gives {true.population}"
+
+
+def _same(left: float, right: float) -> bool:
+    return math.isclose(left, right, rel_tol=RELATIVE, abs_tol=RELATIVE)

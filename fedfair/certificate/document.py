@@ -1,0 +1,197 @@
+"""A fairness certificate as a file: the JSON contract `fedfair/certificate/1`, and its one spelling.
+
+Decides which facts a certificate states, in which form, and that a file has no byte outside them: it is refused
+unless it is spelt exactly as `to_text` spells it, so a field cannot stand twice and nothing can follow it. Whether
+the facts follow from the histogram is `check.py`'s business, who signed them `seal.py`'s. Not to be confused with
+the certificates of connections, which are `fedfair.identity`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedfair.errors import CertificateError
+from fedfair.evaluation.record import Count, Digest, Finite, Split
+from fedfair.fairness.certificate import LossHistogram, Method
+
+FORMAT: Final = "fedfair/certificate/1"
+MAX_BYTES = 1 << 20
+"""4097 bins and 1000 statements take about 400 kB."""
+
+MOST_STATEMENTS = 1000
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
+Words = Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+_REMEDY = "ask whoever issued it for the file as it was made by `fedfair certificate`"
+
+
+class _Part(BaseModel):
+    """Everything that a certificate is made of is fixed, complete, and of exactly the type it says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Issuer(_Part):
+    """Who states all this.
+
+    Attributes:
+        name: the participant, usually `aggregator`.
+        key: its public signing key, "ed25519:" and base64.
+    """
+
+    name: Name
+    key: Words
+
+
+class Training(_Part):
+    """What the model was trained for.
+
+    Attributes:
+        algorithm: its name in the plan.
+        worst_group_size: the smallest group that training protected (rho).
+        tradeoff: the weight of the mean (epsilon).
+    """
+
+    algorithm: Words
+    worst_group_size: Share
+    tradeoff: Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Population(_Part):
+    """How much is claimed about people who were not evaluated.
+
+    Attributes:
+        method: one of `fedfair.fairness.certificate.METHODS`.
+        delta: the chance that a population bound of this certificate is wrong.
+    """
+
+    method: Method
+    delta: Annotated[float, Field(gt=0.0, le=0.5)]
+
+
+class Statement(_Part):
+    """What holds for every group of at least one size.
+
+    Attributes:
+        group_size: the least share of everybody that such a group has (rho).
+        sample: an interval that holds the mean loss of the worst such group of the evaluated records.
+        population: at most this is the mean of min(loss, loss_range) over any such group of the population; null
+            where nothing is claimed.
+    """
+
+    group_size: Share
+    sample: tuple[Finite, Finite]
+    population: Finite | None
+
+
+class Histogram(_Part):
+    """The losses that everything follows from; see `fedfair.fairness.certificate.LossHistogram`.
+
+    Attributes:
+        bins: equal bins of the plan.
+        fewest: no bin holds fewer losses than this, unless it is empty or there are fewer in all.
+        starts: the planned bin that each bin begins with.
+        counts: losses in each bin.
+        sums: their sums.
+    """
+
+    bins: Annotated[int, Field(ge=1, le=4096)]
+    fewest: Annotated[int, Field(ge=1)]
+    starts: tuple[Count, ...]
+    counts: tuple[Count, ...]
+    sums: tuple[Finite, ...]
+
+
+class Certificate(_Part):
+    """A fairness certificate; losses in nats.
+
+    Attributes:
+        format: the name of this format.
+        federation: whose model it is.
+        issued_at: when, in ISO 8601; for people, not compared.
+        issuer: who signed it; null for an unsigned one.
+        plan_digest: of the plan that every site approved.
+        model_digest: SHA-256 of the model's flat vector, as in `fedfair/evaluation/1`.
+        round: training rounds that the model has behind it.
+        training: what it was trained for.
+        privacy: the differential-privacy statement, or "none".
+        participants: how many sites contributed to the evaluation.
+        masked: whether nobody saw one site's contribution.
+        split: which records were evaluated.
+        n: how many.
+        mean: their mean loss.
+        classes: how many the model tells apart.
+        uniform_floor: log(classes), the loss of guessing, for everybody alike.
+        loss: which loss.
+        loss_range: L; the population statements are about min(loss, L).
+        population: what the population bounds rest on; null where nothing is claimed.
+        statements: by increasing group size.
+        histogram: what proves them.
+        signature: base64, over everything else; null for an unsigned one.
+    """
+
+    format: Literal["fedfair/certificate/1"]
+    federation: Name
+    issued_at: Annotated[str, Field(pattern=r"^[0-9T:+.Z-]{1,64}$")]
+    issuer: Issuer | None
+    plan_digest: Digest
+    model_digest: Digest
+    round: Count
+    training: Training
+    privacy: Words
+    participants: Annotated[int, Field(ge=1)]
+    masked: bool
+    split: Split
+    n: Annotated[int, Field(ge=1)]
+    mean: Finite
+    classes: Annotated[int, Field(ge=2)]
+    uniform_floor: Finite
+    loss: Literal["cross-entropy in nats"]
+    loss_range: Positive
+    population: Population | None
+    statements: Annotated[tuple[Statement, ...], Field(min_length=1, max_length=MOST_STATEMENTS)]
+    histogram: Histogram
+    signature: Words | None
+
+    def loss_histogram(self) -> LossHistogram:
+        """Return the losses that everything follows from.
+
+        Raises:
+            DataError: the numbers are no histogram.
+        """
+        held = self.histogram
+        return LossHistogram(held.bins, self.loss_range, held.starts, held.counts, held.sums)
+
+
+def to_text(certificate: Certificate) -> str:
+    """Return the file's text; every number is spelt so that it reads back as the same number."""
+    return json.dumps(certificate.model_dump(mode="json"), indent=1) + "\n"
+
+
+def parse_certificate(raw: bytes, place: str) -> Certificate:
+    """Return the certificate that a file holds; nothing it says has been checked yet.
+
+    Args:
+        raw: the file's content.
+        place: the file's name, for the message.
+
+    Raises:
+        CertificateError: the content is not a certificate of this format, in its one spelling.
+    """
+    if len(raw) > MAX_BYTES:
+        raise CertificateError(f"{place} has {len(raw)} bytes, more than a certificate can have")
+    try:
+        certificate = Certificate.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise CertificateError(f"{place} is no fairness certificate: {where}: {first['msg']}", _REMEDY) from error
+    if to_text(certificate).encode("ascii") != raw:
+        raise CertificateError(f"{place} is not spelt as fedfair spells a certificate, so it was edited", _REMEDY)
+    return certificate

@@ -1,0 +1,151 @@
+"""What a certificate may state about an evaluation, and what it must keep silent about.
+
+    test split          evaluated records and population
+    validation split    the same, unless training chose its output model by these very records
+    train split         evaluated records only, and only if somebody asks for it: the model has seen these people
+
+Decides these rules and gathers the facts from the evaluation's sums and the plan. Signing is `seal.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedfair.certificate.document import FORMAT, MOST_STATEMENTS, Certificate, Histogram, Population, Training
+from fedfair.certificate.proof import mean_loss, statements
+from fedfair.errors import CertificateError, PlanError
+from fedfair.evaluation.record import EvaluationRecord, Split
+from fedfair.fairness.certificate import MAX_DELTA, METHODS, LossHistogram, Method, join_small_bins
+from fedfair.fairness.metrics import uniform_classifier_loss
+from fedfair.plan.schema import Plan
+
+FEWEST_RECORDS = 10
+"""A published bin holds at least this many losses unless told otherwise: its sum is then nobody's own loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the issuer chooses, before looking at any loss.
+
+    Raises:
+        PlanError: delta or a group size is out of range, or there are too many of these.
+
+    Attributes:
+        split: whose losses.
+        group_sizes: of the statements (rho), each in (0, 1]; at most 1000, in any order.
+        delta: the chance that a population bound is wrong.
+        method: how the population is bounded.
+        fewest: records that a published bin holds at least.
+    """
+
+    split: Split
+    group_sizes: tuple[float, ...]
+    delta: float = 0.05
+    method: Method = METHODS[0]
+    fewest: int = FEWEST_RECORDS
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.delta <= MAX_DELTA:
+            raise PlanError(f"delta is {self.delta}, outside (0, {MAX_DELTA}]", "0.05 is 95% confidence")
+        if not 1 <= len(self.group_sizes) <= MOST_STATEMENTS:
+            raise PlanError(
+                f"a certificate is about 1 to {MOST_STATEMENTS} group sizes, not {len(self.group_sizes)}"
+            )
+        wrong = [size for size in self.group_sizes if not 0.0 < size <= 1.0]
+        if wrong:
+            raise PlanError(f"group size is {wrong[0]}, outside (0, 1]")
+
+
+def held_out_split(record: EvaluationRecord) -> Split:
+    """Return the split that speaks for people the model has not seen: test, or else validation.
+
+    Raises:
+        CertificateError: the evaluation has neither.
+    """
+    for split in ("test", "validation"):
+        if split in record.splits:
+            return split
+    raise CertificateError(
+        "the evaluation has no held-out records, only training records",
+        "state task.test_fraction in the plan and run it again; --split train certifies the training records, "
+        "which proves nothing about new people",
+    )
+
+
+def draft(record: EvaluationRecord, plan: Plan, terms: Terms, *, issued_at: str) -> Certificate:
+    """Return an unsigned certificate.
+
+    Args:
+        record: the sums of an evaluation, whose plan digest the caller has compared.
+        plan: the plan that was run.
+        terms: what is to be certified.
+        issued_at: the time in ISO 8601.
+
+    Raises:
+        DataError: the evaluation has no records of that split.
+        RemoteProtocolError: no losses whatsoever have these sums.
+    """
+    record.block(terms.split)
+    sums = record.splits[terms.split]
+    planned = LossHistogram(record.bins, record.loss_range, tuple(range(record.bins + 1)), sums.counts, sums.sums)
+    published = join_small_bins(planned, terms.fewest)
+    population = (
+        Population(method=terms.method, delta=terms.delta) if speaks_for_others(plan, terms.split) else None
+    )
+    objective = plan.objective
+    return Certificate(
+        format=FORMAT,
+        federation=plan.federation.name,
+        issued_at=issued_at,
+        issuer=None,
+        plan_digest=record.plan_digest,
+        model_digest=record.model_digest,
+        round=record.round,
+        training=Training(
+            algorithm=plan.training.algorithm,
+            worst_group_size=objective.worst_group_size,
+            tradeoff=objective.tradeoff,
+        ),
+        privacy=privacy_statement(plan),
+        participants=record.participants,
+        masked=record.masked,
+        split=terms.split,
+        n=published.records,
+        mean=mean_loss(published),
+        classes=record.classes,
+        uniform_floor=uniform_classifier_loss(record.classes),
+        loss="cross-entropy in nats",
+        loss_range=record.loss_range,
+        population=population,
+        statements=statements(published, _in_order(terms.group_sizes), population),
+        histogram=Histogram(
+            bins=published.bins,
+            fewest=terms.fewest,
+            starts=published.starts,
+            counts=published.counts,
+            sums=published.sums,
+        ),
+        signature=None,
+    )
+
+
+def speaks_for_others(plan: Plan, split: Split) -> bool:
+    """Return whether the records of a split can speak for people who were not evaluated.
+
+    They cannot where the model depends on them: as training records, or because the plan keeps the model that did
+    best on them.
+    """
+    return split == "test" or (split == "validation" and plan.training.output != "best")
+
+
+def privacy_statement(plan: Plan) -> str:
+    """Return the differential-privacy statement of a run of the plan."""
+    stated = (plan.privacy.sample_level, plan.privacy.collaborator_level)
+    if any(level is not None for level in stated):
+        raise CertificateError("the plan asks for differential privacy, which a certificate cannot state yet")
+    return "none"
+
+
+def _in_order(group_sizes: Iterable[float]) -> tuple[float, ...]:
+    return tuple(sorted(set(group_sizes)))

@@ -1,0 +1,154 @@
+"""A certificate as one HTML page: what is proven, the curve, what it does not mean, how to check it.
+
+Decides what stands where; the sentences are `words.py`'s, the shell `fedfair.report.html`'s. Every figure on the
+page, those of the curve included, follows from the certificate alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from markupsafe import Markup
+
+from fedfair.certificate.document import Certificate, Statement
+from fedfair.certificate.proof import statements
+from fedfair.certificate.words import (
+    at_most,
+    confidence,
+    guess_sentence,
+    limits,
+    main_statement,
+    population_bound,
+    population_sentence,
+    sample_sentence,
+    share,
+)
+from fedfair.report.figures import Level, Series, draw, group_size_chart
+from fedfair.report.html import Section, page
+
+CURVE_POINTS = 100
+
+_EVALUATED = "the evaluated people (with the interval that holds the truth)"
+
+
+def certificate_page(certificate: Certificate) -> str:
+    """Return the page of a certificate whose figures and signature the caller has checked."""
+    sections = (
+        Section("proven", "", _opening(certificate)),
+        Section("curve", "Every size of group at once", _curve(certificate)),
+        Section("bounds", "The bounds", _table(certificate)),
+        Section("limits", "What this does not mean", _list(limits(certificate))),
+        Section("facts", "What it is about", _facts(certificate)),
+        Section("check", "How to check it", _check(certificate)),
+    )
+    return page(f"Fairness certificate of {certificate.federation}", sections)
+
+
+def _opening(certificate: Certificate) -> Markup:
+    worst = main_statement(certificate)
+    paragraphs = [
+        _lead(population_sentence(certificate, worst)),
+        Markup("<p>{}</p>").format(sample_sentence(certificate, worst)),
+        Markup("<p>{}</p>").format(guess_sentence(certificate)),
+    ]
+    if certificate.split == "train" or population_bound(certificate, worst) is None:
+        paragraphs[:2] = [_lead(sample_sentence(certificate, worst)), *paragraphs[:1]]
+    if certificate.signature is None:
+        paragraphs.insert(
+            0, Markup('<p class="card" id="unsigned"><b>NOT SIGNED: anybody could have made it.</b></p>')
+        )
+    return Markup("").join(paragraphs)
+
+
+def _lead(text: str) -> Markup:
+    return Markup('<p class="lead">{}</p>').format(text)
+
+
+def _curve(certificate: Certificate) -> Markup:
+    sizes = np.linspace(1.0 / CURVE_POINTS, 1.0, CURVE_POINTS).tolist()
+    points = statements(certificate.loss_histogram(), sizes, certificate.population)
+    curves = [_sample_curve(sizes, points)]
+    words = "The worst-off group of the evaluated people, by its size as a share of them"
+    if certificate.population is not None:
+        bounds = [_or_nan(population_bound(certificate, point)) for point in points]
+        curves.append(Series(f"at most, in the population ({confidence(certificate)} confidence)", sizes, bounds))
+        words += (
+            ", and above it the bound for the population. Where that line ends, nothing is proven; it comes down "
+            "as more people are evaluated"
+        )
+    levels = [Level(f"guessing: {certificate.uniform_floor:.3f}", certificate.uniform_floor)]
+    picture = draw(
+        [group_size_chart(curves, levels)],
+        "group-sizes",
+        "Mean loss of the worst-off group against its size",
+        f"{words}. The mean over everybody is {certificate.mean:.3f}, at the right end.",
+    )
+    return Markup(
+        "<figure>{}<figcaption>{}. At 100% it is the mean over everybody, {:.3f}.</figcaption></figure>"
+    ).format(picture, words, certificate.mean)
+
+
+def _sample_curve(sizes: Sequence[float], points: Sequence[Statement]) -> Series:
+    low, high = zip(*(point.sample for point in points), strict=True)
+    middle = [(below + above) / 2.0 for below, above in zip(low, high, strict=True)]
+    return Series(_EVALUATED, sizes, middle, low, high)
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _table(certificate: Certificate) -> Markup:
+    rows = Markup("").join(_row(certificate, statement) for statement in certificate.statements)
+    return Markup(
+        '<div class="scroll"><table><caption>The mean loss of any group of at least this size is at most (nats; '
+        "rounded upwards)</caption><thead><tr><th>size</th><th>evaluated people</th><th>population</th></tr>"
+        "</thead><tbody>{}</tbody></table></div><p class='soft'>Everybody: {:.3f}. Guessing: {:.3f}.</p>"
+    ).format(rows, certificate.mean, certificate.uniform_floor)
+
+
+def _row(certificate: Certificate, statement: Statement) -> Markup:
+    bound = population_bound(certificate, statement)
+    return Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(
+        share(statement.group_size), at_most(statement.sample[1]), "nothing" if bound is None else at_most(bound)
+    )
+
+
+def _list(sentences: Iterable[str]) -> Markup:
+    return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(text) for text in sentences))
+
+
+def _facts(certificate: Certificate) -> Markup:
+    training, population = certificate.training, certificate.population
+    facts = {
+        "model (SHA-256 of its values)": certificate.model_digest,
+        "plan that every site approved": certificate.plan_digest,
+        "trained by": f"{training.algorithm}, {certificate.round} rounds, to protect every group of at least "
+        f"{share(training.worst_group_size)}; weight of the average {share(training.tradeoff)}",
+        "evaluated": f"{certificate.n} {certificate.split} records at {certificate.participants} sites",
+        "sums": "masked: nobody saw one site's" if certificate.masked else "in the clear: NOT masked",
+        "differential privacy": certificate.privacy,
+        "population bound": "none"
+        if population is None
+        else f"{population.method}, delta {population.delta}, n {certificate.n}, L {certificate.loss_range:.6g}",
+        "issued": certificate.issued_at
+        + (
+            f" by {certificate.issuer.name}, key {certificate.issuer.key}"
+            if certificate.issuer
+            else ", NOT SIGNED"
+        ),
+    }
+    return Markup("<dl>{}</dl>").format(
+        Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*fact) for fact in facts.items())
+    )
+
+
+def _check(certificate: Certificate) -> Markup:
+    key = f" --key {certificate.issuer.key}" if certificate.issuer else " --unsigned"
+    return Markup(
+        "<p>This page is a copy for reading. What counts is the file that it was made from, which anybody can "
+        "check without a network: the signature, and every bound, computed again from the losses' histogram. Ask "
+        "the issuer for the key by a way that you trust.</p><p><code>fedfair certificate verify FILE{}</code></p>"
+    ).format(key)

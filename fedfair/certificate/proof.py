@@ -1,0 +1,52 @@
+"""From a loss histogram to the statements of a certificate, in the same steps when it is issued and checked.
+
+Which bounds exist and why they hold is decided by `fedfair.evaluation.secure_cvar` (the evaluated records) and
+`fedfair.fairness.certificate` (the population).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedfair.certificate.document import Population, Statement
+from fedfair.evaluation.secure_cvar import histogram_bounds, total_sum_error
+from fedfair.fairness.certificate import LossHistogram, population_bounds
+
+
+def statements(
+    histogram: LossHistogram, group_sizes: Sequence[float], population: Population | None
+) -> tuple[Statement, ...]:
+    """Return what a histogram proves about groups of each size.
+
+    Args:
+        histogram: of the evaluated losses.
+        group_sizes: shares (rho) in (0, 1].
+        population: how to speak of people who were not evaluated; None to say nothing of them.
+
+    Raises:
+        RemoteProtocolError: no losses whatsoever have this histogram.
+        PlanError: a group size is outside (0, 1].
+    """
+    counts, sums = np.array(histogram.counts, np.float64), np.array(histogram.sums, np.float64)
+    sample = histogram_bounds(histogram.lower_edges, counts, sums, group_sizes)
+    bounds: Sequence[float | None] = [None] * len(group_sizes)
+    if population is not None:
+        bounds = population_bounds(
+            histogram,
+            group_sizes,
+            delta=population.delta,
+            method=population.method,
+            sum_error=total_sum_error(counts, sums),
+        )
+    return tuple(
+        Statement(group_size=size, sample=(interval.lower, interval.upper), population=bound)
+        for size, interval, bound in zip(group_sizes, sample, bounds, strict=True)
+    )
+
+
+def mean_loss(histogram: LossHistogram) -> float:
+    """Return the mean of all losses."""
+    return math.fsum(histogram.sums) / histogram.records

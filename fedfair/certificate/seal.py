@@ -1,0 +1,74 @@
+"""Who stands behind a certificate: an Ed25519 signature by a participant's long-lived key.
+
+    signature over: label "fedfair/certificate/v1", then everything but the signature in the canonical form of
+    `fedfair.plan.digest` (keys sorted, floats by `float.hex`)
+
+The name and the key of the issuer are among what is signed. Whose key it is, no file can show: a verifier takes
+the key from the plan's roster, from its own workspace, or from the issuer by telephone, not from the certificate.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from fedfair.certificate.document import Certificate, Issuer
+from fedfair.errors import CertificateError
+from fedfair.identity.signing import decode_base64, format_signing_key
+from fedfair.labelled import labelled_message
+from fedfair.plan.digest import canonical_json
+
+LABEL = "fedfair/certificate/v1"
+
+
+def seal(certificate: Certificate, name: str, signing_key: Ed25519PrivateKey) -> Certificate:
+    """Return the certificate with an issuer and its signature.
+
+    Args:
+        certificate: an unsigned one.
+        name: the participant that signs.
+        signing_key: its long-lived key.
+    """
+    issuer = Issuer(name=name, key=format_signing_key(signing_key.public_key()))
+    issued = certificate.model_copy(update={"issuer": issuer})
+    signature = base64.b64encode(signing_key.sign(_message(issued))).decode("ascii")
+    return issued.model_copy(update={"signature": signature})
+
+
+def verify_seal(certificate: Certificate, public_key: Ed25519PublicKey | None) -> None:
+    """Check that the holder of a key issued exactly this.
+
+    Args:
+        certificate: any.
+        public_key: the key that its issuer is known to hold; None if it has no issuer.
+
+    Raises:
+        CertificateError: it is unsigned, names another key, or was changed after it was signed.
+        IdentityError: the signature is not base64.
+    """
+    if certificate.issuer is None or certificate.signature is None or public_key is None:
+        raise CertificateError(
+            "the certificate is not signed: anybody could have written it",
+            "ask for a signed one, or look at the figures alone with --unsigned",
+        )
+    expected = format_signing_key(public_key)
+    if certificate.issuer.key != expected:
+        raise CertificateError(
+            f"the certificate was issued with the key {certificate.issuer.key}, not with {expected}",
+            f"ask {certificate.issuer.name} which key is theirs",
+        )
+    signature = decode_base64(certificate.signature, "the certificate's signature")
+    try:
+        public_key.verify(signature, _message(certificate))
+    except InvalidSignature as error:
+        raise CertificateError(
+            f"the signature of {certificate.issuer.name} does not cover this certificate: something in it was "
+            "changed after it was signed",
+            "ask the issuer for the file again",
+        ) from error
+
+
+def _message(certificate: Certificate) -> bytes:
+    return labelled_message(LABEL, [canonical_json(certificate.model_dump(exclude={"signature"}))])

@@ -1,0 +1,154 @@
+"""A certificate in sentences that a policy maker reads, and never in more than its figures prove.
+
+Numbers are rounded upwards, because every sentence says "at most". Which sentences belong together on a page or on
+a terminal is decided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import ROUND_CEILING, Decimal
+
+from fedfair.certificate.document import Certificate, Statement
+
+_THOUSANDTH = Decimal("0.001")
+_NOTHING_BELOW = 1.0 - 1e-9
+"""A population bound this close to the range is the range: it holds for every model whatsoever."""
+
+PEOPLE = {
+    "test": "people the model has not seen",
+    "validation": "people the model was not trained on",
+    "train": "people the model was trained on",
+}
+
+
+def share(value: float) -> str:
+    """Return a share in percent, exactly as it was chosen: rounding could claim more."""
+    return f"{_percent(value):f}%"
+
+
+def _percent(value: float) -> Decimal:
+    return (100 * Decimal(repr(value))).normalize()
+
+
+def at_most(value: float) -> str:
+    """Return a loss with three digits, rounded upwards."""
+    return str(Decimal(value).quantize(_THOUSANDTH, ROUND_CEILING))
+
+
+def population_bound(certificate: Certificate, statement: Statement) -> float | None:
+    """Return what is proven about the population, or None where that is nothing."""
+    bound = statement.population
+    return None if bound is None or bound >= _NOTHING_BELOW * certificate.loss_range else bound
+
+
+def main_statement(certificate: Certificate) -> Statement:
+    """Return the statement about the group size that the model was trained for, or the nearest one."""
+    wanted = certificate.training.worst_group_size
+    return min(certificate.statements, key=lambda statement: abs(statement.group_size - wanted))
+
+
+def sample_sentence(certificate: Certificate, statement: Statement) -> str:
+    """Return what holds for the evaluated people."""
+    return (
+        f"No group making up at least {share(statement.group_size)} of the {certificate.n} evaluated people, "
+        f"{PEOPLE[certificate.split]}, has a mean loss above {at_most(statement.sample[1])}."
+    )
+
+
+def population_sentence(certificate: Certificate, statement: Statement) -> str:
+    """Return what holds for the population, or why nothing is said about it."""
+    size = share(statement.group_size)
+    if certificate.population is None:
+        return "Nothing is proven about people who were not evaluated: the model depends on those who were."
+    bound = population_bound(certificate, statement)
+    if bound is None:
+        return (
+            f"About groups of {size} of the population nothing is proven: {certificate.n} evaluated people are "
+            f"too few for that at {confidence(certificate)} confidence."
+        )
+    return (
+        f"With {confidence(certificate)} confidence, no group making up at least {size} of the population that "
+        f"those people represent has a mean loss above {at_most(bound)}, where {range_words(certificate)}."
+    )
+
+
+def guess_sentence(certificate: Certificate) -> str:
+    """Return what to compare a loss with."""
+    worst = main_statement(certificate)
+    floor = certificate.uniform_floor
+    against = f"Guessing among the {certificate.classes} outcomes costs everybody {floor:.3f}"
+    if worst.sample[1] <= floor:
+        return f"{against}: each of those groups of evaluated people is served better than that."
+    if worst.sample[0] > floor:
+        return f"{against}: the worst-off of those groups of evaluated people is served worse than that."
+    return f"{against}, about as much as the worst-off of those groups of evaluated people."
+
+
+def confidence(certificate: Certificate) -> str:
+    """Return the confidence of the population statements in percent."""
+    return "no" if certificate.population is None else f"{100 - _percent(certificate.population.delta):f}%"
+
+
+def range_words(certificate: Certificate) -> str:
+    """Return how large losses count in the population statements."""
+    return f"a loss above {certificate.loss_range:.3f} counts as {certificate.loss_range:.3f}"
+
+
+def limits(certificate: Certificate) -> Iterator[str]:
+    """Yield what the certificate does not mean."""
+    yield (
+        "It is about a loss, not about accuracy and not about harm. The loss is the cross-entropy in nats: 0 for "
+        f"a sure and right answer, {certificate.uniform_floor:.3f} for a guess, without limit for a sure and "
+        "wrong one."
+    )
+    yield (
+        "It names no group, and holds for all of the stated size at once. A smaller group can fare worse than any "
+        "bound here."
+    )
+    yield _split_limit(certificate)
+    if certificate.population is not None:
+        yield from _population_limits(certificate, certificate.population.delta)
+    yield (
+        "It trusts the sites to have reported their own losses as they are. Whoever sends wrong sums makes a "
+        "wrong certificate."
+    )
+    if certificate.privacy == "none":
+        held = [count for count in certificate.histogram.counts if count]
+        yield (
+            f"Its figures carry no differential privacy. It tells how many losses lie in each of {len(held)} "
+            f"ranges and what they add up to; each range holds at least {min(held)}."
+        )
+
+
+def _split_limit(certificate: Certificate) -> str:
+    match certificate.split:
+        case "test":
+            return (
+                "The evaluated people had no part in training. Were the model or its settings chosen by looking "
+                "at how it does on them, the statements about the population would not hold."
+            )
+        case "validation":
+            return (
+                "The evaluated people had no part in training, but are the validation records: the statements "
+                "about the population hold only if nobody chose the model or its settings by them."
+            )
+        case "train":
+            return "The model was trained on the evaluated people: this proves nothing about new people."
+
+
+def _population_limits(certificate: Certificate, delta: float) -> Iterator[str]:
+    yield (
+        "The population is the one that the evaluated people were drawn from, each independently of the others. "
+        "If they do not represent those whom the model will be used for, nothing is proven about these."
+    )
+    beyond = certificate.histogram.counts[-1]
+    found = f"at most {beyond}" if beyond else "none"
+    yield (
+        f"About the population, {range_words(certificate)}: how much larger the largest losses are, no sample can "
+        f"tell. Above it: {found} of the {certificate.n} evaluated losses."
+    )
+    yield (
+        f"The statements about the population are all right together, for every group size, unless the draw of "
+        f"the evaluated people was one of the unlucky {share(delta)}."
+    )

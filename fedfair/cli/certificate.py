@@ -1,0 +1,287 @@
+"""`fedfair certificate`: what evaluation proves about every sizeable group, signed, and checks of such a file."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fedfair.errors import CertificateError, IdentityError
+from fedfair.ids import AGGREGATOR
+from fedfair.plan.source import load_plan, workspace_of
+from fedfair.report.terminal import console, error_console
+from fedfair.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    from fedfair.certificate.document import Certificate
+    from fedfair.certificate.issue import Terms
+    from fedfair.evaluation.record import EvaluationRecord
+    from fedfair.plan.schema import Plan
+
+app = typer.Typer(
+    help="State, signed, what an evaluation proves about every sizeable group; and check such a certificate.",
+    pretty_exceptions_enable=False,
+)
+
+MAX_EVALUATION_BYTES = 16 << 20
+MAX_KEY_BYTES = 1 << 10
+CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="The workspace's keys.")
+AS_JSON = typer.Option(False, "--json", help="Print JSON.")
+QUIET = typer.Option(False, "--quiet", "-q", help="Print warnings only.")
+
+
+@app.callback(invoke_without_command=True)
+def certificate_command(
+    context: typer.Context,
+    evaluation: Path = typer.Option(
+        Path("save/evaluation.json"), "--evaluation", "-e", help="The evaluation's sums."
+    ),
+    plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan that was run."),
+    split: str = typer.Option(
+        None, "--split", help="test, validation or train.", show_default="test, or else validation"
+    ),
+    delta: float = typer.Option(0.05, help="Chance that a statement about the population is wrong, up to 0.5."),
+    method: str = typer.Option("dkw-binomial", help="How the population is bounded: dkw-binomial or dkw."),
+    group_sizes: str = typer.Option(
+        None, "--group-sizes", help="Shares, with commas between.", show_default="the plan's, and 1"
+    ),
+    fewest: int = typer.Option(10, min=1, help="Losses that a published range holds at least."),
+    name: str = typer.Option(AGGREGATOR, "--name", "-n", help="The participant that signs."),
+    cert_folder: Path = CERT_FOLDER,
+    unsigned: bool = typer.Option(False, "--unsigned", help="Make one that anybody could have made."),
+    output: Path = typer.Option(Path("certificate.json"), "--output", "-o", help="Write the certificate here."),
+    page: Path = typer.Option(Path("certificate.html"), "--page", help="Write the page for people here."),
+    as_json: bool = AS_JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Certify an evaluation: a signed file, and a page to read."""
+    if context.invoked_subcommand is not None:
+        return
+    from fedfair.certificate.document import to_text
+    from fedfair.certificate.issue import draft
+    from fedfair.certificate.page import certificate_page
+    from fedfair.report.html import check_replaceable
+
+    check_replaceable(page)
+    _check_certificate_file(output)
+    plan = load_plan(plan_file)
+    record = _evaluation_of(evaluation, plan, plan_file)
+    terms = _terms(record, plan, split, delta, method, group_sizes, fewest)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    made = _sealed(draft(record, plan, terms, issued_at=now), name, cert_folder, unsigned=unsigned)
+    drawn = certificate_page(made)
+    write_whole(output, to_text(made))
+    write_whole(page, drawn)
+    _report(made, as_json=as_json, quiet=quiet)
+    if not quiet and not as_json:
+        console.print(Text(f"written: {output}, {page}"), soft_wrap=True)
+
+
+@app.command()
+def verify(
+    file: Path = typer.Argument(..., help="The certificate, certificate.json."),
+    key: str = typer.Option(
+        None, "--key", help="The issuer's public key, or a file that holds it.",
+        show_default="from the plan's roster, or from cert/NAME/signing.pub",
+    ),
+    plan_file: Path = typer.Option(None, "--plan", "-p", help="Check that it is about a run of this plan."),
+    model: Path = typer.Option(None, "--model", help="Check that it is about this model (safetensors)."),
+    cert_folder: Path = CERT_FOLDER,
+    unsigned: bool = typer.Option(False, "--unsigned", help="Check the figures only, whoever made them."),
+    as_json: bool = AS_JSON,
+    quiet: bool = QUIET,
+) -> None:  # fmt: skip
+    """Check a certificate without a network: its figures, its signature, its plan and its model."""
+    from fedfair.certificate.check import check_figures, check_model, check_plan
+    from fedfair.certificate.document import parse_certificate
+    from fedfair.certificate.seal import verify_seal
+
+    certificate = parse_certificate(file.read_bytes(), str(file))
+    check_figures(certificate)
+    plan = None if plan_file is None else load_plan(plan_file)
+    if not unsigned:
+        verify_seal(certificate, _issuer_key(certificate, key, plan, cert_folder))
+    if plan is not None:
+        check_plan(certificate, plan, _plan_digest(plan, plan_file))
+    if model is not None:
+        check_model(certificate, _model_digest(model))
+    _report(certificate, as_json=as_json, quiet=quiet)
+    if not quiet and not as_json:
+        console.print(
+            Text(_checked(certificate, signed=not unsigned, plan=plan is not None, model=model is not None))
+        )
+
+
+def _evaluation_of(path: Path, plan: Plan, plan_file: Path) -> EvaluationRecord:
+    from fedfair.evaluation.record import parse_evaluation
+
+    if not path.is_file():
+        raise CertificateError(
+            f"there is no evaluation {path}",
+            "run `fedfair aggregator start` or `fedfair simulate --save save` first",
+        )
+    record = parse_evaluation(_read(path, MAX_EVALUATION_BYTES, "an evaluation"), str(path))
+    digest = _plan_digest(plan, plan_file)
+    if record.plan_digest != digest:
+        raise CertificateError(
+            f"{path} is of a run of the plan {record.plan_digest}, {plan_file} is {digest}",
+            "give the plan of that run with --plan",
+        )
+    return record
+
+
+def _terms(
+    record: EvaluationRecord,
+    plan: Plan,
+    split: str | None,
+    delta: float,
+    method: str,
+    group_sizes: str | None,
+    fewest: int,
+) -> Terms:
+    from fedfair.certificate.issue import Terms, held_out_split
+    from fedfair.evaluation.loss_sums import SPLITS
+    from fedfair.fairness.certificate import METHODS
+    from fedfair.learning.judging import reported_group_sizes
+
+    chosen = held_out_split(record) if split is None else next((name for name in SPLITS if name == split), None)
+    if chosen is None:
+        raise typer.BadParameter(f"{split!r} is none of {', '.join(SPLITS)}", param_hint="--split")
+    known = next((each for each in METHODS if each == method), None)
+    if known is None:
+        raise typer.BadParameter(f"{method!r} is none of {', '.join(METHODS)}", param_hint="--method")
+    sizes = (*reported_group_sizes(plan), 1.0) if group_sizes is None else _shares(group_sizes)
+    return Terms(split=chosen, group_sizes=sizes, delta=delta, method=known, fewest=fewest)
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no list such as 0.1,0.3", param_hint="--group-sizes") from error
+
+
+def _sealed(certificate: Certificate, name: str, cert_folder: Path, *, unsigned: bool) -> Certificate:
+    from fedfair.certificate.seal import seal
+    from fedfair.identity.store import load_signing_key
+
+    if unsigned:
+        return certificate
+    try:
+        key = load_signing_key(cert_folder, name)
+    except IdentityError as error:
+        raise IdentityError(
+            error.message, f"{error.remedy}; or make a certificate that nobody vouches for: --unsigned"
+        ) from error
+    return seal(certificate, name, key)
+
+
+def _issuer_key(
+    certificate: Certificate, given: str | None, plan: Plan | None, cert_folder: Path
+) -> Ed25519PublicKey | None:
+    """Return the key that the issuer is known to hold; None where the certificate has no issuer."""
+    from fedfair.identity.signing import parse_signing_key
+    from fedfair.identity.store import SIGNING_PUBLIC_KEY
+
+    if certificate.issuer is None:
+        return None
+    name = certificate.issuer.name
+    own = cert_folder / name / SIGNING_PUBLIC_KEY
+    if given is None and plan is not None and name in plan.federation.roster:
+        given = plan.federation.roster[name]
+    if given is None and own.is_file():
+        given = str(own)
+    if given is None:
+        raise CertificateError(
+            f"nothing here says which key {name} has; the certificate claims {certificate.issuer.key}",
+            f"ask {name} by a way that you trust, then give the key with --key",
+        )
+    path = Path(given)
+    return parse_signing_key(_read(path, MAX_KEY_BYTES, "a key").decode().strip() if path.is_file() else given)
+
+
+def _plan_digest(plan: Plan, plan_file: Path) -> str:
+    # Torch takes seconds to load; a certificate with a fault should not have to wait for it.
+    from fedfair.learning.binding import plan_binding
+    from fedfair.plan.digest import format_digest
+
+    return format_digest(plan_binding(plan, workspace_of(plan_file)).digest)
+
+
+def _model_digest(path: Path) -> str:
+    from fedfair.learning.checkpoint import load
+    from fedfair.learning.evaluated import vector_sha256
+    from fedfair.plan.digest import format_digest
+
+    return format_digest(vector_sha256(load(path)[1]))
+
+
+def _check_certificate_file(path: Path) -> None:
+    from fedfair.certificate.document import MAX_BYTES, parse_certificate
+
+    if path.is_dir():
+        raise CertificateError(f"{path} is a folder", "name a file with --output")
+    if path.exists():
+        parse_certificate(_read(path, MAX_BYTES, "a certificate"), f"{path}, which would be replaced,")
+
+
+def _read(path: Path, most: int, what: str) -> bytes:
+    with path.open("rb") as source:
+        content = source.read(most + 1)
+    if len(content) > most:
+        raise CertificateError(f"{path} has more than {most} bytes, so it is not {what}")
+    return content
+
+
+def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
+    from fedfair.certificate.words import limits, main_statement, population_sentence, sample_sentence
+
+    if certificate.signature is None:
+        error_console.print(
+            Text("warning: NOT SIGNED: anybody could have made this certificate", style="bold red"), soft_wrap=True
+        )
+    if as_json:
+        console.print_json(json.dumps(certificate.model_dump(mode="json")))
+        return
+    if quiet:
+        return
+    worst = main_statement(certificate)
+    console.print(Text(population_sentence(certificate, worst), style="bold"))
+    console.print(Text(sample_sentence(certificate, worst)))
+    console.print(_table(certificate))
+    console.print(Text("What this does not mean:"))
+    for sentence in limits(certificate):
+        console.print(Text(f"- {sentence}"))
+
+
+def _table(certificate: Certificate) -> Table:
+    from fedfair.certificate.words import at_most, confidence, population_bound, share
+
+    table = Table(title="Mean loss of any group of at least this size, at most (nats)", title_justify="left")
+    table.add_column("group size", justify="right")
+    table.add_column(f"{certificate.n} evaluated", justify="right")
+    if certificate.population is not None:
+        table.add_column(f"population ({confidence(certificate)})", justify="right")
+    for statement in certificate.statements:
+        bound = population_bound(certificate, statement)
+        claimed = () if certificate.population is None else ("nothing" if bound is None else at_most(bound),)
+        table.add_row(share(statement.group_size), at_most(statement.sample[1]), *claimed)
+    table.caption = f"everybody {certificate.mean:.3f}; guessing {certificate.uniform_floor:.3f}"
+    table.caption_justify = "left"
+    return table
+
+
+def _checked(certificate: Certificate, *, signed: bool, plan: bool, model: bool) -> str:
+    issuer = certificate.issuer.name if certificate.issuer is not None else "nobody"
+    done = ["every figure follows from the histogram"]
+    done.append(f"signed by {issuer}" if signed else "the signature was NOT checked")
+    done.append("the plan is this one" if plan else f"plan {certificate.plan_digest} not compared (--plan)")
+    done.append("the model is this one" if model else f"model {certificate.model_digest} not compared (--model)")
+    return "checked: " + "; ".join(done)

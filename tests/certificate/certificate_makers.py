@@ -1,0 +1,66 @@
+"""Plans, evaluations and certificates for tests, from losses that a test knows."""
+
+from __future__ import annotations
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from fedfair.certificate.document import Certificate
+from fedfair.certificate.issue import Terms, draft
+from fedfair.certificate.seal import seal
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
+from fedfair.evaluation.record import EvaluationRecord, split_sums
+from fedfair.plan.schema import Plan
+
+PLAN_DIGEST = "sha256:" + "01" * 32
+MODEL_DIGEST = "sha256:" + "02" * 32
+SPEC = HistogramSpec(64, 4.0)
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+NOW = "2030-01-31T12:00:00+00:00"
+
+
+def make_plan(**training: object) -> Plan:
+    return Plan.model_validate(
+        {
+            "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
+            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
+            "training": {"rounds": 3, **training},
+            "evaluation": {"bins": SPEC.bins, "loss_range": SPEC.loss_range},
+        }
+    )
+
+
+def make_record(**losses: NDArray[np.float64]) -> EvaluationRecord:
+    """Return the evaluation of splits with these losses, each dealt to two sites."""
+    blocks = [
+        sum(loss_block(part, part < 0.7, float(part.sum()), SPEC) for part in (values[::2], values[1::2]))
+        for values in (losses.get(split, np.zeros(0)) for split in SPLITS)
+    ]
+    return EvaluationRecord(
+        plan_digest=PLAN_DIGEST,
+        model_digest=MODEL_DIGEST,
+        round=3,
+        threshold=0.1,
+        participants=2,
+        classes=2,
+        masked=True,
+        bins=SPEC.bins,
+        loss_range=SPEC.loss_range,
+        splits=split_sums(np.concatenate(blocks), SPEC),
+    )
+
+
+def some_losses(records: int = 1000, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).exponential(0.3, records)
+
+
+def make_certificate(losses: NDArray[np.float64] | None = None, plan: Plan | None = None) -> Certificate:
+    """Return an unsigned certificate of test losses."""
+    record = make_record(test=some_losses() if losses is None else losses)
+    terms = Terms(split="test", group_sizes=(0.05, 0.1, 0.3, 1.0))
+    return draft(record, plan or make_plan(), terms, issued_at=NOW)
+
+
+def make_sealed(losses: NDArray[np.float64] | None = None) -> Certificate:
+    return seal(make_certificate(losses), "aggregator", KEY)
