@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedfair.learning.data.source import declared_schema
-from fedfair.learning.task import objective_of
+from fedfair.learning.task import learns_threshold, objective_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import percent
 
@@ -40,9 +40,9 @@ def _data(plan: Plan) -> Iterator[str]:
 
 
 def _threshold(plan: Plan) -> Iterator[str]:
-    training, objective = plan.training, objective_of(plan)
-    if training.algorithm == "fedavg" or objective.is_plain_mean:
+    if not learns_threshold(plan):
         return
+    training, objective = plan.training, objective_of(plan)
     rate = training.threshold_learning_rate
     name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
     used = training.learning_rate if rate is None else rate

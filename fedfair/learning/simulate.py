@@ -15,7 +15,8 @@ from pathlib import Path
 from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.record import EvaluationRecord
 from fedfair.ids import ParticipantId
-from fedfair.learning.algorithms.algorithm import Algorithm, algorithm_of
+from fedfair.learning.algorithms.algorithm import Algorithm
+from fedfair.learning.algorithms.choice import algorithm_of
 from fedfair.learning.binding import bound
 from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.costs import ComputedTraffic, SumCost

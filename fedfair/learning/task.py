@@ -43,6 +43,15 @@ from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
 
 
+def learns_threshold(plan: Plan) -> bool:
+    """Return whether local steps follow the tail of the losses, so that the threshold moves.
+
+    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
+    results are equal bit for bit and not only in theory.
+    """
+    return plan.training.algorithm == "fedsrcvar" and not objective_of(plan).is_plain_mean
+
+
 def objective_of(plan: Plan) -> Objective:
     """Return the objective that the plan describes."""
     stated = plan.objective
@@ -65,18 +74,14 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
 
 
 def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
-    """Return how the plan makes a local step on `model`.
-
-    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
-    results are equal bit for bit and not only in theory.
-    """
-    training, objective = plan.training, objective_of(plan)
+    """Return how the plan makes a local step on `model`."""
+    training = plan.training
     rate, threshold_rate = training.learning_rate, training.threshold_learning_rate
     losses = loss_function(model, training.precision, compiled=training.compile)
     scaled = training.precision == "fp16"
-    if training.algorithm == "fedavg" or objective.is_plain_mean:
+    if not learns_threshold(plan):
         return LocalSteps(model, losses, equal_coefficients, rate, None, scaled)
-    rule = tail_rule(objective)
+    rule = tail_rule(objective_of(plan))
     return LocalSteps(model, losses, rule, rate, rate if threshold_rate is None else threshold_rate, scaled)
 
 

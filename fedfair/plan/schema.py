@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from fedfair.plan.algorithms import AlgorithmName, OptionsSection, option_faults, step_faults
 from fedfair.plan.csv_data import CsvData
 from fedfair.plan.data import (
     AcsEmploymentData,
@@ -64,6 +65,7 @@ __all__ = [
     "MnistData",
     "MnistSource",
     "ObjectiveSection",
+    "OptionsSection",
     "Partition",
     "Plan",
     "PrivacySection",
@@ -184,7 +186,10 @@ class ObjectiveSection(Section):
 class TrainingSection(Section):
     """How the model is trained."""
 
-    algorithm: Literal["fedsrcvar", "fedavg"] = Field(default="fedsrcvar", description="fedsrcvar or fedavg")
+    algorithm: AlgorithmName = Field(
+        default="fedsrcvar", description="fedsrcvar or fedavg; in a simulation also afl (docs/algorithms.md)"
+    )
+    options: OptionsSection = Field(default=OptionsSection(), description="what only some algorithms take")
     rounds: PositiveInt = Field(le=10**9, description="training rounds (T), an integer, at least 1")
     local_steps: PositiveInt = Field(
         default=1, le=10**9, description="steps that a collaborator takes in a round (tau), at least 1"
@@ -235,6 +240,8 @@ class TrainingSection(Section):
                 f"is {self.local_epochs} while local_steps is {self.local_steps}",
                 "state one of them",
             )
+        yield from option_faults(self.algorithm, self.options)
+        yield from step_faults(self.algorithm, self.local_steps, self.local_epochs)
 
 
 class SecureAggregationSection(Section):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.data import CsvSource
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
 
@@ -69,8 +70,8 @@ def _model(plan: Plan) -> str:
 
 def _objective(plan: Plan) -> str:
     objective, training = plan.objective, plan.training
-    if training.algorithm == "fedavg":
-        return "the mean loss (the objective below counts for evaluation only)"
+    if training.algorithm != "fedsrcvar":
+        return f"{ALGORITHMS[training.algorithm].minimises} (the objective below counts for evaluation only)"
     return (
         f"{percent(1 - objective.tradeoff)} the mean loss of the worst {percent(objective.worst_group_size)} "
         f"plus {percent(objective.tradeoff)} the mean loss of everybody"
@@ -106,6 +107,10 @@ def _protection(plan: Plan) -> str:
 def _egress(plan: Plan) -> Iterator[str]:
     if plan.task.standardize == "secure":
         yield "once, how many values each numeric column has, their sum and their sum of squares"
+    facts = ALGORITHMS[plan.training.algorithm]
+    if not facts.deployed:
+        yield f"in simulation only, each round: {facts.reveals}"
+        return
     yield "each round, its weight and the weighted change of model and threshold"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
 

@@ -6,13 +6,14 @@ saying "every outcome is equally likely" to everybody (the table calls it the un
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.report.document import ResultDocument, SplitRisk
 
-NAMES = {"fedsrcvar": "FedSRCVaR", "fedavg": "FedAvg"}
+NAMES: Mapping[str, str] = {name: facts.title for name, facts in ALGORITHMS.items()}
 SPLIT_WORDS = {"test": "people the model has not seen", "train": "people the model was trained on"}
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import PlanError
+from fedfair.plan.algorithms import OptionsSection
 from fedfair.plan.digest import canonical_plan, format_digest, parse_digest, plan_digest, weights_digest
 from fedfair.plan.document import parse_document
 from fedfair.plan.schema import Plan
@@ -145,7 +146,17 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
         "name", "sample_level", "collaborator_level", "partition", "input_shape", "classes", "loss_bound",
         "local_epochs", "threshold_learning_rate", "loss_range", "train", "test", "label_values", "collaborator",
         "columns", "comment", "label_above",
+        *OptionsSection.model_fields,
     }  # fmt: skip
+
+
+def test_an_option_of_an_algorithm_changes_the_digest() -> None:
+    training = {"rounds": 300, "algorithm": "afl"}
+    digests = {
+        digest(Plan.model_validate(VALUES | {"training": training | {"options": options}}))
+        for options in ({}, {"adversary_learning_rate": 0.05}, {"adversary_learning_rate": 0.1})
+    }
+    assert len(digests) == 3
 
 
 def _is_valid(values: object) -> bool:

@@ -116,8 +116,23 @@ MISTAKES = [
     ("rounds: 300", "rounds: 3\n  compile: yes", "training.compile: must be true or false, found 'yes'"),
     (
         "rounds: 300",
-        "rounds: 3\n  algorithm: afl",
-        "training.algorithm: must be 'fedsrcvar' or 'fedavg', found 'afl'",
+        "rounds: 3\n  algorithm: afle",
+        "training.algorithm: must be 'fedsrcvar', 'fedavg'",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: afl\n  local_steps: 5",
+        "plan.yaml:10: training.local_steps: is 5, but afl makes one local step in a round",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: afl\n  local_epochs: 1",
+        "plan.yaml:10: training.local_epochs: is 1, but afl makes one local step in a round",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  options: {adversary_learning_rate: 0.1}",
+        "plan.yaml:9: training.options.adversary_learning_rate: has no meaning for fedsrcvar",
     ),
     ("rounds: 300", "rounds: &a 300", "plan.yaml:8: anchors and aliases (& and *) are not used here"),
     ("rounds: 300", "rounds: *a", "plan.yaml:8: anchors and aliases (& and *) are not used here"),

@@ -1,0 +1,65 @@
+"""Nearest points with a given sum: on the simplex, and in a box, where adversaries keep their weights.
+
+Projection onto {x : lower <= x <= upper, sum x = total} is clip(v - t, lower, upper) for one number t, because the
+multiplier of the sum is the only thing that the entries share. The clipped sum falls with t, so that t is found by
+bisection to the last digit, and then once more exactly on the straight piece that it lies on. Source: Held,
+Wolfe and Crowder 1974, "Validation of subgradient optimization"; Duchi et al. 2008 for the simplex.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError
+
+Vector = NDArray[np.float64]
+
+
+def project_on_simplex(point: Vector) -> Vector:
+    """Return the point of {x >= 0, sum x = 1} nearest to `point`, a float64 array (n,), n >= 1."""
+    return project_on_box(point, 0.0, 1.0, 1.0)
+
+
+def project_on_box(point: Vector, lower: Vector | float, upper: Vector | float, total: float) -> Vector:
+    """Return the point of {lower <= x <= upper, sum x = total} nearest to `point`.
+
+    Args:
+        point: finite float64 array (n,), n >= 1.
+        lower: array (n,) or one number for all.
+        upper: array (n,) or one number for all, nowhere below `lower`.
+        total: the sum, from that of `lower` to that of `upper`.
+
+    Returns:
+        float64 array (n,) in the box; its sum is off by at most a few roundings of its entries.
+
+    Raises:
+        LocalProtocolError: the box holds no point with that sum, or an entry is not finite.
+    """
+    low, high = (np.broadcast_to(np.asarray(end, np.float64), point.shape) for end in (lower, upper))
+    slack = 1e-12 * max(1.0, abs(total))
+    if not (np.isfinite(point).all() and low.sum() - slack <= total <= high.sum() + slack):
+        raise LocalProtocolError(
+            f"no point of the box can sum up to {total:g} (its sums run from {low.sum():g} to "
+            f"{high.sum():g}), or the point is not finite"
+        )
+    below, above = float((point - high).min()), float((point - low).max())
+    # At `below` every entry is at its upper end, at `above` at its lower end; doubles between them run out.
+    while below < (middle := below + (above - below) / 2) < above:
+        if np.clip(point - middle, low, high).sum() > total:
+            below = middle
+        else:
+            above = middle
+    return np.clip(point - _on_the_piece(point, low, high, total, above), low, high)
+
+
+def _on_the_piece(point: Vector, low: Vector, high: Vector, total: float, shift: float) -> float:
+    """Return the shift at which the entries that are free at `shift` make up the sum exactly."""
+    moved = point - shift
+    free = (moved > low) & (moved < high)
+    if not free.any():
+        return shift
+    fixed = math.fsum(np.where(moved <= low, low, high)[~free])
+    return (math.fsum(point[free]) - (total - fixed)) / int(free.sum())
