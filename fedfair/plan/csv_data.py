@@ -52,6 +52,10 @@ class CsvData(Section):
         default=None, description="file with the training rows, for a simulation; a path inside the workspace"
     )
     test: Text | None = Field(default=None, description="file with the test rows, for a simulation; a path")
+    train_of: dict[Text, Text] = Field(
+        default={},
+        description="file of each collaborator by its name, for a simulation in which each has its own; paths",
+    )
     columns: Items[Text] | None = Field(
         default=None, description="names of all columns, for files without a header line; null: line 1 names them"
     )
@@ -100,6 +104,9 @@ class CsvData(Section):
     missing_values_of: dict[Text, Items[Scalar]] = Field(
         default={}, description="more values that mean a missing one in one column, such as {cholesterol: [0]}"
     )
+    rows: dict[Text, Items[Scalar]] = Field(
+        default={}, description="take only rows with one of these values in these columns, such as {year: [2018]}"
+    )
     keep: Items[Text] = Field(
         default=(), description="columns kept for partitions and group reports; never features by themselves"
     )
@@ -114,7 +121,7 @@ class CsvData(Section):
     @model_validator(mode="after")
     def _check(self) -> CsvData:
         faults = (self._feature_faults(), self._label_faults(), self._column_faults(), self._missing_faults())
-        refuse(self, itertools.chain(*faults, self._range_faults()))
+        refuse(self, itertools.chain(*faults, self._range_faults(), self._row_faults()))
         return self
 
     def _feature_faults(self) -> Iterator[Fault]:
@@ -160,7 +167,7 @@ class CsvData(Section):
             yield Fault(("columns", index), f"column {name!r} is listed twice", "give every column its own name")
         numeric = () if isinstance(self.numeric, str) else self.numeric
         owner = () if self.collaborator is None else (self.collaborator,)
-        for name in dict.fromkeys((self.label, *numeric, *self.categorical, *owner, *self.keep)):
+        for name in dict.fromkeys((self.label, *numeric, *self.categorical, *owner, *self.rows, *self.keep)):
             if name not in self.columns:
                 message = f"does not list column {name!r}, which the plan uses"
                 yield Fault(("columns",), message, "name every column of the file, in the file's order")
@@ -192,6 +199,14 @@ class CsvData(Section):
             if least >= greatest:
                 message = f"from {least:g} to {greatest:g} is no range"
                 yield Fault(("ranges", name), message, "write [least, greatest]")
+
+    def _row_faults(self) -> Iterator[Fault]:
+        for name, values in self.rows.items():
+            if not values:
+                yield Fault(("rows", name), "has no values, so that no row is taken", "list at least 1")
+        if self.train_of and (self.train is not None or self.test is not None or self.collaborator is not None):
+            message = "names a file of each collaborator beside train, test or collaborator"
+            yield Fault(("train_of",), message, "keep one of the two ways to say whose a row is")
 
     def _is_feature(self, name: str) -> bool:
         """Return whether a column may be one; under numeric: all, whatever has no other role."""

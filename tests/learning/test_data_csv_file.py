@@ -5,6 +5,7 @@ import pytest
 
 from fedfair.errors import DataError
 from fedfair.learning.data.csv_file import csv_schema, load_csv
+from fedfair.learning.data.reading import BLOCK_ROWS
 from fedfair.plan.csv_data import CsvData
 
 PATIENTS = "age,sex,died,clinic\n41,F,0,a\n50.5,M,1,b\n7,X,1,a\n"
@@ -174,6 +175,29 @@ def test_all_faults_of_a_file_are_reported_together_with_their_lines(tmp_path: P
     assert "column 'age': not a finite number in 1 row (line 3: 'old')" in message
     assert "column 'bmi': not a finite number in 1 row (line 4: 'inf')" in message
     assert "column 'died': a label that the plan does not name in 2 rows (line 4: '2', line 5: '')" in message
+
+
+def test_only_the_rows_that_the_plan_takes_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,year,state,died\nold,2017,x,?\n50,2018,a,1\n51,2018.0,b,0\n52,2018,c,1\n")
+    dataset = load_csv(path, spec(rows={"year": [2018], "state": ["a", "b"]}), None, ())
+    assert dataset.features.tolist() == [[50], [51]]
+    assert dataset.labels.tolist() == [1, 0]
+    with pytest.raises(DataError, match=r"not a finite number in 1 row \(line 2: 'old'\)"):
+        load_csv(path, spec(rows={"state": ["x"]}, label_values=["?", 1]), None, ())
+    with pytest.raises(DataError, match=r"none of its 4 rows has year \[2020\]") as caught:
+        load_csv(path, spec(rows={"year": [2020]}), None, ())
+    assert "rows in the plan's csv" in caught.value.remedy
+
+
+def test_a_long_table_is_read_block_by_block(tmp_path: Path) -> None:
+    count = 2 * BLOCK_ROWS + 5
+    path = write(tmp_path, "age,died\n" + "".join(f" {i} ,{i % 2}\n" for i in range(count)))
+    dataset = load_csv(path, spec(), None, ())
+    assert dataset.features[:, 0].tolist() == list(range(count))
+    assert dataset.labels.sum() == count // 2
+    (tmp_path / "patients.csv").write_text(path.read_text().replace(f" {count - 1} ,0", "old,0"))
+    with pytest.raises(DataError, match=rf"in 1 row \(line {count + 1}: 'old'\)"):
+        load_csv(path, spec(), None, ())
 
 
 def test_every_column_that_is_not_there_is_named(tmp_path: Path) -> None:

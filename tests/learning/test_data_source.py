@@ -79,6 +79,22 @@ def test_a_site_with_its_own_table_has_what_the_simulation_of_the_joint_table_gi
         assert same(load_site(simulated, config, name, tmp_path), splits)
 
 
+def test_a_simulation_of_sites_with_their_own_files_has_what_each_site_reads(tmp_path: Path) -> None:
+    header, *rows = ALL.splitlines()
+    for name in NAMES:
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *(row for row in rows if row.endswith(name))]))
+    files = {name: f"{name}.csv" for name in NAMES}
+    stated = plan({"csv": {**TABLE, "train_of": files}}, test_fraction=0.25)
+    federation = load_federation(stated, tmp_path)
+    assert list(federation) == list(NAMES)
+    for name, splits in federation.items():
+        assert len(splits.train) == 15
+        assert same(load_site(stated, site(name, train=files[name]), name, tmp_path), splits)
+    for wrong in ({NAMES[0]: "a.csv"}, {**files, "clinic-z": "z.csv"}):
+        with pytest.raises(PlanError, match=r"train_of: and .* do not name the same: clinic-"):
+            load_federation(plan({"csv": {**TABLE, "train_of": wrong}}), tmp_path)
+
+
 def test_missing_values_are_filled_with_the_means_of_the_site_s_own_training_records(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("age,bmi,sex,died,clinic\n1,10,F,0,x\n2,,F,1,x\n3,30,F,1,x\n")
     (tmp_path / "b.csv").write_text("age,bmi,sex,died,clinic\n9,,F,0,x\n")

@@ -355,6 +355,16 @@ MISTAKES = [
     ),
     (
         "breast-cancer",
+        "{csv: {label: y, numeric: all, rows: {a: []}}}",
+        "task.data.csv.rows.a: has no values, so that no row is taken -> list at least 1",
+    ),
+    (
+        "breast-cancer",
+        "{csv: {label: y, numeric: all, train: t, train_of: {clinic-a: a}}}",
+        "task.data.csv.train_of: names a file of each collaborator beside train, test or collaborator -> keep one",
+    ),
+    (
+        "breast-cancer",
         "{csv: {label: y, categorical: {a: []}}}",
         "csv.categorical.a: has no values -> list at least",
     ),

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 
 SHOWN_FAULTS = 20
+BLOCK_ROWS = 1 << 16
 SHOWN_COLUMNS = 40
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -81,6 +82,10 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def take(self, rows: NDArray[np.bool_]) -> Table:
+        """Return the rows where `rows` (n,) is true; they keep their lines."""
+        return Table(self.path, {name: column[rows] for name, column in self.columns.items()}, self.lines[rows])
 
 
 class Faults:
@@ -192,20 +197,33 @@ def _table(path: Path, reader: CsvReader, form: TableForm, wanted: Collection[st
     if wanted is not None:
         require_columns(path, header, wanted)
     places = {name: place for place, name in enumerate(header) if wanted is None or name in wanted}
-    texts: dict[str, list[str]] = {name: [] for name in places}
-    lines = []
+    blocks: dict[str, list[NDArray[np.str_]]] = {name: [] for name in places}
+    lines: list[int] = []
+    rows: list[list[str]] = []
     line = reader.line_num + 1
     for row in reader:
         if row:
             _check_row(path, line, row, header, form)
             lines.append(line)
-            for name, place in places.items():
-                texts[name].append(row[place].strip())
+            rows.append(row)
+        if len(rows) == BLOCK_ROWS:
+            _add_block(blocks, places, rows)
         line = reader.line_num + 1
     if not lines:
         found = "is empty" if form.columns is not None else "has a header but no records"
         raise DataError(f"{path} {found}", "name a file with at least one record")
-    return Table(path, {name: np.array(column, np.str_) for name, column in texts.items()}, np.array(lines))
+    _add_block(blocks, places, rows)
+    return Table(path, {name: np.concatenate(column) for name, column in blocks.items()}, np.array(lines))
+
+
+def _add_block(
+    blocks: Mapping[str, list[NDArray[np.str_]]], places: Mapping[str, int], rows: list[list[str]]
+) -> None:
+    """Move rows into arrays, which take a fraction of their memory."""
+    fields = list(zip(*rows, strict=True))
+    for name, place in places.items():
+        blocks[name].append(np.strings.strip(np.array(fields[place] if fields else (), np.str_)))
+    rows.clear()
 
 
 def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str], form: TableForm) -> None:

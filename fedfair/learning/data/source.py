@@ -9,14 +9,14 @@ with the records that the simulation gave it. Without a partition, what a site r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.data.declared import check_declared, declared_schema
-from fedfair.learning.data.files import read_files, simulation_paths, site_paths
+from fedfair.learning.data.files import Paths, read_files, simulation_paths, site_paths
 from fedfair.learning.data.holdout import hold_out
 from fedfair.learning.data.missing import Filling, fill_missing
 from fedfair.learning.partition import deal
@@ -40,10 +40,29 @@ def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
         PlanError: the plan does not say how to divide the records, or says it wrongly.
     """
     task = plan.task
+    if isinstance(task.data, CsvSource) and task.data.csv.train_of:
+        return _load_own_files(plan, task.data.csv.train_of, root)
     rule = _rule(plan)
     parts = read_files(task, simulation_paths(task, root), _columns_of(rule))
     check_declared(task, parts.train.schema)
     return {name: _finish(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
+
+
+def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[ParticipantId, Splits]:
+    """Return everybody's splits where each has a file of its own, as in a deployment."""
+    names = plan.federation.collaborators
+    if set(files) != set(names):
+        raise PlanError(
+            f"task.data.csv.train_of: and federation.collaborators do not name the same: "
+            f"{', '.join(sorted(set(files) ^ set(names)))}",
+            "name one file for each collaborator",
+        )
+    sites = {}
+    for name in names:
+        parts = read_files(plan.task, Paths(root, root, root / files[name], None), ())
+        check_declared(plan.task, parts.train.schema)
+        sites[ParticipantId(name)] = _finish(plan, ParticipantId(name), parts)
+    return sites
 
 
 def load_site(plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path) -> Splits:
