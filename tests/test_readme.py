@@ -97,6 +97,13 @@ def test_the_deployment_of_the_readme_works_as_written(hosts: Path) -> None:
     result = json.loads((folders["lead"] / "result.json").read_text())
     assert result["format"] == "fedfair/result/1"
     assert result["train"]["by_group_size"]["0.1"]["worst"] < result["uniform_floor"]
+    certificate = json.loads((folders["lead"] / "certificate.json").read_text())
+    assert (certificate["split"], certificate["n"]) == ("test", result["test"]["n"])
+    stated = {statement["group_size"]: statement["sample"] for statement in certificate["statements"]}
+    for size, risk in result["test"]["by_group_size"].items():
+        low, high = stated[float(size)]
+        assert low <= risk["bound"][1]
+        assert risk["bound"][0] <= high  # Both intervals hold the truth, so they meet.
 
 
 def _wait_for(running: Mapping[str, subprocess.Popen[bytes]], hosts: Path) -> None:

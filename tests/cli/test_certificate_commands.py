@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,16 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fedfair.certificate.document import parse_certificate
+from fedfair.certificate.issue import FEWEST_RECORDS, Terms
 from fedfair.cli.commands import app
 from fedfair.errors import CertificateError, FedfairError, IdentityError, PlanError
+from fedfair.fairness.certificate import METHODS
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.store import create_site
 from fedfair.learning import checkpoint
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.workspace import create_workspace
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +181,17 @@ def test_nothing_of_somebody_else_s_is_replaced(workspace: Path) -> None:
     assert (workspace / "mine.txt").read_text() == "mine"
     run("--quiet")
     run("--quiet")
+
+
+def test_the_document_names_no_option_that_does_not_exist() -> None:
+    text = (REPOSITORY / "docs" / "certificate.md").read_text()
+    helped = "".join(attempt(*words, "--help").output for words in ((), ("verify",)))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--save"}  # which is `fedfair simulate`'s
+    assert {"--delta", "--method", "--split", "--fewest", "--key", "--unsigned"} <= named
+    assert [option for option in sorted(named) if option not in helped] == []
+    assert CliRunner().invoke(app, ["simulate", "--help"]).output.count("--save") == 1
+    for fact in (f"at least\n  {FEWEST_RECORDS} losses", f"(`--delta`, {Terms('test', (1.0,)).delta})", *METHODS):
+        assert fact in text
 
 
 @pytest.mark.usefixtures("workspace")
