@@ -140,7 +140,7 @@ def _check_replaceable(output: Path) -> None:
 def _print_outcome(results: Sequence[ResultDocument], output: Path) -> None:
     console.print()
     console.print(comparison(results, SHOWN_SIZES))
-    average, fair = (result.shown[1].by_group_size["0.1"].worst for result in results)
+    average, fair = (result.shown[1].worst_risk(0.1) for result in results)
     change = f"{(fair - average) / average:+.0%}"
     console.print(
         "",

@@ -8,8 +8,10 @@ need ever be seen.
 
 with the number of records, of correct classifications, the sum of the smoothed objective f~, and per bin how
 many losses it holds and their sum. Bin b < bins holds edge_b <= loss < edge_{b+1}; the last one holds every
-loss from the end of the range on. An evaluation header holds one block per split, always all three, zeros
-where a site has no such records: its length says nothing about a site.
+loss from the end of the range on. An evaluation header holds one block per split, always all three, and then one
+confusion matrix per split, row by row: how many records of each class (row) were taken for which class (column).
+With more than 64 classes it has no matrices: three of them would be longer than everything else. Zeros stand
+where a site has no such records; the length of a header says nothing about a site.
 
 Rounding: a bin's sum adds up count_b non-negative numbers, over all sites and in whatever order, so it is off
 by less than count_b * 2^-53 of itself to first order (Higham 2002, section 4.2), and counts are exact below
@@ -29,6 +31,9 @@ from fedfair.errors import LocalProtocolError, TrainingError
 
 SPLITS: Final = ("train", "validation", "test")
 """The splits of an evaluation header, in the order of their blocks."""
+
+MOST_CLASSES = 64
+"""With more classes an evaluation has no confusion matrices."""
 
 HEAD = 3
 """Values before the counts: records, correct classifications, sum of the smoothed objective."""
@@ -61,9 +66,46 @@ def block_length(spec: HistogramSpec) -> int:
     return HEAD + 2 * (spec.bins + 1)
 
 
-def evaluation_header_length(spec: HistogramSpec) -> int:
-    """Return the number of values in the header of an evaluation sum: one block for each of `SPLITS`."""
-    return len(SPLITS) * block_length(spec)
+def matrix_length(classes: int) -> int:
+    """Return the number of values in one split's confusion matrix; 0 where there are too many classes."""
+    return classes**2 if classes <= MOST_CLASSES else 0
+
+
+def evaluation_header_length(spec: HistogramSpec, classes: int) -> int:
+    """Return the number of values in an evaluation's header: a block and a matrix for each of `SPLITS`."""
+    return len(SPLITS) * (block_length(spec) + matrix_length(classes))
+
+
+def split_header(
+    header: NDArray[np.float64], spec: HistogramSpec, classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return views of a header: blocks (splits, block_length) and matrices (splits, classes, classes).
+
+    Args:
+        header: float64 array (evaluation_header_length,), of one site or summed.
+        spec: the histogram of the plan.
+        classes: how many there are.
+
+    Returns:
+        The blocks, and the confusion matrices; None for those where there are too many classes.
+    """
+    blocks, matrices = np.split(header, [len(SPLITS) * block_length(spec)])
+    shape = (len(SPLITS), classes, classes)
+    return blocks.reshape(len(SPLITS), -1), matrices.reshape(shape) if len(matrices) else None
+
+
+def confusion_matrix(
+    labels: NDArray[np.integer], predictions: NDArray[np.integer], classes: int
+) -> NDArray[np.float64]:
+    """Return how often each class (row) was taken for which (column): float64 array (classes, classes).
+
+    Args:
+        labels: whole numbers (n,) from 0 to classes - 1; n may be 0.
+        predictions: likewise.
+        classes: how many there are.
+    """
+    cells = np.bincount(labels.astype(np.int64) * classes + predictions, minlength=classes**2)
+    return cells.reshape(classes, classes).astype(np.float64)
 
 
 def loss_block(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedfair.errors import DataError
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length, split_header
 
 FORMAT: Final = "fedfair/evaluation/1"
 
@@ -37,6 +37,8 @@ class SplitSums(BaseModel):
         smoothed: sum of the smoothed objective f~ at the threshold of the evaluated model.
         counts: (bins + 1,), how many losses each bin holds; the last bin holds those from `loss_range` on.
         sums: (bins + 1,), the sum of the losses in each bin.
+        confusion: (classes, classes), how many records of each class were taken for which; None with more than 64
+            classes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +48,7 @@ class SplitSums(BaseModel):
     smoothed: Finite
     counts: tuple[Count, ...]
     sums: tuple[Finite, ...]
+    confusion: tuple[tuple[Count, ...], ...] | None = None
 
 
 class EvaluationRecord(BaseModel):
@@ -102,19 +105,22 @@ class EvaluationRecord(BaseModel):
         return block
 
 
-def split_sums(header: NDArray[np.float64], spec: HistogramSpec) -> dict[Split, SplitSums]:
+def split_sums(header: NDArray[np.float64], spec: HistogramSpec, classes: int) -> dict[Split, SplitSums]:
     """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
 
     Args:
         header: float64 array (evaluation_header_length,), the sum over all sites.
         spec: the histogram of the plan.
+        classes: how many there are.
     """
+    blocks, matrices = split_header(header, spec, classes)
+    each: list[NDArray[np.float64] | None] = [None] * len(SPLITS) if matrices is None else list(matrices)
     names: tuple[Split, ...] = SPLITS
-    blocks = header.reshape(len(names), block_length(spec))
-    return {name: _split_sums(block, spec) for name, block in zip(names, blocks, strict=True) if block[0] > 0}
+    found = zip(names, blocks, each, strict=True)
+    return {name: _split_sums(block, matrix, spec) for name, block, matrix in found if block[0] > 0}
 
 
-def _split_sums(block: NDArray[np.float64], spec: HistogramSpec) -> SplitSums:
+def _split_sums(block: NDArray[np.float64], matrix: NDArray[np.float64] | None, spec: HistogramSpec) -> SplitSums:
     counts, sums = np.split(block[-2 * (spec.bins + 1) :], 2)
     return SplitSums(
         n=int(block[0]),
@@ -122,6 +128,7 @@ def _split_sums(block: NDArray[np.float64], spec: HistogramSpec) -> SplitSums:
         smoothed=float(block[2]),
         counts=tuple(int(count) for count in counts),
         sums=tuple(float(value) for value in sums),
+        confusion=None if matrix is None else tuple(tuple(int(cell) for cell in row) for row in matrix),
     )
 
 

@@ -67,5 +67,5 @@ def evaluation_record(
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
-        splits=split_sums(evaluated.header, spec),
+        splits=split_sums(evaluated.header, spec, schema.classes),
     )

@@ -82,13 +82,13 @@ def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose
     """Return the shape of every sum of a run.
 
     TRAINING: header [w, w * change of c], body w * change of theta. EVALUATION: header of three blocks (train,
-    validation, test). STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns j,
-    n_j of whose values are present.
+    validation, test) and three confusion matrices. STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over
+    the numeric columns j, n_j of whose values are present.
     """
     width = layout.dtype.newbyteorder("<")
     lengths = {
         Purpose.TRAINING: (TRAINING_HEADER_LENGTH, layout.dimension),
-        Purpose.EVALUATION: (evaluation_header_length(histogram_spec(plan, schema)), 0),
+        Purpose.EVALUATION: (evaluation_header_length(histogram_spec(plan, schema), schema.classes), 0),
         Purpose.STANDARDISATION: (1 + 3 * len(schema.numeric), 0),
     }
     return {purpose: SumSpec(purpose, header, body, width) for purpose, (header, body) in lengths.items()}

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, split_header
 from fedfair.evaluation.secure_cvar import Interval, SplitSummary, objective_bounds, quantile, summarise
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec
 from fedfair.plan.schema import Plan
+
+Confusion: TypeAlias = tuple[tuple[int, ...], ...]
+"""How many records of each class (row) were taken for which (column)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +62,14 @@ class Judge:
         group_sizes: the group sizes (rho) that are reported.
         worst_group_size: the group size of the objective.
         tradeoff: the weight of the mean in the objective (epsilon in the paper).
+        classes: how many there are.
     """
 
     spec: HistogramSpec
     group_sizes: tuple[float, ...]
     worst_group_size: float
     tradeoff: float
+    classes: int
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Judge:
@@ -73,6 +79,7 @@ class Judge:
             reported_group_sizes(plan),
             plan.objective.worst_group_size,
             plan.objective.tradeoff,
+            schema.classes,
         )
 
     def evaluate(self, header: NDArray[np.float64], rounds_done: RoundNumber, threshold: float) -> Evaluation:
@@ -86,6 +93,7 @@ class Judge:
             raise RemoteProtocolError(
                 "the evaluation sum is over no training record", "at least one collaborator needs training data"
             )
+        self._check_confusion(header)
         splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
         objectives = {
             name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
@@ -97,6 +105,31 @@ class Judge:
         """Return about the loss that a share worst_group_size of all training records exceeds: the best c."""
         return quantile(self._blocks(header)["train"], 1.0 - self.worst_group_size, self.spec)
 
+    def confusion(self, header: NDArray[np.float64]) -> dict[str, Confusion]:
+        """Return the confusion matrix of each split; nothing with too many classes."""
+        blocks, matrices = split_header(header, self.spec, self.classes)
+        if matrices is None:
+            return {}
+        found = zip(SPLITS, blocks, matrices, strict=True)
+        return {
+            name: tuple(tuple(int(cell) for cell in row) for row in matrix)
+            for name, block, matrix in found
+            if block[0] > 0
+        }
+
+    def _check_confusion(self, header: NDArray[np.float64]) -> None:
+        """Refuse matrices that are not over the records of the blocks, or tell of another accuracy."""
+        blocks, matrices = split_header(header, self.spec, self.classes)
+        if matrices is None:
+            return
+        records, correct = matrices.sum(axis=(1, 2)), np.trace(matrices, axis1=1, axis2=2)
+        sound = (matrices >= 0.0).all() and (records == blocks[:, 0]).all() and (correct == blocks[:, 1]).all()
+        if not sound:
+            raise RemoteProtocolError(
+                "the confusion matrices of an evaluation are not over the records of its histograms",
+                "a participant sent numbers that no predictions have; compare software versions",
+            )
+
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        blocks = header.reshape(len(SPLITS), block_length(self.spec))
+        blocks, _ = split_header(header, self.spec, self.classes)
         return {name: block for name, block in zip(SPLITS, blocks, strict=True) if block[0] > 0}

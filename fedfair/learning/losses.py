@@ -15,13 +15,15 @@ from fedfair.learning.result import Losses
 
 
 def evaluate(model: FlatModel, records: Records) -> Losses:
-    """Return the cross-entropy of each record and whether its largest logit is the label's."""
+    """Return the cross-entropy of each record, its label, and the class with the largest logit."""
     if model.training:
         model.eval()
-    values, correct = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.bool)]
+    values, none = [torch.zeros(0, dtype=torch.float64)], torch.zeros(0, dtype=torch.int64)
+    truths, predictions = [none], [none]
     with torch.inference_mode():
         for features, labels in records.in_order():
             logits, there = model(features).cpu().double(), labels.cpu()
             values.append(functional.cross_entropy(logits, there, reduction="none"))
-            correct.append(logits.argmax(dim=1) == there)
-    return Losses(torch.cat(values).numpy(), torch.cat(correct).numpy())
+            truths.append(there)
+            predictions.append(logits.argmax(dim=1))
+    return Losses(torch.cat(values).numpy(), torch.cat(truths).numpy(), torch.cat(predictions).numpy())

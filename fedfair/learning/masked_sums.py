@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
-from fedfair.evaluation.loss_sums import HEAD, SPLITS
+from fedfair.evaluation.loss_sums import HEAD, SPLITS, matrix_length
 from fedfair.labelled import labelled_message
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import GlobalModel, histogram_spec
@@ -181,15 +181,16 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
 def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np.bool_]]:
     """Return, for the plain header of every sum, which values are counts; the others are real numbers.
 
-    The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums], a
-    standardisation is [n, n_j, sums, sums of squares].
+    The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums],
+    then matrices of counts; a standardisation is [n, n_j, sums, sums of squares].
     """
     bins = histogram_spec(plan, schema).bins + 1
     numeric = len(schema.numeric)
+    matrices = np.ones(len(SPLITS) * matrix_length(schema.classes), bool)
     block = np.repeat([True, False, True, False], [HEAD - 1, 1, bins, bins])
     return {
         Purpose.TRAINING: np.array([True, False]),
-        Purpose.EVALUATION: np.tile(block, len(SPLITS)),
+        Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices]),
         Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= numeric,
     }
 

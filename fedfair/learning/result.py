@@ -1,8 +1,9 @@
 """The result of a run as JSON: the stable contract `fedfair/result/1`, for simulations and deployments alike.
 
 A simulation knows every loss, so its figures are exact and each bound is one number twice; a deployment knows
-sums, so its worst-group risks are the middles of intervals, which it states. What is not a number becomes null.
-No torch: the aggregator writes this file.
+sums, so its worst-group risks are the middles of intervals, which it states. What is not a number becomes null,
+and so does whatever would tell of a group of fewer people than the plan's `evaluation.min_group`. No torch: the
+aggregator writes this file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.evaluation.secure_cvar import GroupBound, Interval, SplitSummary
-from fedfair.fairness.cvar import rcvar
+from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
 from fedfair.ids import ParticipantId
 from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summary
@@ -39,17 +40,27 @@ Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float
 """By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval."""
 
 
+_SUPPRESSED: JsonObject = {"worst": None, "best": None, "disparity": None, "bound": None}
+
+
 @dataclass(frozen=True, slots=True)
 class Losses:
     """The losses of one split at one collaborator; a value that only a simulation has.
 
     Attributes:
         values: float64 array (n,), in nats.
-        correct: bool array (n,).
+        labels: the class of each record, int64 array (n,).
+        predictions: the class that it was taken for, int64 array (n,).
     """
 
     values: NDArray[np.float64]
-    correct: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+    predictions: NDArray[np.int64]
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Return which records were classified correctly: bool array (n,)."""
+        return np.equal(self.labels, self.predictions)
 
 
 SiteLosses: TypeAlias = Mapping[str, Losses]
@@ -109,8 +120,9 @@ def simulated_result(
     if train is None:
         raise LocalProtocolError("a result needs training losses")
     objective: JsonObject = {"rcvar": rcvar(train.values, stated.worst_group_size, stated.tradeoff)}
+    fewest = plan.evaluation.min_group
     splits = {
-        name: None if split is None else _exact_split(summarise_losses(split.values, split.correct, sizes))
+        name: None if split is None else _exact_split(summarise_losses(split.values, split.correct, sizes), fewest)
         for name, split in pooled.items()
     }
     collaborators: JsonObject = {name: _site(site) for name, site in losses.items()}
@@ -132,7 +144,10 @@ def deployed_result(
     bound = evaluation.objectives["train"]
     objective: JsonObject = {"rcvar": bound.midpoint, "rcvar_bound": [bound.lower, bound.upper]}
     splits = {
-        name: _bounded_split(evaluation.splits[name]) if name in evaluation.splits else None for name in SPLITS
+        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group)
+        if name in evaluation.splits
+        else None
+        for name in SPLITS
     }
     frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.DEPLOYMENT)
     return _result(frame, objective, splits)
@@ -173,8 +188,8 @@ def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObjec
         "threshold": course.threshold,
         "objective": {**objective, "smoothed": smoothed, "split": "train"},
         "uniform_floor": uniform_classifier_loss(frame.classes),
-        **splits,
-        "history": [_history_entry(past, plan.objective.worst_group_size) for past in course.history],
+        **{name: split and split | {"confusion": _matrix(course, name)} for name, split in splits.items()},
+        "history": [_history_entry(past, plan) for past in course.history],
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": _protection(plan, frame.setting),
         "timing": {
@@ -218,16 +233,27 @@ def _evaluation(course: CourseResult) -> Evaluation:
     return course.evaluation
 
 
-def _exact_split(summary: RiskSummary) -> JsonObject:
+def _matrix(course: CourseResult, split: str) -> Json:
+    """Return the confusion matrix of a split as rows; None where there are too many classes."""
+    matrix = course.confusion.get(split)
+    return None if matrix is None else [list(row) for row in matrix]
+
+
+def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
+    """Return whether a group of this size would be too few people to be told about (`evaluation.min_group`)."""
+    return math.ceil(tail_count(records, group_size)) < fewest
+
+
+def _exact_split(summary: RiskSummary, fewest: int) -> JsonObject:
     groups = {
         size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
         for size, risk in summary.by_group_size.items()
     }
-    return _split(summary.count, summary.mean, summary.accuracy, groups)
+    return _split(summary.count, summary.mean, summary.accuracy, groups, fewest)
 
 
-def _bounded_split(summary: SplitSummary) -> JsonObject:
-    return _split(summary.n, summary.mean, summary.accuracy, _bounded_groups(summary))
+def _bounded_split(summary: SplitSummary, fewest: int) -> JsonObject:
+    return _split(summary.n, summary.mean, summary.accuracy, _bounded_groups(summary), fewest)
 
 
 def _bounded_groups(summary: SplitSummary) -> Groups:
@@ -237,13 +263,15 @@ def _bounded_groups(summary: SplitSummary) -> Groups:
     }
 
 
-def _split(n: int, mean: float, accuracy: float, groups: Groups) -> JsonObject:
-    return {"n": n, "mean": mean, "accuracy": accuracy, "by_group_size": _groups(groups)}
+def _split(n: int, mean: float, accuracy: float, groups: Groups, fewest: int) -> JsonObject:
+    return {"n": n, "mean": mean, "accuracy": accuracy, "by_group_size": _groups(groups, n, fewest)}
 
 
-def _groups(groups: Groups) -> JsonObject:
+def _groups(groups: Groups, records: int, fewest: int) -> JsonObject:
     return {
-        str(size): {
+        str(size): _SUPPRESSED
+        if is_suppressed(records, size, fewest)
+        else {
             "worst": _number(worst),
             "best": _number(best),
             "disparity": _number(disparity),
@@ -253,13 +281,14 @@ def _groups(groups: Groups) -> JsonObject:
     }
 
 
-def _history_entry(evaluation: Evaluation, worst_group_size: float) -> JsonObject:
+def _history_entry(evaluation: Evaluation, plan: Plan) -> JsonObject:
+    size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     splits: JsonObject = {
         name: {
             "mean": summary.mean,
-            "worst": summary.by_group_size[worst_group_size].worst,
+            "worst": None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
             "accuracy": summary.accuracy,
-            "by_group_size": _groups(_bounded_groups(summary)),
+            "by_group_size": _groups(_bounded_groups(summary), summary.n, fewest),
         }
         for name, summary in evaluation.splits.items()
     }
@@ -281,7 +310,9 @@ def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:
     if not held:
         return None
     return Losses(
-        np.concatenate([losses.values for losses in held]), np.concatenate([losses.correct for losses in held])
+        np.concatenate([losses.values for losses in held]),
+        np.concatenate([losses.labels for losses in held]),
+        np.concatenate([losses.predictions for losses in held]),
     )
 
 

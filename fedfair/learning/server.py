@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ from fedfair.learning.averaging import IterateMean, add_mean, check_mean
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
-from fedfair.learning.judging import Evaluation, Judge
+from fedfair.learning.judging import Confusion, Evaluation, Judge
 from fedfair.learning.layout import Layout
 from fedfair.learning.snapshot import (
     EARLIER_SUMS,
@@ -106,6 +107,7 @@ class CourseResult:
         rounds: training rounds done.
         threshold: the threshold of the output model.
         evaluation: the evaluation of the output model; None before the first one.
+        confusion: the matrix of each split of that evaluation; nothing where there are too many classes.
         history: every evaluation on the way, from round 0.
         finished: False where the run was stopped on the way.
     """
@@ -113,6 +115,7 @@ class CourseResult:
     rounds: RoundNumber
     threshold: float
     evaluation: Evaluation | None
+    confusion: Mapping[str, Confusion]
     history: tuple[Evaluation, ...]
     finished: bool
 
@@ -236,7 +239,9 @@ class Course:
         """Return what the course has come to so far."""
         evaluation = self._final or (self.history[-1] if self.history else None)
         finished = self._stage is Stage.FINISHED
-        return CourseResult(self.rounds_done, self.model.threshold, evaluation, tuple(self.history), finished)
+        confusion = {} if self._evaluated is None else self._judge.confusion(self._evaluated.header)
+        history = tuple(self.history)
+        return CourseResult(self.rounds_done, self.model.threshold, evaluation, confusion, history, finished)
 
     def snapshot(self) -> CourseSnapshot:
         """Return what `restore` needs to go on from here; its vectors are the live ones, not copies."""

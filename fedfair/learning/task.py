@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
-from fedfair.evaluation.loss_sums import SPLITS, block_length, loss_block
+from fedfair.evaluation.loss_sums import (
+    MOST_CLASSES,
+    SPLITS,
+    block_length,
+    confusion_matrix,
+    loss_block,
+    matrix_length,
+)
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
@@ -228,17 +235,21 @@ class TrainingTask:
         return LocalChange(weight, float(moved) - float(threshold), change)
 
     def evaluation_contribution(self, model: GlobalModel) -> Contribution:
-        """Return a block of loss sums for each of train, validation, test; zeros for a split without records."""
+        """Return the header of `evaluation.loss_sums`; zeros for a split without records."""
         self.last_losses = self.losses(model)
-        blocks = []
+        classes = self._splits.train.schema.classes
+        blocks, matrices = [], []
         for name in SPLITS:
             losses = self.last_losses.get(name)
             if losses is None:
                 blocks.append(np.zeros(block_length(self._histogram)))
+                matrices.append(np.zeros(matrix_length(classes)))
                 continue
             smoothed = self._objective.per_sample(torch.from_numpy(losses.values), model.threshold).sum()
             blocks.append(loss_block(losses.values, losses.correct, float(smoothed), self._histogram))
-        return self._header_only(np.concatenate(blocks))
+            if classes <= MOST_CLASSES:
+                matrices.append(confusion_matrix(losses.labels, losses.predictions, classes).ravel())
+        return self._header_only(np.concatenate([*blocks, *matrices]))
 
     def losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of every split that has records."""

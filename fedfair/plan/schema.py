@@ -299,6 +299,9 @@ class EvaluationSection(Section):
         max_length=100,
         description="group sizes whose worst risk is reported, increasing, each above 0 to 1",
     )
+    min_group: PositiveInt = Field(
+        default=5, le=10**6, description="fewest people in a group whose risk is reported, at least 1"
+    )
     bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
     loss_range: PositiveFloat | None = Field(
         default=None,

@@ -16,14 +16,14 @@ MAX_RESULT_BYTES = 64 << 20
 
 
 class GroupRisk(BaseModel):
-    """The risk of the worst group of one size; losses in nats."""
+    """The risk of the worst group of one size; losses in nats. All None where the group is too few people."""
 
     model_config = ConfigDict(frozen=True)
 
-    worst: float
+    worst: float | None
     best: float | None
     disparity: float | None
-    bound: tuple[float, float]
+    bound: tuple[float, float] | None
 
 
 class SplitRisk(BaseModel):
@@ -39,6 +39,20 @@ class SplitRisk(BaseModel):
     def worst(self, group_size: float) -> GroupRisk | None:
         """Return the risk at a group size, or None where the plan did not ask for it."""
         return next((risk for key, risk in self.by_group_size.items() if float(key) == group_size), None)
+
+    def worst_risk(self, group_size: float) -> float:
+        """Return the mean loss of the worst group of a size.
+
+        Raises:
+            DataError: the result does not tell of groups of this size.
+        """
+        risk = self.worst(group_size)
+        if risk is None or risk.worst is None:
+            raise DataError(
+                f"the result does not say how the worst {group_size:.0%} of {self.n} people fare",
+                "name the size in evaluation.group_sizes, and see evaluation.min_group",
+            )
+        return risk.worst
 
 
 class ResultDocument(BaseModel):

@@ -14,6 +14,9 @@ from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.report.document import ResultDocument, SplitRisk
 
 NAMES: Mapping[str, str] = {name: facts.title for name, facts in ALGORITHMS.items()}
+TOO_FEW = "too few people"
+"""In place of the figures of a group smaller than the plan's `evaluation.min_group`."""
+
 SPLIT_WORDS = {"test": "people the model has not seen", "train": "people the model was trained on"}
 
 
@@ -45,7 +48,7 @@ def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:
     disparity = None if first is None else first.disparity
     return [
         f"{risk.mean:.3f}",
-        *("-" if group is None else f"{group.worst:.3f}" for group in worst),
+        *("-" if group is None or group.worst is None else f"{group.worst:.3f}" for group in worst),
         "-" if disparity is None else f"{disparity:.3f}",
         f"{risk.accuracy:.1%}",
     ]
@@ -59,6 +62,9 @@ def by_group_size(result: ResultDocument) -> Table:
     for heading in ("group size", "worst group", "between", "best group", "disparity"):
         table.add_column(heading, justify="right")
     for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0])):
+        if group.worst is None or group.bound is None:
+            table.add_row(f"{float(size):.0%}", TOO_FEW, "", "", "", style="dim")
+            continue
         low, high = group.bound
         table.add_row(
             f"{float(size):.0%}",

@@ -10,6 +10,7 @@ from fedfair.evaluation.loss_sums import (
     SPLITS,
     HistogramSpec,
     block_length,
+    confusion_matrix,
     evaluation_header_length,
     loss_block,
 )
@@ -31,7 +32,9 @@ def test_a_hand_worked_block() -> None:
 
 def test_lengths_follow_from_the_number_of_bins_alone() -> None:
     assert block_length(SPEC) == 13 == len(block([]))
-    assert evaluation_header_length(SPEC) == 39
+    assert evaluation_header_length(SPEC, 2) == 3 * (13 + 4)
+    assert evaluation_header_length(SPEC, 64) == 3 * (13 + 64**2)
+    assert evaluation_header_length(SPEC, 65) == 39
     assert SPLITS == ("train", "validation", "test")
     assert len(block([0.1] * 1000)) == len(block([9.0]))
 
@@ -109,3 +112,10 @@ def test_arrays_of_different_lengths_are_our_own_bug() -> None:
 def test_a_histogram_without_bins_or_range_is_our_own_bug(bins: int, loss_range: float) -> None:
     with pytest.raises(LocalProtocolError, match="histogram"):
         HistogramSpec(bins, loss_range)
+
+
+def test_a_confusion_matrix_by_hand() -> None:
+    # Two of class 0: one taken for 0, one for 2. One of class 2, taken for 0.
+    labels, predictions = np.array([0, 0, 2]), np.array([0, 2, 0])
+    assert confusion_matrix(labels, predictions, 3).tolist() == [[1, 0, 1], [0, 0, 0], [1, 0, 0]]
+    assert confusion_matrix(labels[:0], predictions[:0], 3).sum() == 0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfair.errors import DataError
-from fedfair.evaluation.loss_sums import HistogramSpec, evaluation_header_length, loss_block
+from fedfair.evaluation.loss_sums import HistogramSpec, confusion_matrix, evaluation_header_length, loss_block
 from fedfair.evaluation.record import EvaluationRecord, parse_evaluation, split_sums, to_text
 from fedfair.evaluation.secure_cvar import summarise
 
@@ -18,8 +18,12 @@ DIGEST = "sha256:" + "0f" * 32
 
 def make_record(train: list[float]) -> EvaluationRecord:
     losses = np.array(train)
-    header = np.zeros(evaluation_header_length(SPEC))
-    header[: len(header) // 3] = loss_block(losses, losses < 1.0, float(losses.sum()) / 3.0, SPEC)
+    header = np.zeros(evaluation_header_length(SPEC, 2))
+    block = loss_block(losses, losses < 1.0, float(losses.sum()) / 3.0, SPEC)
+    header[: len(block)] = block
+    header[len(block) * 3 :][:4] = confusion_matrix(
+        np.ones(len(losses), int), (losses < 1.0).astype(int), 2
+    ).ravel()
     return EvaluationRecord(
         plan_digest=DIGEST,
         model_digest=DIGEST,
@@ -30,7 +34,7 @@ def make_record(train: list[float]) -> EvaluationRecord:
         masked=True,
         bins=SPEC.bins,
         loss_range=SPEC.loss_range,
-        splits=split_sums(header, SPEC),
+        splits=split_sums(header, SPEC, 2),
     )
 
 
@@ -39,6 +43,7 @@ def test_a_hand_worked_record() -> None:
     assert (sums.n, sums.correct, sums.smoothed) == (3, 2, 1.25)
     assert sums.counts == (1, 1, 0, 0, 1)
     assert sums.sums == (0.25, 0.5, 0.0, 0.0, 3.0)
+    assert sums.confusion == ((0, 0), (1, 2))
 
 
 def test_a_split_that_nobody_has_records_of_is_left_out() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, PlanError, TrainingError
-from fedfair.evaluation.loss_sums import HEAD, block_length, evaluation_header_length
+from fedfair.evaluation.loss_sums import HEAD, block_length, evaluation_header_length, split_header
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import EVALUATION_RECORDS, Records, choose_device
@@ -168,7 +168,9 @@ def test_a_site_without_training_records_adds_zeros(weights: str) -> None:
     contribution = task.training_contribution(model, FIRST, 1)
     assert not contribution.header.any()
     assert not contribution.body.any()
-    block = task.evaluation_contribution(model).header.reshape(3, -1)
+    schema = records(0).schema
+    header = task.evaluation_contribution(model).header
+    block, _ = split_header(header, histogram_spec(plan, schema), schema.classes)
     assert block[:, 0].tolist() == [0.0, 0.0, 5.0]
 
 
@@ -184,9 +186,12 @@ def test_a_contribution_is_the_model_and_one_number_and_the_weight() -> None:
 def test_the_length_of_an_evaluation_says_nothing_about_a_site(train: int, validation: int, test: int) -> None:
     plan = make_plan()
     task, model = make_task(plan, records(train), validation=records(validation), test=records(test))
+    classes = records(1).schema.classes
     header = task.evaluation_contribution(model).header
-    assert len(header) == evaluation_header_length(histogram_spec(plan, records(1).schema))
-    assert header.reshape(3, -1)[:, 0].tolist() == [train, validation, test]
+    assert len(header) == evaluation_header_length(histogram_spec(plan, records(1).schema), classes)
+    blocks, matrices = split_header(header, histogram_spec(plan, records(1).schema), classes)
+    assert matrices is not None
+    assert blocks[:, 0].tolist() == matrices.sum(axis=(1, 2)).tolist() == [train, validation, test]
 
 
 def test_an_evaluation_holds_the_losses_hits_and_smoothed_objective_of_the_broadcast_model() -> None:

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fedfair.errors import LocalProtocolError
-from fedfair.evaluation.loss_sums import block_length, loss_block
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.evaluation.loss_sums import block_length, confusion_matrix, loss_block
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.costs import SumCost
 from fedfair.learning.data.dataset import FeatureSchema
@@ -21,20 +21,21 @@ from fedfair.plan.schema import Plan
 from fedfair.sums.spec import Purpose
 
 DIGEST = "sha256:" + "ab" * 32
-SCHEMA = FeatureSchema((2,), 4)
+CLASSES = 4
+SCHEMA = FeatureSchema((2,), CLASSES)
 TRAIN = {"a": [0.1, 0.2, 1.0], "b": [0.4, 2.3]}
 TEST = {"b": [0.5, 0.7]}
 COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_down=100)]
 
 
-def make_plan(worst_group_size: float = 0.4) -> Plan:
+def make_plan(worst_group_size: float = 0.4, *, min_group: int = 1) -> Plan:
     return Plan.model_validate(
         {
             "federation": {"name": "test", "collaborators": ["a", "b"]},
             "task": {"data": "digits", "model": {"name": "linear"}},
             "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.25},
             "training": {"rounds": 8},
-            "evaluation": {"group_sizes": [0.2, 1.0]},
+            "evaluation": {"group_sizes": [0.2, 1.0], "min_group": min_group},
         }
     )
 
@@ -48,15 +49,28 @@ def course_result(plan: Plan, *, smoothed: float = 3.5) -> CourseResult:
         )
         for split in (TRAIN, {}, TEST)
     ]
-    evaluation = Judge.from_plan(plan, SCHEMA).evaluate(np.concatenate(blocks), RoundNumber(8), 0.9)
-    return CourseResult(RoundNumber(8), 0.9, evaluation, (evaluation,), finished=True)
+    # Whoever has a loss from 0.45 on, in class 1, was taken for class 0.
+    matrices = [
+        sum(
+            (confusion_matrix(*classes_of(part), CLASSES) for part in split.values()), np.zeros((CLASSES, CLASSES))
+        )
+        for split in (TRAIN, {}, TEST)
+    ]
+    header = np.concatenate([*blocks, *(matrix.ravel() for matrix in matrices)])
+    judge = Judge.from_plan(plan, SCHEMA)
+    evaluation = judge.evaluate(header, RoundNumber(8), 0.9)
+    return CourseResult(RoundNumber(8), 0.9, evaluation, judge.confusion(header), (evaluation,), finished=True)
+
+
+def classes_of(part: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    return np.ones(len(part), np.int64), (np.array(part) < 0.45).astype(np.int64)
 
 
 def losses() -> dict[ParticipantId, dict[str, Losses]]:
     splits = {"train": TRAIN, "test": TEST}
     return {
         ParticipantId(site): {
-            name: Losses(np.array(split[site]), np.array(split[site]) < 0.45)
+            name: Losses(np.array(split[site]), *classes_of(split[site]))
             for name, split in splits.items()
             if site in split
         }
@@ -66,6 +80,10 @@ def losses() -> dict[ParticipantId, dict[str, Losses]]:
 
 def simulated(plan: Plan) -> JsonObject:
     return simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
+
+
+def deployed(plan: Plan) -> JsonObject:
+    return deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=())
 
 
 def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
@@ -109,6 +127,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
                     "bound": [pytest.approx(0.8), pytest.approx(0.8)],
                 },
             },
+            "confusion": [[0, 0, 0, 0], [2, 3, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
         },
         "validation": None,
         "test": {
@@ -128,6 +147,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
                     ("1.0", 0.6, None),
                 )
             },
+            "confusion": [[0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
         },
         "collaborators": {
             "a": {"n": 3, "mean": pytest.approx(1.3 / 3), "accuracy": pytest.approx(2 / 3)},
@@ -209,7 +229,7 @@ def test_a_plan_that_hides_nobody_is_simulated_and_its_result_says_so() -> None:
 
 
 def test_a_run_without_an_evaluation_has_no_result() -> None:
-    course = CourseResult(RoundNumber(0), 1.0, None, (), finished=False)
+    course = CourseResult(RoundNumber(0), 1.0, None, {}, (), finished=False)
     with pytest.raises(LocalProtocolError, match="never evaluated"):
         deployed_result(make_plan(), DIGEST, course, classes=4, seconds=1.0, costs=())
 
@@ -227,3 +247,45 @@ def test_course_and_result_do_not_import_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("make", ["simulated", "deployed"])
+def test_a_group_of_fewer_people_than_the_plan_says_is_not_told_about(make: str) -> None:
+    plan = make_plan(min_group=2)
+    result = simulated(plan) if make == "simulated" else deployed(plan)
+    shown = json.loads(json.dumps(result))
+    # A fifth of five people is one person, two fifths are two; of two people a fifth and two fifths are one.
+    assert shown["train"]["by_group_size"]["0.2"] == dict.fromkeys(["worst", "best", "disparity", "bound"])
+    assert shown["train"]["by_group_size"]["0.4"]["worst"] == pytest.approx(1.65, rel=0.1)
+    assert shown["test"]["by_group_size"]["0.4"]["worst"] is None
+    assert shown["test"]["by_group_size"]["1.0"]["worst"] == pytest.approx(0.6)
+    assert shown["history"][0]["test"]["worst"] is None
+    assert shown["history"][0]["train"]["worst"] is not None
+
+
+def test_the_accuracy_is_that_of_the_confusion_matrix() -> None:
+    for split in ("train", "test"):
+        shown = json.loads(json.dumps(deployed(make_plan())))[split]
+        matrix = np.array(shown["confusion"])
+        assert (matrix.sum(), matrix.trace() / matrix.sum()) == (shown["n"], shown["accuracy"])
+
+
+def test_a_matrix_that_tells_of_another_accuracy_is_refused() -> None:
+    plan = make_plan()
+    spec = histogram_spec(plan, SCHEMA)
+    block = loss_block(np.array([0.5]), np.array([True]), 0.5, spec)
+    matrices = np.zeros((3, CLASSES, CLASSES))
+    matrices[0, 1, 2] = 1.0
+    header = np.concatenate([block, np.zeros(2 * len(block)), matrices.ravel()])
+    with pytest.raises(RemoteProtocolError, match="not over the records of its histograms"):
+        Judge.from_plan(plan, SCHEMA).evaluate(header, RoundNumber(0), 0.0)
+
+
+def test_with_very_many_classes_there_is_no_matrix() -> None:
+    plan, schema = make_plan(), FeatureSchema((2,), 65)
+    spec = histogram_spec(plan, schema)
+    block = loss_block(np.array([0.5]), np.array([True]), 0.5, spec)
+    header = np.concatenate([block, np.zeros(2 * len(block))])
+    judge = Judge.from_plan(plan, schema)
+    assert judge.evaluate(header, RoundNumber(0), 0.0).splits["train"].accuracy == 1.0
+    assert judge.confusion(header) == {}

@@ -80,7 +80,9 @@ def contribution_of(plan: Plan, participant: ParticipantId, request: SumRequest)
         spec = histogram_spec(plan, SCHEMA)
         # The bins are [0, 1), [1, 2), ... [7, 8): the loss who + 1/2 lies in the middle of bin `who`.
         mine = loss_block(np.array([who + 0.5]), np.array([1]), who + 0.5, spec)
-        header = np.concatenate([mine, np.zeros(2 * len(mine))])
+        matrices = np.zeros((3, 2, 2))
+        matrices[0, 1, 1] = 1.0
+        header = np.concatenate([mine, np.zeros(2 * len(mine)), matrices.ravel()])
     else:
         header = np.array([1.0, 1.0, 1.0, who, 1.0, who * who, 1.0])
     return header.astype("<f8").tobytes() + body.tobytes()

@@ -136,7 +136,9 @@ class Play:
         counts[[0, 1, 2 + 4]] = 1.0  # one record, correct, in bin 4 of 8
         reals = np.zeros(1 + 9)
         reals[[0, 1 + 4]] = 0.5
-        empty = np.zeros(2 * (2 + 9))
+        matrices = np.zeros((3, 2, 2))
+        matrices[0, 1, 1] = 1.0
+        empty = np.concatenate([np.zeros(2 * (2 + 9)), matrices.ravel()])
         rests = np.concatenate([reals, np.zeros(20)])
         return Update(np.concatenate([counts, empty, np.zeros(30), rests]), np.zeros(0), 1)
 
