@@ -49,21 +49,15 @@ def certificate_page(certificate: Certificate) -> str:
 def _opening(certificate: Certificate) -> Markup:
     worst = main_statement(certificate)
     paragraphs = [
-        _lead(population_sentence(certificate, worst)),
-        Markup("<p>{}</p>").format(sample_sentence(certificate, worst)),
+        Markup('<p class="lead">{}</p>').format(sample_sentence(certificate, worst)),
+        Markup('<p class="lead">{}</p>').format(population_sentence(certificate, worst)),
         Markup("<p>{}</p>").format(guess_sentence(certificate)),
     ]
-    if certificate.split == "train" or population_bound(certificate, worst) is None:
-        paragraphs[:2] = [_lead(sample_sentence(certificate, worst)), *paragraphs[:1]]
     if certificate.signature is None:
         paragraphs.insert(
             0, Markup('<p class="card" id="unsigned"><b>NOT SIGNED: anybody could have made it.</b></p>')
         )
     return Markup("").join(paragraphs)
-
-
-def _lead(text: str) -> Markup:
-    return Markup('<p class="lead">{}</p>').format(text)
 
 
 def _curve(certificate: Certificate) -> Markup:

@@ -100,10 +100,10 @@ def verify(
 ) -> None:  # fmt: skip
     """Check a certificate without a network: its figures, its signature, its plan and its model."""
     from fedfair.certificate.check import check_figures, check_model, check_plan
-    from fedfair.certificate.document import parse_certificate
+    from fedfair.certificate.document import MAX_BYTES, parse_certificate
     from fedfair.certificate.seal import verify_seal
 
-    certificate = parse_certificate(file.read_bytes(), str(file))
+    certificate = parse_certificate(_read(file, MAX_BYTES, "a certificate"), str(file))
     check_figures(certificate)
     plan = None if plan_file is None else load_plan(plan_file)
     if not unsigned:
@@ -204,7 +204,9 @@ def _issuer_key(
             f"ask {name} by a way that you trust, then give the key with --key",
         )
     path = Path(given)
-    return parse_signing_key(_read(path, MAX_KEY_BYTES, "a key").decode().strip() if path.is_file() else given)
+    if path.is_file():
+        given = _read(path, MAX_KEY_BYTES, "a key").decode("ascii", "replace").strip()
+    return parse_signing_key(given)
 
 
 def _plan_digest(plan: Plan, plan_file: Path) -> str:
@@ -253,8 +255,8 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
     if quiet:
         return
     worst = main_statement(certificate)
+    console.print(Text(sample_sentence(certificate, worst), style="bold"))
     console.print(Text(population_sentence(certificate, worst), style="bold"))
-    console.print(Text(sample_sentence(certificate, worst)))
     console.print(_table(certificate))
     console.print(Text("What this does not mean:"))
     for sentence in limits(certificate):

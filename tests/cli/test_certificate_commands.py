@@ -170,6 +170,23 @@ def test_another_model_another_plan_and_an_edited_file_are_refused_by_name() -> 
         run("verify", "edited.json")
 
 
+@pytest.mark.usefixtures("workspace")
+def test_files_that_are_something_else_altogether_are_refused_in_words() -> None:
+    run("--quiet")
+    Path("long.json").write_bytes(b" " * (2 << 20))
+    Path("binary").write_bytes(bytes(range(256)))
+    with pytest.raises(CertificateError, match="so it is not a certificate"):
+        run("verify", "long.json")
+    with pytest.raises(CertificateError, match="is no fairness certificate"):
+        run("verify", "binary")
+    with pytest.raises(IdentityError, match="is not 'ed25519:'"):
+        run("verify", "certificate.json", "--key", "binary")
+    with pytest.raises(CertificateError, match="so it is not a key"):
+        run("verify", "certificate.json", "--key", "long.json")
+    with pytest.raises(FileNotFoundError):
+        run("verify", "nowhere.json")
+
+
 def test_nothing_of_somebody_else_s_is_replaced(workspace: Path) -> None:
     (workspace / "mine.txt").write_text("mine")
     with pytest.raises(CertificateError, match=r"mine\.txt, which would be replaced, is no fairness certificate"):
