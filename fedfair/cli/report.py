@@ -1,4 +1,4 @@
-"""`fedfair report`: the result of one or more runs as tables."""
+"""`fedfair report`: the result of one or more runs as tables, and as one HTML page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 import typer
 
 from fedfair.report.document import read_result
+from fedfair.report.html import check_replaceable
+from fedfair.report.run_page import run_page
 from fedfair.report.tables import by_group_size, comparison
 from fedfair.report.terminal import console
+from fedfair.whole_file import write_whole
 
 COMPARED_SIZES = (0.1, 0.3)
 
@@ -18,14 +21,25 @@ def report_command(
     results: list[Path] = typer.Argument(
         None, help="Result files; several are compared.", show_default="result.json"
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print what the tables show as JSON."),
+    html: Path = typer.Option(
+        None, "--html", help="Where the page goes.", show_default="report.html beside the first result"
+    ),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print what is shown as JSON; writes a page only where --html says."
+    ),
 ) -> None:
     """Show who is served how well: mean loss of everybody and of the worst groups."""
-    documents = [read_result(path) for path in results or [Path("result.json")]]
+    places = results or [Path("result.json")]
+    documents = {str(path): read_result(path) for path in places}
+    page = html or (None if as_json else places[0].with_name("report.html"))
+    if page is not None:
+        check_replaceable(page)
+        write_whole(page, run_page(documents))
     if as_json:
-        console.print_json(json.dumps([document.model_dump(mode="json") for document in documents]))
+        console.print_json(json.dumps([document.model_dump(mode="json") for document in documents.values()]))
         return
     if len(documents) > 1:
-        console.print(comparison(documents, COMPARED_SIZES))
-    for document in documents:
+        console.print(comparison(list(documents.values()), COMPARED_SIZES))
+    for document in documents.values():
         console.print(by_group_size(document))
+    console.print(f"The page: {page}", soft_wrap=True, markup=False)

@@ -1,18 +1,33 @@
 """A result file as it is read back: the JSON contract `fedfair/result/1`, checked at the border.
 
 Only what the tables and pages show is named here; other fields are left alone, so that a newer result still reads.
+What older results lack is None or empty.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from fedfair.errors import DataError
 
 FORMAT = "fedfair/result/1"
 MAX_RESULT_BYTES = 64 << 20
+
+USUAL_SIZE = 0.1
+"""The group size that is looked for where a result does not say for which it was trained."""
+
+
+def _is_share(text: str) -> str:
+    if not 0.0 < float(text) <= 1.0:
+        raise ValueError(f"a group size is above 0 and at most 1, not {text}")
+    return text
+
+
+Size = Annotated[str, AfterValidator(_is_share)]
+"""A share of all people, as JSON spells the keys of an object."""
 
 
 class GroupRisk(BaseModel):
@@ -34,7 +49,7 @@ class SplitRisk(BaseModel):
     n: int
     mean: float
     accuracy: float
-    by_group_size: dict[str, GroupRisk]
+    by_group_size: Annotated[dict[Size, GroupRisk], Field(min_length=1)]
 
     def worst(self, group_size: float) -> GroupRisk | None:
         """Return the risk at a group size, or None where the plan did not ask for it."""
@@ -55,24 +70,140 @@ class SplitRisk(BaseModel):
         return risk.worst
 
 
+class PastRisk(BaseModel):
+    """Risks over the records of one split at one moment of the run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mean: float
+    worst: float | None
+    by_group_size: dict[Size, GroupRisk] = {}
+
+
+class Moment(BaseModel):
+    """One evaluation on the way."""
+
+    model_config = ConfigDict(frozen=True)
+
+    round: int
+    threshold: float
+    train: PastRisk
+    test: PastRisk | None = None
+
+
+class PlanWords(BaseModel):
+    """What was agreed: the objective, and the whole plan as headings and sentences."""
+
+    model_config = ConfigDict(frozen=True)
+
+    federation: str
+    collaborators: int
+    worst_group_size: float
+    tradeoff: float
+    summary: tuple[tuple[str, str], ...]
+
+
+class RoundSeconds(BaseModel):
+    """How long training rounds took, in seconds; `curve` has pairs of a round and seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    median: float
+    p90: float
+    longest: float
+    curve: tuple[tuple[int, float], ...]
+
+
+class Timing(BaseModel):
+    """How long the run took."""
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float
+    rounds: RoundSeconds | None = None
+
+
+class RoundBytes(BaseModel):
+    """Bytes of one collaborator for each training round, with its share of all the other sums."""
+
+    model_config = ConfigDict(frozen=True)
+
+    bytes_up: float
+    bytes_down: float
+
+
+class Traffic(BaseModel):
+    """Bytes that travelled, or would."""
+
+    model_config = ConfigDict(frozen=True)
+
+    basis: Literal["measured", "computed"]
+    bytes_up: int
+    bytes_down: int
+    per_round: RoundBytes
+
+
+class Protection(BaseModel):
+    """How the sums were protected, and what is promised of those of a deployment."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mode: str
+    masked: bool
+    guarantee: str
+
+
 class ResultDocument(BaseModel):
     """What a run came to."""
 
     model_config = ConfigDict(frozen=True)
 
     format: str
+    setting: Literal["simulation", "deployment"] | None = None
     plan_digest: str
+    plan: PlanWords | None = None
     algorithm: str
     rounds: int
     threshold: float
     uniform_floor: float
     train: SplitRisk
     test: SplitRisk | None
+    history: tuple[Moment, ...] = ()
+    privacy: dict[str, JsonValue] = {}
+    secure_aggregation: Protection | None = None
+    timing: Timing | None = None
+    traffic: Traffic | None = None
+    versions: dict[str, str] = {}
+    state: str | None = None
+    outcome: str = ""
 
     @property
     def shown(self) -> tuple[str, SplitRisk]:
         """Return the split that speaks for people the model never saw, or the training split without one."""
         return ("test", self.test) if self.test is not None else ("train", self.train)
+
+    def past(self, moment: Moment) -> PastRisk | None:
+        """Return what was known then about the split that is shown."""
+        return moment.test if self.test is not None else moment.train
+
+    def past_worst(self, past: PastRisk, group_size: float) -> float | None:
+        """Return the risk of the worst group of a size at an earlier moment; None where it was not recorded."""
+        recorded = next((risk for size, risk in past.by_group_size.items() if float(size) == group_size), None)
+        if recorded is not None:
+            return recorded.worst
+        return past.worst if self.plan is not None and self.plan.worst_group_size == group_size else None
+
+    @property
+    def worst_group_size(self) -> float:
+        """Return the group size that speaks for the run: the one that is told of and nearest to its plan's.
+
+        An older result, which does not state its plan, speaks for about a tenth.
+        """
+        groups = self.shown[1].by_group_size
+        told = [float(size) for size, risk in groups.items() if risk.worst is not None] or [*map(float, groups)]
+        wanted = USUAL_SIZE if self.plan is None else self.plan.worst_group_size
+        return min(told, key=lambda size: abs(size - wanted))
 
 
 def parse_result(text: str | bytes, place: str) -> ResultDocument:

@@ -52,11 +52,13 @@ class Axis:
         label: what it measures, in words, with its unit.
         log: logarithmic, where every value is positive; linear otherwise.
         share: values are shares in [0, 1], shown in percent.
+        zero: a linear vertical axis begins at 0 where no value is negative.
     """
 
     label: str
     log: bool = False
     share: bool = False
+    zero: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Chart:
 
     Attributes:
         x: the horizontal axis.
-        y: the vertical axis; one that is linear begins at 0 where no value is negative.
+        y: the vertical axis.
         series: what is drawn; those beyond the 308th repeat earlier looks.
         levels: horizontal lines.
         title: above the panel; empty for none.
@@ -259,7 +261,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], wanted: Axis, values: Iterable[
         axes.set(**{f"{which}scale": "log"})
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_minor_formatter(NullFormatter())
-    elif which == "y" and seen and min(seen) >= 0.0:
+    elif which == "y" and wanted.zero and seen and min(seen) >= 0.0:
         axes.set_ylim(0.0, axes.get_ylim()[1] if max(seen) > 0.0 else 1.0)
     axis.set_major_formatter(FuncFormatter(_percent if wanted.share else _number))
 

@@ -1,0 +1,145 @@
+"""The page of a run: who is served how well, how training went, what was agreed and protected, what it cost.
+
+Decides which sections there are and what stands in them; sentences are `words.py`'s, pictures `charts.py`'s. With
+several results the page is about one of them, and shows the others beside it. Everything on the page follows from
+the files of results; what an older file lacks is said to be not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from markupsafe import Markup
+
+from fedfair.plan.summary import percent
+from fedfair.report import charts, words
+from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
+from fedfair.report.document import GroupRisk, ResultDocument
+from fedfair.report.html import Section, page
+from fedfair.report.tables import TOO_FEW
+from fedfair.report.words import Reported
+
+_PREFERRED = "fedsrcvar"
+_ABOUT = "Losses in nats, smaller is better"
+
+
+def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[Section] = ()) -> str:
+    """Return the page.
+
+    Args:
+        documents: at least one result, by the file that it was read from. The page is about the first one that
+            was trained by FedSRCVaR, or else about the first.
+        certificates: sections of what is proven about the model, made by those who know the certificate.
+    """
+    reported = words.labelled(documents)
+    about = next((each for each in reported if each.document.algorithm == _PREFERRED), reported[0])
+    results = (about, *(each for each in reported if each is not about))
+    plan = about.document.plan
+    title = "Who is served how well" if plan is None else f"{plan.federation}: who is served how well"
+    return page(title, [*_sections(results, certificates)])
+
+
+def _sections(results: Sequence[Reported], certificates: Sequence[Section]) -> Iterator[Section]:
+    about = results[0]
+    yield Section("summary", "", _summary(results))
+    yield Section("groups", "Every size of group at once", charts.group_sizes(results) + _groups_table(about))
+    if len(results) > 1:
+        yield Section(
+            "trade-off", "The worst-off against everybody", charts.trade_off(results) + _comparison(results)
+        )
+    yield Section("training", "How training went", _training(results))
+    yield from certificates
+    yield Section("plan", "What was agreed", _plan(about.document))
+    yield Section("privacy", "What was protected", _privacy(about.document))
+    yield Section("cost", "What it took", _cost(results))
+    yield Section("limits", "What this does not show", bullets(words.limits(results)))
+    yield Section("files", "Where the figures come from", _files(results))
+
+
+def _summary(results: Sequence[Reported]) -> Markup:
+    about, others = results[0], results[1:]
+    document = about.document
+    parts = [
+        paragraph(words.headline(about, others), "lead"),
+        paragraph(words.second_line(about, others)),
+        paragraph(words.setting_sentence(document), "soft"),
+        paragraph(words.nats(document.uniform_floor), "card"),
+    ]
+    if document.state not in {None, "finished"}:
+        parts.insert(0, paragraph(f"THE RUN WAS {str(document.state).upper()}: {document.outcome}", "card"))
+    return Markup("").join(parts)
+
+
+def _groups_table(about: Reported) -> Markup:
+    _, risk = about.document.shown
+    return table(
+        f"{about.label}: mean loss by the size of the worst-off group. {_ABOUT}.",
+        ("size of group", "worst-off", "interval", "everybody else", "difference"),
+        (
+            (percent(float(size)), *_cells(group))
+            for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0]))
+        ),
+    )
+
+
+def _cells(group: GroupRisk) -> tuple[str, str, str, str]:
+    if group.worst is None or group.bound is None:
+        return (TOO_FEW, "-", "-", "-")
+    interval = words.interval(*group.bound)
+    return (words.loss(group.worst), interval, words.loss(group.best), words.loss(group.disparity))
+
+
+def _comparison(results: Sequence[Reported]) -> Markup:
+    size = results[0].document.worst_group_size
+    rows = []
+    for number, each in enumerate(results, start=1):
+        _, risk = each.document.shown
+        worst = risk.worst(size)
+        rows.append(
+            (
+                f"{number}. {each.label}",
+                words.loss(risk.mean),
+                words.loss(None if worst is None else worst.worst),
+                words.loss(None if worst is None else worst.disparity),
+                f"{risk.accuracy:.1%}",
+            )
+        )
+    floor = words.loss(results[0].document.uniform_floor)
+    rows.append(("guessing", floor, floor, words.loss(0.0), "-"))
+    headings = ("result", "everybody", f"worst-off {words.part(size)}", "difference", "right predictions")
+    return table(f"{_ABOUT}.", headings, rows)
+
+
+def _training(results: Sequence[Reported]) -> Markup:
+    if not results[0].document.history:
+        return paragraph(f"The evaluations on the way: {words.NOT_RECORDED}.")
+    figures = [charts.risk_over_rounds(results)]
+    # FedAvg has no threshold that moves.
+    moving = [each for each in results if each.document.algorithm == _PREFERRED]
+    if moving:
+        figures.append(charts.threshold_over_rounds(moving))
+    return side_by_side(figures)
+
+
+def _plan(document: ResultDocument) -> Markup:
+    if document.plan is None:
+        return paragraph(f"The plan in words: {words.NOT_RECORDED}.")
+    return facts(document.plan.summary)
+
+
+def _privacy(document: ResultDocument) -> Markup:
+    sentences = [*words.protection_sentences(document), *words.privacy_sentences(document)]
+    return Markup("").join(paragraph(sentence) for sentence in sentences)
+
+
+def _cost(results: Sequence[Reported]) -> Markup:
+    document = results[0].document
+    sentences = [*words.time_sentences(document), *words.traffic_sentences(document)]
+    drawn = charts.seconds_over_rounds(results)
+    return Markup("").join(paragraph(sentence) for sentence in sentences) + (drawn or Markup())
+
+
+def _files(results: Sequence[Reported]) -> Markup:
+    listed = [(each.label, f"{each.place}, plan {each.document.plan_digest}") for each in results]
+    versions = ", ".join(f"{name} {number}" for name, number in results[0].document.versions.items())
+    return facts([*listed, ("made with", versions or words.NOT_RECORDED)])

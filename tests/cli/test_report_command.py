@@ -1,0 +1,63 @@
+"""`fedfair report`: tables, numbers and one page, and nobody's file replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedfair.cli.commands import app
+from fedfair.errors import FedfairError
+from fedfair.report.html import MARK
+from tests.result_files import complete, oldest
+
+
+def report(*words: str) -> str:
+    outcome = CliRunner().invoke(app, ["report", *words])
+    if outcome.exception is not None:
+        raise outcome.exception
+    return outcome.output
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    pair = tmp_path / "fair.json", tmp_path / "average.json"
+    for path, result in zip(pair, (complete(), oldest("fedavg", 0.6)), strict=True):
+        path.write_text(json.dumps(result))
+    return pair
+
+
+def test_the_table_is_shown_and_a_page_is_written_beside_the_first_result(files: tuple[Path, Path]) -> None:
+    shown = report(*map(str, files))
+    page = files[0].with_name("report.html")
+    assert "FedSRCVaR" in shown
+    assert f"The page: {page}" in shown.replace("\n", "")
+    assert MARK in page.read_text(encoding="utf-8")
+    assert sorted(path.name for path in page.parent.iterdir()) == ["average.json", "fair.json", "report.html"]
+
+
+def test_json_has_the_numbers_and_writes_a_page_only_where_it_is_told(files: tuple[Path, Path]) -> None:
+    (shown,) = json.loads(report(str(files[0]), "--json"))
+    assert shown["train"]["by_group_size"]["0.1"]["worst"] == 0.5
+    assert shown["traffic"]["bytes_up"] == 2_000_000
+    assert not files[0].with_name("report.html").exists()
+    elsewhere = files[0].with_name("elsewhere.html")
+    report(str(files[0]), "--json", "--html", str(elsewhere))
+    assert MARK in elsewhere.read_text(encoding="utf-8")
+
+
+def test_a_file_that_is_no_page_of_ours_is_never_replaced(files: tuple[Path, Path]) -> None:
+    mine = files[0].with_name("report.html")
+    mine.write_text("my own report")
+    with pytest.raises(FedfairError, match="is no page of fedfair's"):
+        report(str(files[0]))
+    assert mine.read_text() == "my own report"
+
+
+def test_a_result_that_cannot_be_read_writes_nothing(files: tuple[Path, Path]) -> None:
+    files[1].write_text("{}")
+    with pytest.raises(FedfairError, match="is not a result file"):
+        report(*map(str, files))
+    assert not files[0].with_name("report.html").exists()

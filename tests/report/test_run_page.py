@@ -1,0 +1,206 @@
+"""The page of a run: what it says, what it does with old results, and with hostile ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from fedfair.report import words
+from fedfair.report.document import ResultDocument, parse_result
+from fedfair.report.run_page import run_page
+from tests.result_files import complete, oldest
+
+HOSTILE = "</p></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7*7 }}"
+
+
+def read(result: dict[str, Any]) -> ResultDocument:
+    return parse_result(json.dumps(result), "result.json")
+
+
+def text_of(page: str) -> str:
+    """Return what is read on a page, without its pictures."""
+    bare = re.sub(r"<svg.*?</svg>|<style.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return " ".join(bare.replace("&#39;", "'").split())
+
+
+def ids(page: str) -> set[str]:
+    return set(re.findall(r'<(?:section|svg)[^>]*? id="([^"]+)"', page))
+
+
+def test_the_first_sentence_says_what_happened_to_the_worst_off() -> None:
+    page = text_of(run_page({"a": read(complete("fedavg", 0.6)), "b": read(complete(worst=0.5))}))
+    assert (
+        "In the worst-off tenth of the people, whoever they are, the mean loss fell from 0.900 before training to "
+        "0.500 (FedAvg: 0.600)." in page
+    )
+    assert "Over all of the 100 people the model was trained on it is 0.200 (FedAvg: 0.200), and 90.0% of" in page
+
+
+@pytest.mark.parametrize(
+    ("worst", "said"),
+    [(0.5, "fell from 0.900 before training to 0.500"), (0.95, "rose from"), (0.9, "stayed at 0.900")],
+)
+def test_a_change_for_the_worse_or_none_is_said_as_it_is(worst: float, said: str) -> None:
+    (reported,) = words.labelled({"a": read(complete(worst=worst))})
+    assert said in words.headline(reported, ())
+
+
+def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
+    page = run_page({"result.json": read(complete())})
+    assert {"summary", "groups", "training", "plan", "privacy", "cost", "limits", "files"} <= ids(page)
+    assert {"group-sizes", "risk", "threshold", "seconds"} <= ids(page)
+    assert "trade-off" not in ids(page)
+    shown = text_of(page)
+    assert "'heart' of a, b, c" in shown
+    assert "An aggregator that may do anything learns one sum." in shown
+    assert "half took at most 12 ms, nine in ten at most 500 ms, the longest 2 min 10 s" in shown
+    assert "received 25 bytes and sent 33.3 kB" in shown
+    assert "the aggregator sent 1.5 kB and received 2 MB" in shown
+    assert "carries no differential privacy" in shown
+    assert "not recorded" not in shown
+
+
+def test_what_an_older_result_lacks_is_said_to_be_not_recorded() -> None:
+    page = run_page({"result.json": read(oldest())})
+    shown = text_of(page)
+    for what in ("The plan in words", "Secure aggregation", "The seconds of each round", "Bytes"):
+        assert f"{what}: not recorded" in shown
+    assert "the mean loss is 0.500." in shown  # which group size an old history speaks of is not known
+    assert "The curve before training was not recorded." in shown
+    assert {"group-sizes", "risk", "threshold"} <= ids(page)
+
+
+def test_a_result_without_a_history_still_has_a_page() -> None:
+    bare = {name: value for name, value in oldest().items() if name not in {"history", "timing", "versions"}}
+    shown = text_of(run_page({"result.json": read(bare)}))
+    assert "The evaluations on the way: not recorded" in shown
+    assert "Time: not recorded" in shown
+
+
+def test_several_results_are_told_apart_in_as_few_words_as_that_takes() -> None:
+    two = {"a": read(complete("fedavg")), "b": read(complete())}
+    assert [each.label for each in words.labelled(two)] == ["FedAvg", "FedSRCVaR"]
+    sweep = {name: read(complete(tradeoff=value)) for name, value in (("a", 0.1), ("b", 0.5), ("c", 0.5))}
+    start = "FedSRCVaR, worst 10 %, tradeoff"
+    assert [each.label for each in words.labelled(sweep)] == [
+        f"{start} 10 %",
+        f"{start} 50 % (1)",
+        f"{start} 50 % (2)",
+    ]
+
+
+def test_a_trade_off_has_a_numbered_point_and_a_row_for_each_result() -> None:
+    results = {
+        f"{number}": read(complete(worst=0.5 + number / 10, mean=0.2 - number / 100)) for number in range(3)
+    }
+    page = run_page(results)
+    assert "trade-off" in ids(page)
+    picture = page[page.index('<svg id="trade-off"') :]
+    picture = picture[: picture.index("</svg>")]
+    for number, row in enumerate(("0.200 0.500", "0.190 0.600", "0.180 0.700"), start=1):
+        assert re.search(rf"<text[^>]*>{number}</text>", picture)
+        assert re.search(rf"{number}\. FedSRCVaR[^0-9]*10.%, tradeoff 1.% \({number}\) {row}", text_of(page))
+
+
+def test_the_risk_of_another_group_size_is_never_drawn_as_this_one() -> None:
+    document = read(complete(size=0.3))
+    past = document.past(document.history[0])
+    assert past is not None
+    assert document.past_worst(past, 0.1) == 0.9  # of its curve, not `worst`, which is about 0.3
+    assert document.past_worst(past, 0.2) is None
+
+
+SUPPRESSED = {"worst": None, "best": None, "disparity": None, "bound": None}
+
+
+def test_a_group_of_too_few_people_is_not_told_of_and_the_next_size_speaks_for_the_run() -> None:
+    result = complete()
+    result["train"]["by_group_size"]["0.1"] = SUPPRESSED
+    page = run_page({"a": read(result)})
+    assert "10 % too few people - - -" in text_of(page).replace("\N{NO-BREAK SPACE}", " ")
+    assert "In the worst-off 30" in text_of(page)
+    for size in result["train"]["by_group_size"]:
+        result["train"]["by_group_size"][size] = SUPPRESSED
+    shown = text_of(run_page({"a": read(result), "b": read(result | {"algorithm": "fedavg"})}))
+    assert "the mean loss is not told, because they are too few people" in shown
+
+
+def test_results_about_different_people_are_not_to_be_compared() -> None:
+    other = complete("fedavg")
+    other["train"]["n"] = 99
+    assert "cannot be compared" in text_of(run_page({"a": read(complete()), "b": read(other)}))
+    assert "cannot be compared" not in text_of(run_page({"a": read(complete()), "b": read(complete("fedavg"))}))
+
+
+def test_a_run_that_did_not_finish_says_so_first() -> None:
+    page = text_of(run_page({"a": read(complete() | {"state": "stopped", "outcome": "stopped by signal"})}))
+    assert page.index("THE RUN WAS STOPPED: stopped by signal") < page.index("In the worst-off")
+
+
+def test_sums_in_the_clear_are_a_warning() -> None:
+    plain = {"mode": "off", "colluders": 0, "masked": False, "guarantee": "NONE: the aggregator sees every update"}
+    page = text_of(run_page({"a": read(complete() | {"secure_aggregation": plain})}))
+    assert "WARNING: sums were not masked. NONE: the aggregator sees every update." in page
+
+
+def test_a_simulation_says_that_nothing_travelled() -> None:
+    page = text_of(run_page({"a": read(complete() | {"setting": "simulation"})}))
+    assert "This was a simulation" in page
+    assert "Seconds of a simulation are those of one machine" in page
+
+
+def test_a_promise_of_differential_privacy_is_shown_in_its_own_words() -> None:
+    promise = {"sample_level": {"statement": "(epsilon=3, delta=1e-5) DP"}, "collaborator_level": None}
+    page = text_of(run_page({"a": read(complete() | {"privacy": promise})}))
+    assert "Differential privacy for each record: (epsilon=3, delta=1e-5) DP" in page
+    assert "carries no differential privacy" not in page
+
+
+def test_nothing_that_people_wrote_becomes_part_of_the_page() -> None:
+    def poisoned(value: Any) -> Any:  # noqa: ANN401 - JSON has every type
+        if isinstance(value, dict):
+            return {name: poisoned(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [poisoned(inner) for inner in value]
+        return HOSTILE if isinstance(value, str) else value
+
+    kept = {"format": "fedfair/result/1", "setting": "deployment"}
+    result = poisoned(complete()) | kept | {"versions": {HOSTILE: HOSTILE}, "privacy": {HOSTILE: HOSTILE}}
+    result["traffic"]["basis"] = "measured"
+    for others in ({}, {"x": read(complete())}):
+        page = run_page({HOSTILE: read(result), **others})
+        assert not re.search("<(script|img)", page)
+        assert page.count("<title>") == 1
+        assert "{{ 7*7 }}" in text_of(page)  # no template ran inside a name
+        assert page.count("&lt;script&gt;") >= 10
+
+
+def test_the_same_results_make_the_same_page() -> None:
+    assert run_page({"a": read(complete())}) == run_page({"a": read(complete())})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0005, "0.5 ms"), (0.9, "900 ms"), (1.0, "1 s"), (61.0, "1 min 1 s"), (7322.0, "2 h 2 min")],
+)
+def test_times_are_said_as_people_say_them(seconds: float, said: str) -> None:
+    assert words.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 bytes"), (999, "999 bytes"), (999.6, "1 kB"), (1_500_000, "1.5 MB"), (2e13, "20 TB")],
+)
+def test_bytes_are_said_in_decimal_units(count: float, said: str) -> None:
+    assert words.byte_count(count) == said
+
+
+@pytest.mark.parametrize("size", ["0", "1.5", "x", "nan"])
+def test_a_group_size_that_is_no_share_is_refused(size: str) -> None:
+    result = complete()
+    result["train"]["by_group_size"][size] = result["train"]["by_group_size"]["0.1"]
+    with pytest.raises(Exception, match="by_group_size"):
+        read(result)
