@@ -19,6 +19,8 @@ def write_whole(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as target:
             target.write(text)
+            target.flush()
+            os.fsync(target.fileno())
             os.fchmod(target.fileno(), READABLE_BY_ALL)
         Path(temporary).replace(path)
     except BaseException:

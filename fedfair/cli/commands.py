@@ -5,7 +5,18 @@ from __future__ import annotations
 import typer
 
 from fedfair import __version__
-from fedfair.cli import aggregator, certificate, certs, collaborator, demo, plan, report, simulate, workspace
+from fedfair.cli import (
+    aggregator,
+    certificate,
+    certs,
+    collaborator,
+    demo,
+    plan,
+    report,
+    simulate,
+    sweep,
+    workspace,
+)
 from fedfair.report.terminal import console
 
 app = typer.Typer(
@@ -23,6 +34,7 @@ app.add_typer(aggregator.app, name="aggregator")
 app.add_typer(collaborator.app, name="collaborator")
 app.add_typer(certificate.app, name="certificate")
 app.command("simulate")(simulate.simulate_command)
+app.command("sweep")(sweep.sweep_command)
 app.command("report")(report.report_command)
 
 

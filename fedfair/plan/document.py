@@ -49,13 +49,13 @@ _FLOAT = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Spot:
-    """A line of a file, counted from 1."""
+    """A line of a file, counted from 1; 0 where the place has no lines, such as an argument of a command."""
 
     path: Path
     line: int
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        return f"{self.path}:{self.line}" if self.line else str(self.path)
 
 
 @dataclass(frozen=True, slots=True)

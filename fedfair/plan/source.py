@@ -24,7 +24,16 @@ def load_plan(path: Path) -> Plan:
     Raises:
         PlanError: a file cannot be read or breaks the schema; the message tells all faults with their lines.
     """
-    return validated(Plan, _with_roster(read_document(path)))
+    return validated(Plan, plan_document(path))
+
+
+def plan_document(path: Path) -> Document:
+    """Return what is written in a plan's file and in the roster beside it, not yet validated.
+
+    Raises:
+        PlanError: a file cannot be read, or both hold a roster.
+    """
+    return _with_roster(read_document(path))
 
 
 def workspace_of(plan_path: Path) -> Path:

@@ -9,6 +9,7 @@ with the records that the simulation gave it. Without a partition, what a site r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,14 @@ from fedfair.plan.data import BUILT_IN, CsvSource, EicuSource, Partition
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 
-__all__ = ["declared_schema", "load_federation", "load_site"]
+__all__ = ["declared_schema", "federation_key", "load_federation", "load_site"]
+
+
+def federation_key(plan: Plan) -> str:
+    """Return a text that is the same for two plans only where `load_federation` gives both the same records."""
+    # Of a task, only the model has no part in which records there are, how they are split and filled in.
+    task = plan.task.model_dump(mode="json", exclude={"model"})
+    return json.dumps([task, plan.federation.collaborators, plan.training.seed])
 
 
 def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:

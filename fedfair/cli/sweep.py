@@ -1,0 +1,153 @@
+"""`fedfair sweep`: many plans that differ in a few values, in parallel, with one table at the end."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from fedfair.cli.points_bar import PointsBar
+from fedfair.errors import FedfairError
+from fedfair.learning.sweep.grid import SEED, Point, in_words, named_axis, parse_grid, points_of
+from fedfair.learning.sweep.selection import Criterion
+from fedfair.learning.sweep.table import Rule, Table, check_comparable, table_csv, table_json, tabulate
+from fedfair.plan.schema import Plan
+from fedfair.plan.source import plan_document, workspace_of
+from fedfair.plan.wording import validated
+from fedfair.report.sweeps import sweep_drawing
+from fedfair.report.terminal import console, error_console
+from fedfair.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from fedfair.learning.sweep.events import Engine
+    from fedfair.learning.sweep.execution import Outcome
+    from fedfair.learning.sweep.folder import SweepFolder
+
+MOST_ROWS = 40
+"""Rows in the terminal; the files have all."""
+
+MOST_FAILURES = 10
+
+
+class EngineName(enum.StrEnum):
+    """Where the points run."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+def sweep_command(
+    plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan that all points vary."),
+    grid: list[str] = typer.Option(
+        ...,
+        "--grid",
+        "-g",
+        help="KEY=VALUE,VALUE,...; again for another key. A short word or training.batch_size.",
+    ),
+    out: Path = typer.Option(Path("sweep"), "--out", "-o", help="The folder of the sweep; it is continued there."),
+    engine: EngineName = typer.Option(EngineName.LOCAL, "--engine", help="Processes here, or a Ray cluster."),
+    workers: int = typer.Option(
+        None, "--workers", "-w", min=1, help="Points at a time.", show_default="the processors"
+    ),
+    select: Criterion = typer.Option(
+        Criterion.OBJECTIVE, "--select", help="What is to be small on the validation records."
+    ),
+    per: list[str] = typer.Option(
+        None, "--per", help="Select one point for each value of this key; may be repeated.", show_default=False
+    ),
+    show_test: bool = typer.Option(False, "--show-test", help="Show test figures of all points, for curves."),
+    as_json: bool = typer.Option(False, "--json", help="Print the table as JSON."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+) -> None:
+    """Run the plan for every combination of the grid, and select the best by its validation records.
+
+    Finished points are kept in the folder: the same command, stopped or killed, goes on where it was.
+    """
+    document = plan_document(plan_file)
+    base = validated(Plan, document)
+    axes = parse_grid(grid)
+    points = points_of(document, axes)
+    compared = [axis for axis in axes if axis.name != SEED]
+    rule = Rule(select, tuple(named_axis(key, compared) for key in per or ()), show_test)
+    check_comparable(points, base, rule)
+    # Torch takes seconds to load; a grid with a mistake should not have to wait for it.
+    from fedfair.learning.sweep.folder import SweepFolder
+
+    workspace = workspace_of(plan_file)
+    folder = SweepFolder(out)
+    folder.open(base, workspace)
+    outcome = _run(points, folder, _engine(engine, workspace, workers), quiet=quiet)
+    table = tabulate(points, outcome.results, base, rule)
+    _write(table, out)
+    _show(table, out, as_json=as_json, quiet=quiet)
+    if outcome.failures:
+        raise _failed(points, outcome)
+
+
+def _engine(name: EngineName, workspace: Path, workers: int | None) -> Engine:
+    if name is EngineName.RAY:
+        from fedfair.learning.sweep.cluster import run_on_ray
+
+        return partial(run_on_ray, root=workspace, workers=workers)
+    from fedfair.learning.sweep.local import run_locally
+
+    return partial(run_locally, root=workspace, workers=workers or _processors())
+
+
+def _processors() -> int:
+    """Return how many processors this process may use, which in a container are not all of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet: bool) -> Outcome:
+    from fedfair.learning.sweep.execution import run_points
+
+    there = len(folder.finished(points))
+    if not quiet:
+        finished = f", {there} of them finished before" if there else ""
+        _note(f"{len(points)} points{finished}; results in {folder.path}")
+    try:
+        with PointsBar(len(points), there, error_console, quiet=quiet) as bar:
+            return run_points(points, folder, engine, bar.take)
+    except KeyboardInterrupt:
+        done = len(folder.finished(points))
+        _note(f"stopped: {done} of {len(points)} points are finished; the same command runs the rest")
+        raise
+
+
+def _write(table: Table, out: Path) -> None:
+    write_whole(out / "table.csv", table_csv(table))
+    write_whole(out / "table.json", json.dumps(table_json(table), indent=2) + "\n")
+
+
+def _show(table: Table, out: Path, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        console.print_json(json.dumps(table_json(table)))
+    elif not quiet:
+        console.print(sweep_drawing(table, MOST_ROWS))
+        console.print(Text(f"all figures: {out / 'table.csv'}, {out / 'table.json'}"), soft_wrap=True)
+    for note in table.notes:
+        _note(note)
+
+
+def _failed(points: Sequence[Point], outcome: Outcome) -> FedfairError:
+    """Return the fault of a sweep of which some points have no result."""
+    failures = [(point, outcome.failures[point.id]) for point in points if point.id in outcome.failures]
+    lines = [f"{in_words(point.settings)}: {failure.message}" for point, failure in failures[:MOST_FAILURES]]
+    if len(failures) > MOST_FAILURES:
+        lines.append(f"and {len(failures) - MOST_FAILURES} more")
+    head = f"{len(failures)} of {len(points)} points failed:"
+    remedies = dict.fromkeys(failure.remedy for _, failure in failures if failure.remedy)
+    again = "the same command tries them again"
+    return FedfairError("\n  ".join([head, *lines]), "; ".join([*list(remedies)[:3], again]))
+
+
+def _note(text: str) -> None:
+    error_console.print(Text(text), soft_wrap=True)

@@ -1,0 +1,146 @@
+"""`fedfair sweep` as people run it: the files it leaves, its exit status, and what a kill costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from fedfair.cli.commands import app
+from fedfair.errors import FedfairError, PlanError
+from fedfair.learning.sweep.grid import ALIASES, parse_grid, points_of
+from fedfair.plan.document import parse_document
+from tests.conftest import REPOSITORY
+
+PLAN = """
+federation: {name: demo, collaborators: [a, b]}
+task:
+  data: breast-cancer
+  partition: {scheme: random}
+  test_fraction: 0.2
+  validation_fraction: 0.2
+  standardize: secure
+  model: {name: linear}
+training: {rounds: 20, batch_size: 32, device: cpu}
+secure_aggregation: {mode: "off"}
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    return tmp_path
+
+
+def arguments(folder: Path, *words: str) -> list[str]:
+    return ["sweep", "-p", str(folder / "plan.yaml"), "--out", str(folder / "sweep"), "--workers", "1", *words]
+
+
+def timeless(path: Path) -> dict[str, object]:
+    table: dict[str, object] = json.loads(path.read_text())
+    for row in table["rows"]:  # type: ignore[attr-defined]
+        del row["seconds"]
+    return table
+
+
+def test_a_sweep_leaves_its_table_and_fails_at_the_end_for_what_failed(workspace: Path) -> None:
+    words = arguments(workspace, "--grid", "learning_rate=0.1,1e300", "--grid", "seed=0,1", "--json")
+    outcome = CliRunner().invoke(app, words)
+    assert isinstance(outcome.exception, FedfairError)
+    assert "2 of 4 points failed" in outcome.exception.message
+    assert "learning_rate=1e+300, seed=0" in outcome.exception.message
+    printed = json.loads(outcome.stdout)
+    assert printed == json.loads((workspace / "sweep" / "table.json").read_text())
+    best, lost = printed["rows"]
+    assert (best["settings"], best["finished"], best["selected"]) == ({"learning_rate": 0.1}, 2, True)
+    assert best["test"]["mean"]["standard_error"] > 0
+    assert (lost["finished"], lost["selected"], lost["validation"]) == (0, False, None)
+    assert len(list((workspace / "sweep" / "points").iterdir())) == 2
+    assert len(list((workspace / "sweep" / "failed").iterdir())) == 2
+    assert "selected" in (workspace / "sweep" / "table.csv").read_text()
+
+
+def test_a_grid_with_a_mistake_is_refused_before_anything_is_made(workspace: Path) -> None:
+    outcome = CliRunner().invoke(app, arguments(workspace, "--grid", "tradeoff=7"))
+    assert isinstance(outcome.exception, PlanError)
+    assert not (workspace / "sweep").exists()
+    seeds = CliRunner().invoke(app, arguments(workspace, "--grid", "seed=1,2", "--per", "seed"))
+    assert isinstance(seeds.exception, PlanError)
+    assert CliRunner().invoke(app, arguments(workspace)).exit_code == 2
+
+
+def test_the_page_about_sweeps_names_every_short_word_and_its_commands_are_sweeps() -> None:
+    page = (REPOSITORY / "docs" / "sweep.md").read_text()
+    words = re.search(r"one of these words:\n\n(.*?)\n\n", page, re.DOTALL)
+    assert words is not None
+    assert re.findall(r"`(\w+)`", words[1]) == list(ALIASES)
+    readme = (REPOSITORY / "README.md").read_text()
+    commands = re.findall(r"^fedfair (sweep .*)$", page + readme, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        items = [word for word in shlex.split(command) if "=" in word]
+        assert len(points_of(parse_document(PLAN, Path("plan.yaml")), parse_grid(items))) in {12, 18}
+
+
+GRID = ("--grid", "rounds=10,600,601")
+
+
+def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path) -> None:
+    killed, points = _start(workspace, *GRID), workspace / "sweep" / "points"
+    _wait_until(lambda: any(points.glob("*.json")), killed)
+    workers = psutil.Process(killed.pid).children(recursive=True)
+    killed.kill()
+    killed.communicate()
+    # Nobody would hear what they find; were they to go on, a restart would have to share the machine with them.
+    gone, alive = psutil.wait_procs(workers, timeout=20)
+    assert alive == []
+    assert gone
+    finished = len(list(points.glob("*.json")))
+    assert 1 <= finished < 3
+    again = _start(workspace, *GRID)
+    _, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    assert f"3 points, {finished} of them finished before" in errors
+    (workspace / "sweep").rename(workspace / "interrupted")
+    whole = CliRunner().invoke(app, arguments(workspace, *GRID, "--quiet"))
+    assert (whole.exit_code, whole.output) == (0, "")
+    assert timeless(workspace / "interrupted" / "table.json") == timeless(workspace / "sweep" / "table.json")
+
+
+def test_a_sweep_that_is_stopped_says_how_to_go_on(workspace: Path) -> None:
+    process, points = _start(workspace, "--grid", "rounds=10,1000000000"), workspace / "sweep" / "points"
+    _wait_until(lambda: any(points.glob("*.json")), process)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    # A terminal sends Ctrl-C to the workers too.
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "1 of 2 points are finished; the same command runs the rest" in errors
+    assert "Traceback" not in errors
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+
+
+def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fedfair.cli", *arguments(folder, *words)]
+    return subprocess.Popen(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def _wait_until(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not there() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
