@@ -9,13 +9,20 @@ from numpy.typing import NDArray
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.issue import Terms, draft
 from fedfair.certificate.seal import seal
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
+from fedfair.evaluation.loss_sums import (
+    SPLITS,
+    HistogramSpec,
+    evaluation_header_length,
+    loss_block,
+    split_header,
+)
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.plan.schema import Plan
 
 PLAN_DIGEST = "sha256:" + "01" * 32
 MODEL_DIGEST = "sha256:" + "02" * 32
 SPEC = HistogramSpec(64, 4.0)
+CLASSES = 2
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 NOW = "2030-01-31T12:00:00+00:00"
 
@@ -37,17 +44,19 @@ def make_record(**losses: NDArray[np.float64]) -> EvaluationRecord:
         sum(loss_block(part, part < 0.7, float(part.sum()), SPEC) for part in (values[::2], values[1::2]))
         for values in (losses.get(split, np.zeros(0)) for split in SPLITS)
     ]
+    header = np.zeros(evaluation_header_length(SPEC, CLASSES))
+    split_header(header, SPEC, CLASSES)[0][:] = blocks
     return EvaluationRecord(
         plan_digest=PLAN_DIGEST,
         model_digest=MODEL_DIGEST,
         round=3,
         threshold=0.1,
         participants=2,
-        classes=2,
+        classes=CLASSES,
         masked=True,
         bins=SPEC.bins,
         loss_range=SPEC.loss_range,
-        splits=split_sums(np.concatenate(blocks), SPEC),
+        splits=split_sums(header, SPEC, CLASSES),
     )
 
 
