@@ -11,6 +11,7 @@ import typer
 
 from fedfair.cli.progress import RoundsBar
 from fedfair.evaluation.record import to_text
+from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.plan.source import load_plan
 from fedfair.report.document import parse_result
 from fedfair.report.tables import by_group_size
@@ -28,17 +29,23 @@ def simulate_command(
     save_folder: Path = typer.Option(
         None, "--save", help="Write what a certificate needs here: last.safetensors and evaluation.json."
     ),
+    engine: Engine = typer.Option(
+        "auto",
+        "--engine",
+        help="One collaborator after the other (loop), or all at once (vectorised: linear and mlp models).",
+    ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
 ) -> None:
     """Run the plan in one process: same draws, same sums, same model as the deployed federation."""
     plan = load_plan(plan_file)
     _check_writable(json_file, model_file, save_folder)
+    chosen_engine(plan, engine)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.simulate import simulate
     from fedfair.plan.source import workspace_of
 
     with RoundsBar(plan.training.rounds, plan.objective.worst_group_size, error_console, quiet=quiet) as bar:
-        outcome = simulate(plan, workspace_of(plan_file), on_progress=bar.progressed)
+        outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=bar.progressed)
     _write(outcome, json_file, model_file)
     if save_folder is not None:
         _save(outcome, save_folder)

@@ -6,6 +6,7 @@ Taking the records is the business of `device.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -20,6 +21,20 @@ def stated_batch_size(training: TrainingSection, count: int) -> int:
     """Return how many of `count` records a batch holds."""
     stated = training.batch_size
     return count if isinstance(stated, str) else min(stated, count)
+
+
+def round_length(training: TrainingSection, count: int) -> int:
+    """Return how many local steps a round has with `count` records, at least 1."""
+    if training.local_epochs is None:
+        return training.local_steps
+    return training.local_epochs * math.ceil(count / stated_batch_size(training, count))
+
+
+def round_weight(training: TrainingSection, count: int) -> int:
+    """Return what a change made on `count` records weighs in a round: w_k = n_k, b_k or 1; 0 without records."""
+    if count == 0:
+        return 0
+    return {"samples": count, "batch": stated_batch_size(training, count), "uniform": 1}[training.weights]
 
 
 def batch_indices(

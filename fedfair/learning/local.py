@@ -37,9 +37,10 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 """From features (batch, *input_shape) and labels (batch,) to per-sample losses (batch,)."""
 
 LocalRule = Callable[[Tensor, Tensor], Tensor]
-"""From detached losses (batch,) and the threshold to the coefficients (batch,) by which gradients are added up.
+"""From detached losses (..., batch) and thresholds (..., 1) to the coefficients (..., batch) of the gradients.
 
-The threshold's gradient is 1 minus their sum: mean(d/dc f_i) = 1 - mean(u_i).
+With losses (batch,) the threshold is a scalar. Its gradient is 1 minus the sum of the coefficients over the last
+dimension: mean(d/dc f_i) = 1 - mean(u_i).
 """
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

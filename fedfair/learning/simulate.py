@@ -1,8 +1,9 @@
-"""A whole federation in one process: the same course, the same contributions, the same bytes, no network.
+"""A whole federation in one process: the same course, the same draws, the same sums, no network.
 
-Every contribution is encoded and added as it would be after travelling, so a simulation gives the numbers of the
-deployed run. What a deployment can never know is known here: exact risks, at every evaluation, and per-site means;
-the result has them. Decisions (the best model, the first threshold) are taken on the sums, as in a deployment.
+With the loop every contribution is encoded and added as it would be after travelling, and the sums are those of
+the deployed run bit for bit; the vectorised cohort adds the same numbers up in another order. What a deployment
+can never know is known here: exact risks, at every evaluation, and per-site means; the result has them. Decisions
+(the best model, the first threshold) are taken on the sums, as in a deployment.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from fedfair.learning.costs import ComputedTraffic, SumCost
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
+from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.layout import Layout
+from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import JsonObject, exact_evaluation, simulated_result
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
+from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.sums.spec import Purpose
@@ -52,18 +56,24 @@ class SimulationOutcome:
     evaluation: EvaluationRecord
 
 
-def simulate(plan: Plan, root: Path, *, on_progress: OnProgress | None = None) -> SimulationOutcome:
+def simulate(
+    plan: Plan, root: Path, *, engine: Engine = "auto", on_progress: OnProgress | None = None
+) -> SimulationOutcome:
     """Run the plan on this machine.
 
     Args:
         plan: the plan; `secure_aggregation` plays no part, since masks do not change a sum.
         root: the workspace: the plan's data paths and code start there.
+        engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
+            same up to rounding; `auto` is vectorised where the model and the precision allow it.
         on_progress: called after every sum.
 
     Raises:
-        FedfairError: the plan's data cannot be loaded, or training left the finite numbers.
+        FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, or training left the
+            finite numbers.
     """
-    return simulate_sites(plan, load_federation(plan, root), root, on_progress=on_progress)
+    chosen_engine(plan, engine)
+    return simulate_sites(plan, load_federation(plan, root), root, engine=engine, on_progress=on_progress)
 
 
 def simulate_sites(
@@ -71,15 +81,16 @@ def simulate_sites(
     sites: Mapping[ParticipantId, Splits],
     root: Path,
     *,
+    engine: Engine = "auto",
     on_progress: OnProgress | None = None,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`."""
+    chosen = chosen_engine(plan, engine)
     schema = next(iter(sites.values())).train.schema
     binding = bound(plan, schema, root)
     course = Course(plan, binding.layout, schema, binding.vector)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
-    steps = local_steps(plan, model)
-    cohort = LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
+    cohort = _cohort(plan, sites, model, vectorised=chosen == "vectorised")
     exact: list[Evaluation] = []
     algorithm = algorithm_of(plan)
     traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
@@ -115,6 +126,13 @@ def simulate_sites(
     # One process holds everybody's records here, so there was nobody to mask anything from.
     record = evaluation_record(plan, binding.digest, schema, course.evaluated, masked=False)
     return SimulationOutcome(result, course.model, model.layout, record)
+
+
+def _cohort(plan: Plan, sites: Mapping[ParticipantId, Splits], model: FlatModel, *, vectorised: bool) -> Cohort:
+    if vectorised:
+        return VectorisedCohort(plan, sites, model)
+    steps = local_steps(plan, model)
+    return LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
 
 
 def play(

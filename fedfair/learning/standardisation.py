@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import DataError, RemoteProtocolError
+from fedfair.errors import DataError, LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.exchange import FeatureScaling
@@ -89,7 +89,15 @@ def scale_columns(
     """Return a copy of `features` (n, columns) with x_j replaced by (x_j - mean_j) / scale_j, j in `numeric`.
 
     A missing x_j becomes 0.
+
+    Raises:
+        LocalProtocolError: the scaling is for another number of numeric columns.
     """
+    if scaling.mean.shape != (len(numeric),) or scaling.scale.shape != (len(numeric),):
+        raise LocalProtocolError(
+            f"the scaling has {scaling.mean.shape} means and {scaling.scale.shape} scales, "
+            f"the features have {len(numeric)} numeric columns"
+        )
     scaled = features.copy()
     columns = list(numeric)
     values = (features[:, columns] - scaling.mean) / scaling.scale

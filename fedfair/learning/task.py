@@ -20,31 +20,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
-from fedfair.evaluation.loss_sums import (
-    MOST_CLASSES,
-    SPLITS,
-    block_length,
-    confusion_matrix,
-    loss_block,
-    matrix_length,
-)
+from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.batches import batch_indices, stated_batch_size
+from fedfair.learning.batches import batch_indices, round_weight
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.headers import evaluation_header, standardisation_header
 from fedfair.learning.layout import Layout
-from fedfair.learning.local import Batch, LocalSteps, loss_function
+from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.models import build_model
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses
 from fedfair.learning.seeds import derived_seed
-from fedfair.learning.standardisation import column_sums, scale_columns, standardises
+from fedfair.learning.standardisation import scale_columns, standardises
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
@@ -80,16 +74,22 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
     return FlatModel(module, dtype, device)
 
 
+def local_rule(plan: Plan) -> tuple[LocalRule, float | None]:
+    """Return what the plan makes of losses, and its learning rate for the threshold; None where that stays."""
+    if not learns_threshold(plan):
+        return equal_coefficients, None
+    stated = plan.training.threshold_learning_rate
+    return tail_rule(objective_of(plan)), plan.training.learning_rate if stated is None else stated
+
+
 def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
     """Return how the plan makes a local step on `model`."""
     training = plan.training
-    rate, threshold_rate = training.learning_rate, training.threshold_learning_rate
     losses = loss_function(model, training.precision, compiled=training.compile)
-    scaled = training.precision == "fp16"
-    if not learns_threshold(plan):
-        return LocalSteps(model, losses, equal_coefficients, rate, None, scaled)
-    rule = tail_rule(objective_of(plan))
-    return LocalSteps(model, losses, rule, rate, rate if threshold_rate is None else threshold_rate, scaled)
+    rule, threshold_rate = local_rule(plan)
+    return LocalSteps(
+        model, losses, rule, training.learning_rate, threshold_rate, scaled=training.precision == "fp16"
+    )
 
 
 @contextmanager
@@ -168,18 +168,11 @@ class TrainingTask:
         Raises:
             LocalProtocolError: the scaling is for another number of numeric columns.
         """
-        numeric = self._splits.train.schema.numeric
-        if scaling.mean.shape != (len(numeric),) or scaling.scale.shape != (len(numeric),):
-            raise LocalProtocolError(
-                f"the scaling has {scaling.mean.shape} means and {scaling.scale.shape} scales, "
-                f"the features have {len(numeric)} numeric columns"
-            )
         self._records = self._place(scaling)
 
     def standardisation_contribution(self) -> Contribution:
         """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records."""
-        train = self._splits.train
-        return self._header_only(column_sums(train.features[:, list(train.schema.numeric)], train.schema.units))
+        return self._header_only(standardisation_header(self._splits.train))
 
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return [w, w * change of c] and w * change of theta after this round's local steps.
@@ -217,7 +210,7 @@ class TrainingTask:
             TrainingError: the gradients cannot be represented in the plan's precision.
         """
         records = self._ready()["train"]
-        weight = self._weight(len(records))
+        weight = round_weight(self._plan.training, len(records))
         if weight == 0:
             return None
         own = self._model
@@ -238,18 +231,8 @@ class TrainingTask:
         """Return the header of `evaluation.loss_sums`; zeros for a split without records."""
         self.last_losses = self.losses(model)
         classes = self._splits.train.schema.classes
-        blocks, matrices = [], []
-        for name in SPLITS:
-            losses = self.last_losses.get(name)
-            if losses is None:
-                blocks.append(np.zeros(block_length(self._histogram)))
-                matrices.append(np.zeros(matrix_length(classes)))
-                continue
-            smoothed = self._objective.per_sample(torch.from_numpy(losses.values), model.threshold).sum()
-            blocks.append(loss_block(losses.values, losses.correct, float(smoothed), self._histogram))
-            if classes <= MOST_CLASSES:
-                matrices.append(confusion_matrix(losses.labels, losses.predictions, classes).ravel())
-        return self._header_only(np.concatenate([*blocks, *matrices]))
+        header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, classes)
+        return self._header_only(header)
 
     def losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of every split that has records."""
@@ -302,15 +285,7 @@ class TrainingTask:
     @property
     def training_weight(self) -> int:
         """Return what this site's change of the model weighs in a round."""
-        return self._weight(len(self._splits.train))
-
-    def _weight(self, count: int) -> int:
-        """Return w_k: n_k, b_k or 1 (`weights: samples | batch | uniform`); 0 without records."""
-        if count == 0:
-            return 0
-        return {"samples": count, "batch": stated_batch_size(self._plan.training, count), "uniform": 1}[
-            self._plan.training.weights
-        ]
+        return round_weight(self._plan.training, len(self._splits.train))
 
     def _header_only(self, header: NDArray[np.float64]) -> Contribution:
         return Contribution(header, np.zeros(0, self._model.layout.dtype))

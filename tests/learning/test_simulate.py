@@ -80,7 +80,7 @@ def test_another_seed_gives_another_model(tmp_path: Path) -> None:
 
 def test_the_figures_of_a_result_are_exact() -> None:
     plan = bc10.plan(3, rounds=30)
-    outcome = simulate_sites(plan, bc10.sites(bc10.random_thirds()), Path())
+    outcome = simulate_sites(plan, bc10.sites(bc10.random_thirds()), Path(), engine="loop")
     federation = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
     model = federation.run()
     losses = federation.losses()

@@ -14,10 +14,10 @@ def equal_coefficients(losses: Tensor, threshold: Tensor) -> Tensor:  # noqa: AR
     """Return what to send backward for the gradient of mean(l_i).
 
     Args:
-        losses: float tensor (batch,), the per-sample losses.
-        threshold: scalar tensor; not used.
+        losses: float tensor (..., batch), the per-sample losses.
+        threshold: tensor (..., 1) or a scalar; not used.
 
     Returns:
-        The tensor (batch,) of 1 / batch; they add up to 1, so that the threshold has no gradient.
+        The tensor (..., batch) of 1 / batch; they add up to 1, so that the threshold has no gradient.
     """
-    return torch.full_like(losses, 1.0 / losses.shape[0])
+    return torch.full_like(losses, 1.0 / losses.shape[-1])

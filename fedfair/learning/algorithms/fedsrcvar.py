@@ -26,8 +26,8 @@ BATCH_SIZES = 64
 def tail_rule(objective: Objective) -> LocalRule:
     """Return the local rule of an objective: what to send backward for the gradient of mean(f_i) in theta.
 
-    The rule takes the detached losses (batch,) and the threshold c, a scalar tensor, and returns the tensor
-    (batch,) of u_i / batch; 1 minus its sum is the gradient in c.
+    The rule takes the detached losses (..., batch) and the threshold c, (..., 1) or a scalar, and returns the
+    tensor (..., batch) of u_i / batch; 1 minus its sum over the last dimension is the gradient in c.
 
     Args:
         objective: worst_group_size (rho), tradeoff (epsilon) and the smoothed plus function.
@@ -42,7 +42,7 @@ def tail_rule(objective: Objective) -> LocalRule:
         return gamma, torch.full_like(gamma, eps / size)
 
     def coefficients(losses: Tensor, threshold: Tensor) -> Tensor:
-        size = losses.shape[0]
+        size = losses.shape[-1]
         gamma, floor = constants(size, losses.dtype, losses.device)
         sigma = smoothed.slope((losses - threshold) / gamma)
         return torch.add(floor, sigma, alpha=(1.0 - eps) / (rho * size))

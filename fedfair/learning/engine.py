@@ -1,0 +1,41 @@
+"""Which of the two cohorts computes a simulation: one collaborator after the other, or all at once.
+
+Decides what `auto` means and refuses what cannot be vectorised. The draws, the rule and the result are the same
+with both; see `vectorised/cohort.py` for the rounding. No torch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from fedfair.errors import PlanError
+from fedfair.plan.schema import Plan
+from fedfair.plan.task import LinearModel, MlpModel
+
+Engine: TypeAlias = Literal["auto", "loop", "vectorised"]
+
+
+def chosen_engine(plan: Plan, engine: Engine) -> Literal["loop", "vectorised"]:
+    """Return the engine for a plan; `auto` is vectorised where that is possible.
+
+    Raises:
+        PlanError: vectorised is asked for, and the plan cannot be.
+    """
+    reason = obstacle(plan)
+    if engine == "vectorised" and reason is not None:
+        raise PlanError(f"this plan cannot be vectorised: {reason}", "simulate it with --engine auto or loop")
+    if engine == "loop" or reason is not None:
+        return "loop"
+    return "vectorised"
+
+
+def obstacle(plan: Plan) -> str | None:
+    """Return in words why all collaborators cannot be computed at once; None where they can."""
+    training = plan.training
+    if not isinstance(plan.task.model, LinearModel | MlpModel):
+        return "task.model is neither linear nor mlp, and only their gradient is written down"
+    if training.precision not in {"fp32", "fp64"}:
+        return f"training.precision is {training.precision}, not fp32 or fp64"
+    if training.compile:
+        return "training.compile is true, and nothing is left to compile"
+    return None

@@ -1,0 +1,228 @@
+"""A cohort that computes all collaborators together: linear and MLP models in float32 or float64.
+
+Answers what `LoopCohort` answers, up to the rounding of sums in another order. Decides what is pooled and how a
+group's numbers become totals; nobody's upload ever exists. The steps are `descent.py`'s.
+
+Rounding: the loop and this differ by the order in which products of a matrix multiplication and weighted changes
+are added up, a few units in the last place of each sum, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.evaluation.loss_sums import SPLITS
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.batches import round_length, round_weight, stated_batch_size
+from fedfair.learning.cohort import LocalChanges
+from fedfair.learning.data.dataset import Splits
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.headers import evaluation_header, standardisation_header
+from fedfair.learning.losses import evaluate
+from fedfair.learning.parameters import FlatModel
+from fedfair.learning.result import Losses, SiteLosses
+from fedfair.learning.standardisation import standardises
+from fedfair.learning.task import local_rule, objective_of
+from fedfair.learning.vectorised.descent import Descent
+from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
+from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
+from fedfair.learning.vectorised.pool import Pool, pooled
+from fedfair.plan.schema import Plan
+from fedfair.sums.running import Totals
+from fedfair.sums.spec import Purpose
+
+
+class VectorisedCohort:
+    """A cohort that asks everybody at once; see `Cohort` for what is asked.
+
+    Args:
+        plan: a plan that `engine.obstacle` finds nothing against.
+        sites: everybody's records, unscaled.
+        model: the plan's model on the device to work on; it is overwritten by every evaluation.
+        group_bytes: memory that collaborators who are computed together may take; None for what suits the device.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sites: Mapping[ParticipantId, Splits],
+        model: FlatModel,
+        *,
+        group_bytes: int | None = None,
+    ) -> None:
+        self._plan, self._model = plan, model
+        self._budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
+        self._names, self._sites = tuple(sites), tuple(sites.values())
+        self._schema = self._sites[0].train.schema
+        self._objective, self._histogram = objective_of(plan), histogram_spec(plan, self._schema)
+        rule, threshold_rate = local_rule(plan)
+        self._descent = Descent(model.layout, rule, plan.training.learning_rate, threshold_rate)
+        self._counts = np.array([len(site.train) for site in self._sites])
+        self._pools = None if standardises(plan, self._schema) else self._pool(None)
+        self._with_records = np.flatnonzero(self._counts)
+        self._groups = self._grouped(self._with_records, None, own_models=False)
+        self._last: list[SiteLosses] = [{} for _ in self._sites]
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+        return self._names
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has."""
+        return self._counts.copy()
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round."""
+        return np.array([round_weight(self._plan.training, int(count)) for count in self._counts], np.float64)
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+        return self._last
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features; a second call replaces the first."""
+        self._pools = self._pool(scaling)
+
+    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
+        """Return the sum over everybody, computed without anybody's addend."""
+        if request.purpose is Purpose.TRAINING:
+            header, body = self._training_totals(request, model)
+        elif request.purpose is Purpose.EVALUATION:
+            header, body = self._evaluation_header(model), np.zeros(0, self._model.layout.dtype)
+        else:
+            header, body = self._standardisation_header(), np.zeros(0, self._model.layout.dtype)
+        return Totals(header, body, len(self._names))
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; see `Cohort.changes`."""
+        asked = np.arange(len(self._names)) if members is None else np.asarray(members, np.int64)
+        for member in asked[self._counts[asked] == 0]:
+            raise LocalProtocolError(f"{self._names[member]} has no training records to make a step on")
+        start, levels = self._on_device(model.vector), np.full(len(asked), model.threshold)
+        levels = levels if thresholds is None else thresholds
+        models, moved = np.empty((len(asked), len(start)), model.vector.dtype), np.empty(len(asked))
+        for places in self._grouped(asked, steps, own_models=True):
+            weights = (
+                None if record_weights is None else [self._on_device(record_weights[place]) for place in places]
+            )
+            batches = self._batches(asked[places], number, 1, weights)
+            first = self._on_device(levels[places])[:, None]
+            own, last = self._descent.walk(start, first, itertools.islice(batches, steps))
+            models[places] = own.sub_(start).cpu().numpy()
+            moved[places] = _difference(last, first)
+        return LocalChanges(models, moved)
+
+    def losses(self, model: GlobalModel) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, by split."""
+        return self._by_site(self._pooled_losses(model))
+
+    def _training_totals(
+        self, request: SumRequest, model: GlobalModel
+    ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
+        start, header = self._on_device(model.vector), np.zeros(2)
+        total, weights = torch.zeros_like(start), self.weights
+        for places in self._groups:
+            group = self._with_records[places]
+            batches = self._batches(group, request.round, request.attempt, None)
+            first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
+            early = itertools.islice(batches, self._length(group) - 1)
+            models, last = self._descent.walk(start, first, early)
+            column = self._on_device(weights[group])[:, None]
+            last = self._descent.add_last_step(models, last, next(batches), column, total)
+            if models is not start:
+                total.addmv_(models.sub_(start).t(), column[:, 0])
+            header += [weights[group].sum(), weights[group] @ _difference(last, first)]
+        body: NDArray[np.floating] = total.cpu().numpy()
+        if not (np.isfinite(header).all() and np.isfinite(body).all()):
+            raise TrainingError(
+                f"the sum of round {request.round} holds values that are NaN or infinite",
+                "lower learning_rate, or look for missing or extreme values in the data",
+            )
+        return header, body
+
+    def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
+        """Return the blocks of everybody's records together, which are the sums of everybody's blocks."""
+        losses = self._pooled_losses(model)
+        self._last = self._by_site(losses)
+        held = {name: found for name, found in losses.items() if len(found.values)}
+        classes = self._schema.classes
+        return evaluation_header(held, self._objective, model.threshold, self._histogram, classes)
+
+    def _standardisation_header(self) -> NDArray[np.float64]:
+        headers = (standardisation_header(site.train) for site in self._sites)
+        return functools.reduce(operator.add, headers)
+
+    def _pooled_losses(self, model: GlobalModel) -> dict[str, Losses]:
+        self._model.load(model.vector)
+        return {name: evaluate(self._model, pool.records) for name, pool in self._ready().items()}
+
+    def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
+        parts = {name: pool.of_each(losses[name]) for name, pool in self._ready().items()}
+        return [
+            {name: each[k] for name, each in parts.items() if len(each[k].values)} for k in range(len(self._names))
+        ]
+
+    def _batches(
+        self, group: Members, number: RoundNumber, attempt: int, weights: list[Tensor] | None
+    ) -> Iterator[GroupBatch]:
+        members = [(int(member), self._names[member]) for member in group]
+        return group_batches(self._plan.training, self._ready()["train"], members, number, attempt, weights)
+
+    def _grouped(self, members: Members, steps: int | None, *, own_models: bool) -> list[Members]:
+        """Return the places of `members` in groups."""
+        training, layout = self._plan.training, self._model.layout
+        counts = self._counts[members].tolist()
+        lengths = np.array([round_length(training, count) for count in counts], np.int64)
+        sizes = np.array([stated_batch_size(training, count) for count in counts], np.int64)
+        lengths = lengths if steps is None else np.minimum(lengths, steps)
+        own_models |= bool((lengths > 1).any())
+        columns = math.prod(self._schema.input_shape)
+        return cut_groups(lengths, sizes, footprint_of(layout, columns, self._budget, own_models=own_models))
+
+    def _length(self, group: Members) -> int:
+        return max(round_length(self._plan.training, int(count)) for count in self._counts[group])
+
+    def _on_device(self, values: NDArray[np.floating]) -> Tensor:
+        return torch.tensor(values, dtype=self._model.flat.dtype, device=self._model.flat.device)
+
+    def _ready(self) -> dict[str, Pool]:
+        if self._pools is None:
+            raise LocalProtocolError("this plan standardises features, and their scaling has not arrived")
+        return self._pools
+
+    def _pool(self, scaling: FeatureScaling | None) -> dict[str, Pool]:
+        splits = ([getattr(site, name) for site in self._sites] for name in SPLITS)
+        flat = self._model.flat
+        return {
+            name: pooled(datasets, self._schema, scaling, flat.dtype, flat.device)
+            for name, datasets in zip(SPLITS, splits, strict=True)
+        }
+
+
+def _difference(last: Tensor, first: Tensor) -> NDArray[np.float64]:
+    """Return by how much thresholds (k, 1) moved: array (k,). Both have the device's width, as in the loop."""
+    moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
+    return moved
