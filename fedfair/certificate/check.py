@@ -64,6 +64,11 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
     for name, (found, planned) in expected.items():
         if found != planned:
             raise CertificateError(f"the certificate says {name} {found}, the plan says {planned}")
+    if certificate.histogram.fewest < plan.evaluation.min_group:
+        raise CertificateError(
+            f"the certificate tells of as few as {certificate.histogram.fewest} people, the plan allows "
+            f"{plan.evaluation.min_group} at least"
+        )
     if certificate.masked and plan.secure_aggregation.mode == "off":
         raise CertificateError("the certificate says that sums were masked, the plan says they were not")
     if certificate.population is not None and not speaks_for_others(plan, certificate.split):

@@ -4,6 +4,7 @@
     validation split    the same, unless training chose its output model by these very records
     train split         evaluated records only, and only if somebody asks for it: the model has seen these people
 
+Groups of fewer people than the plan's `evaluation.min_group` are passed over, and no published bin holds fewer.
 Decides these rules and gathers the facts from the evaluation's sums and the plan. Signing is `seal.py`'s.
 """
 
@@ -18,6 +19,7 @@ from fedfair.errors import CertificateError, PlanError
 from fedfair.evaluation.record import EvaluationRecord, Split
 from fedfair.fairness.certificate import MAX_DELTA, METHODS, LossHistogram, Method, join_small_bins
 from fedfair.fairness.metrics import uniform_classifier_loss
+from fedfair.learning.result import is_suppressed
 from fedfair.plan.schema import Plan
 
 FEWEST_RECORDS = 10
@@ -84,12 +86,14 @@ def draft(record: EvaluationRecord, plan: Plan, terms: Terms, *, issued_at: str)
 
     Raises:
         DataError: the evaluation has no records of that split.
+        CertificateError: every group of these sizes is fewer people than may be told about.
         RemoteProtocolError: no losses whatsoever have these sums.
     """
     record.block(terms.split)
     sums = record.splits[terms.split]
     planned = LossHistogram(record.bins, record.loss_range, tuple(range(record.bins + 1)), sums.counts, sums.sums)
-    published = join_small_bins(planned, terms.fewest)
+    fewest = max(terms.fewest, plan.evaluation.min_group)
+    published = join_small_bins(planned, fewest)
     population = (
         Population(method=terms.method, delta=terms.delta) if speaks_for_others(plan, terms.split) else None
     )
@@ -118,10 +122,10 @@ def draft(record: EvaluationRecord, plan: Plan, terms: Terms, *, issued_at: str)
         loss="cross-entropy in nats",
         loss_range=record.loss_range,
         population=population,
-        statements=statements(published, _in_order(terms.group_sizes), population),
+        statements=statements(published, _told(terms.group_sizes, published.records, plan), population),
         histogram=Histogram(
             bins=published.bins,
-            fewest=terms.fewest,
+            fewest=fewest,
             starts=published.starts,
             counts=published.counts,
             sums=published.sums,
@@ -147,5 +151,14 @@ def privacy_statement(plan: Plan) -> str:
     return "none"
 
 
-def _in_order(group_sizes: Iterable[float]) -> tuple[float, ...]:
-    return tuple(sorted(set(group_sizes)))
+def _told(group_sizes: Iterable[float], records: int, plan: Plan) -> tuple[float, ...]:
+    """Return, in order, the sizes of groups that are enough people."""
+    fewest = plan.evaluation.min_group
+    told = tuple(size for size in sorted(set(group_sizes)) if not is_suppressed(records, size, fewest))
+    if not told:
+        raise CertificateError(
+            f"of {records} evaluated people, every group of the sizes asked for is fewer than the plan's "
+            f"evaluation.min_group, {fewest}",
+            "evaluate more people, or ask for larger groups with --group-sizes",
+        )
+    return told

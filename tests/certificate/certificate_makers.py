@@ -27,13 +27,13 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 NOW = "2030-01-31T12:00:00+00:00"
 
 
-def make_plan(**training: object) -> Plan:
+def make_plan(*, min_group: int = 1, **training: object) -> Plan:
     return Plan.model_validate(
         {
             "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}},
             "training": {"rounds": 3, **training},
-            "evaluation": {"bins": SPEC.bins, "loss_range": SPEC.loss_range},
+            "evaluation": {"bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group},
         }
     )
 

@@ -206,6 +206,11 @@ def test_a_certificate_that_says_something_else_than_its_plan_is_refused(
         check_plan(edited(change), make_plan(), PLAN_DIGEST)
 
 
+def test_a_certificate_about_fewer_people_than_the_plan_allows_is_refused() -> None:
+    with pytest.raises(CertificateError, match="tells of as few as 10 people, the plan allows 11 at least"):
+        check_plan(make_sealed(), make_plan(min_group=11), PLAN_DIGEST)
+
+
 def test_sums_that_the_plan_does_not_mask_were_not_masked() -> None:
     open_plan = make_plan().model_copy(update={"secure_aggregation": SecureAggregationSection(mode="off")})
     with pytest.raises(CertificateError, match="says that sums were masked, the plan says they were not"):

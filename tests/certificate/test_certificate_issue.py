@@ -89,6 +89,16 @@ def test_no_published_range_of_losses_is_about_a_few_people() -> None:
     assert (few.counts, few.starts) == ((4,), (0,))
 
 
+def test_a_group_of_fewer_people_than_the_plan_allows_is_not_told_about() -> None:
+    record, plan = make_record(test=some_losses(100)), make_plan(min_group=20)
+    made = draft(record, plan, Terms("test", (0.1, 0.2, 1.0)), issued_at=NOW)
+    assert [statement.group_size for statement in made.statements] == [0.2, 1.0]
+    assert made.histogram.fewest == 20
+    assert all(count == 0 or count >= 20 for count in made.histogram.counts)
+    with pytest.raises(CertificateError, match=r"evaluation\.min_group, 20"):
+        draft(record, plan, Terms("test", (0.1, 0.18)), issued_at=NOW)
+
+
 def test_a_split_that_was_not_evaluated_cannot_be_certified() -> None:
     record = make_record(train=some_losses(5))
     with pytest.raises(DataError, match="has no test records"):
