@@ -4,13 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format generate clean
+.PHONY: demo test browser lint format generate clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
 
 test: $(READY) lint
 	$(BIN)/pytest -n 2
+
+# Pages are tested in a headless Chromium. Without one, those tests are skipped and say so.
+browser:
+	@for name in chromium google-chrome chromium-browser; do command -v $$name && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -qq -y chromium; \
+	then command -v chromium; \
+	else echo "no Chromium can be installed here: the tests of pages in a browser will be skipped"; fi
 
 lint: $(READY)
 	$(BIN)/ruff check
