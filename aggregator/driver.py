@@ -47,6 +47,7 @@ from fedfair.rounds.events import (
     SendScaling,
     SendSum,
     SetDeadline,
+    Skipped,
     Started,
     StopRequested,
     SumLost,
@@ -221,6 +222,8 @@ class Driver:
             case SumLost(_, request, reason):
                 sum_words = f"{request.purpose.value} sum of round {request.round}, attempt {request.attempt}"
                 self._observer.note(f"{sum_words}, is lost: {reason}")
+            case Skipped(request, reason):
+                self._observer.note(f"the evaluation of round {request.round} is left out: {reason}")
             case Waiting(missing, reason):
                 self._observer.note(f"waiting for {', '.join(missing)}: {reason}")
             case Checkpoint():

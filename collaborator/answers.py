@@ -106,10 +106,6 @@ class Answers:
             (Abstain(number, answer.reason),) if isinstance(answer, Reluctance) else upload_frames(number, answer)
         )
 
-    def take_notes(self) -> list[str]:
-        """Return nothing: whatever its people should know is in the answer."""
-        return []
-
     def forget(self, number: SumNumber) -> None:
         """Drop the answer to a sum: it was accepted."""
         if self._current is not None and self._current[0].sum_number == number:

@@ -142,8 +142,6 @@ class Driver:
     async def _reply(self, link: Link, questions: asyncio.Queue[Question | SecaggMessage]) -> Finished:
         while True:
             frames = await self._answers.frames(await questions.get())
-            for note in self._answers.take_notes():
-                self._observer.note(note)
             with contextlib.suppress(*LISTENER_TELLS):
                 for frame in frames:
                     await link.send(frame)

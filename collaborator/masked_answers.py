@@ -3,8 +3,8 @@
 Everything happens in one worker thread, message by message: checking, training, masking, writing the log. The
 order of effects is the protocol's: a record is on the disk before what it speaks of is sent. When a stream breaks,
 the aggregator asks again on the next one and gets the same bytes. A message that this site must refuse is answered
-with an abstention that says which check fired; a site that may not or cannot contribute takes part with nothing,
-so that nobody can tell.
+with an abstention that says which check fired, and so is a sum that it may not or cannot add to. Only a site that
+has no records takes part with nothing, so that nobody can tell.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ class MaskedAnswers:
         self._participant = Participant(site, secrets.token_bytes, log.read())
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: Question | None = None
-        self._notes: list[str] = []
         self.last_sum = SumNumber(0)
         self.busy = False
 
@@ -111,11 +110,6 @@ class MaskedAnswers:
             raise RemoteProtocolError("a message of secure aggregation came before the question of its sum")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
-
-    def take_notes(self) -> list[str]:
-        """Return what its people should know, once."""
-        notes, self._notes = self._notes, []
-        return notes
 
     def forget(self, number: SumNumber) -> None:
         """Nothing: what was sent is kept until the next round begins."""
@@ -157,21 +151,37 @@ class MaskedAnswers:
             self._participant.drop_out()
             yield Abstain(start.sum_number, f"asked for {start.purpose.value}, the masked round is for {purpose}")
         elif start.sum_number == self.last_sum:
-            yield from self._carry_out(self._contribution(question), question)
+            yield from self._take_part(question)
         else:
             self._participant.drop_out()
 
-    def _contribution(self, question: Question) -> list[SiteEffect]:
-        """Return the upload of this site's update, or of nothing where it may not or cannot have one."""
+    def _take_part(self, question: Question) -> Iterator[CollaboratorFrame]:
+        """Upload, or leave the sum for everybody to see.
+
+        Adding nothing in silence would let an aggregator choose whom it hears: it could ask something that all
+        sites but one must refuse, and open a sum that holds that one alone.
+        """
         reason = self._objection(question.start)
         if reason is None:
             try:
-                update = self._update(question)
-                return self._participant.abstain() if update is None else self._participant.contribute(update)
+                effects = self._contribution(question)
             except (TrainingError, SecaggError) as fault:
                 reason = fault.message
-        self._notes.append(f"adds nothing to sum {question.start.sum_number}: {reason}")
-        return self._participant.abstain()
+            else:
+                yield from self._carry_out(effects, question)
+                return
+        self._participant.drop_out()
+        yield Abstain(question.start.sum_number, reason)
+
+    def _contribution(self, question: Question) -> list[SiteEffect]:
+        """Return the upload of this site's update, or of nothing where it has no records.
+
+        Raises:
+            TrainingError: it cannot have one.
+            SecaggError: it must not leave this site.
+        """
+        update = self._update(question)
+        return self._participant.abstain() if update is None else self._participant.contribute(update)
 
     def _update(self, question: Question) -> Update | None:
         start, model = question.start, question.model

@@ -190,6 +190,7 @@ def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObjec
         "uniform_floor": uniform_classifier_loss(frame.classes),
         **{name: split and split | {"confusion": _matrix(course, name)} for name, split in splits.items()},
         "history": [_history_entry(past, plan) for past in course.history],
+        "left_out": list(course.left_out),
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": _protection(plan, frame.setting),
         "timing": {

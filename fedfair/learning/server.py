@@ -110,6 +110,7 @@ class CourseResult:
         confusion: the matrix of each split of that evaluation; nothing where there are too many classes.
         history: every evaluation on the way, from round 0.
         finished: False where the run was stopped on the way.
+        left_out: the rounds whose evaluation was due and could not be had.
     """
 
     rounds: RoundNumber
@@ -118,6 +119,7 @@ class CourseResult:
     confusion: Mapping[str, Confusion]
     history: tuple[Evaluation, ...]
     finished: bool
+    left_out: tuple[RoundNumber, ...] = ()
 
 
 class Course:
@@ -131,6 +133,7 @@ class Course:
         scaling: the feature scaling; None where the plan wants none, and before its sum.
         rounds_done: training rounds absorbed.
         history: every evaluation so far, from round 0.
+        left_out: the rounds whose evaluation was due and could not be had.
     """
 
     def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, vector: NDArray[np.floating]) -> None:
@@ -154,6 +157,7 @@ class Course:
         self.scaling: FeatureScaling | None = None
         self.rounds_done = RoundNumber(0)
         self.history: list[Evaluation] = []
+        self.left_out: list[RoundNumber] = []
 
     def next_sum(self) -> SumRequest | None:
         """Return the sum that is due, or None at the end; the same one until `absorb` or `retry`."""
@@ -166,6 +170,29 @@ class Course:
     def retry(self) -> None:
         """Give this attempt up, because its quorum was lost: the same sum again, one attempt later."""
         self._attempt += 1
+
+    @property
+    def may_skip(self) -> bool:
+        """Return whether the sum that is due is an evaluation that the course can do without."""
+        if self._stage is not Stage.EVALUATION:
+            return False
+        if self.rounds_done < self._training.rounds:
+            return self.rounds_done > 0 or self._training.threshold_init != "quantile"
+        return self._mean is not None or (self._training.output == "best" and bool(self.history))
+
+    def skip(self) -> None:
+        """Leave out the evaluation that is due; the history has none of this round.
+
+        Raises:
+            LocalProtocolError: the course cannot do without it.
+        """
+        if not self.may_skip:
+            raise LocalProtocolError(f"a course at {self._stage.value} cannot do without its next sum")
+        self.left_out.append(self.rounds_done)
+        if self._mean is not None:
+            self._evaluated_earlier = self._evaluated
+        self._attempt = 1
+        self._advance()
 
     def absorb(self, totals: Totals) -> Progress:
         """Take the total of the sum that is due: check it, then change the state.
@@ -189,6 +216,9 @@ class Course:
             self.scaling = scaling_from_sums(totals.header, self._units)
         self._attempt = 1
         model_changed |= self._advance()
+        if self._is_evaluated():
+            evaluation, is_best, replaced = self._evaluate_again()
+            model_changed |= replaced
         return Progress(
             request.purpose,
             self.rounds_done,
@@ -217,9 +247,13 @@ class Course:
         self._remember_broadcast()
         self.model.vector[:] = model.vector
         self._finish_round(model.threshold)
-        model_changed = self._advance()
+        evaluation, is_best, model_changed = None, False, self._advance()
+        if self._is_evaluated():
+            evaluation, is_best, replaced = self._evaluate_again()
+            model_changed |= replaced
+        threshold = self.model.threshold
         return Progress(
-            Purpose.TRAINING, self.rounds_done, self.model.threshold, contributors, None, False, model_changed
+            Purpose.TRAINING, self.rounds_done, threshold, contributors, evaluation, is_best, model_changed
         )
 
     @property
@@ -239,9 +273,15 @@ class Course:
         """Return what the course has come to so far."""
         evaluation = self._final or (self.history[-1] if self.history else None)
         finished = self._stage is Stage.FINISHED
-        confusion = {} if self._evaluated is None else self._judge.confusion(self._evaluated.header)
-        history = tuple(self.history)
-        return CourseResult(self.rounds_done, self.model.threshold, evaluation, confusion, history, finished)
+        return CourseResult(
+            self.rounds_done,
+            self.model.threshold,
+            evaluation,
+            {} if self._evaluated is None else self._judge.confusion(self._evaluated.header),
+            tuple(self.history),
+            finished,
+            tuple(self.left_out),
+        )
 
     def snapshot(self) -> CourseSnapshot:
         """Return what `restore` needs to go on from here; its vectors are the live ones, not copies."""
@@ -265,6 +305,7 @@ class Course:
             mean_threshold=mean.threshold if mean else 0.0,
             mean_count=mean.count if mean else 0,
             history=tuple(self.history),
+            left_out=tuple(self.left_out),
             final=self._final,
             subjects={name: subject_of(evaluated) for name, evaluated in sums.items() if evaluated is not None},
         )
@@ -289,6 +330,7 @@ class Course:
             )
         self._stage, self._attempt, self.rounds_done = stage, state.attempt, RoundNumber(state.rounds_done)
         self.history, self._final = list(state.history), state.final
+        self.left_out = [RoundNumber(number) for number in state.left_out]
         self._evaluated = evaluated_model(snapshot, state, LATEST_SUMS)
         self._evaluated_earlier = evaluated_model(snapshot, state, EARLIER_SUMS)
         self._best_objective = state.best_objective
@@ -333,6 +375,25 @@ class Course:
 
     def _belongs_to_mean(self) -> bool:
         return self._training.output == "average" or self.rounds_done >= self._training.rounds // 2
+
+    def _is_evaluated(self) -> bool:
+        """Return whether the evaluation that is due is of the very model that was evaluated last."""
+        last = self._evaluated
+        return (
+            self._stage is Stage.EVALUATION
+            and last is not None
+            and last.threshold == self.model.threshold
+            and last.vector_sha256 == vector_sha256(self.model.vector)
+        )
+
+    def _evaluate_again(self) -> tuple[Evaluation, bool, bool]:
+        """Take what is known of the model for its evaluation of this round too: the sums would be the same."""
+        last = self._evaluated
+        if last is None:
+            raise LocalProtocolError("no evaluation is known")
+        evaluation = self._judge.evaluate(last.header, self.rounds_done, self.model.threshold)
+        is_best, _ = self._take_evaluation(evaluation, Totals(last.header, np.empty(0), last.contributors))
+        return evaluation, is_best, self._advance()
 
     def _take_evaluation(self, evaluation: Evaluation, totals: Totals) -> tuple[bool, bool]:
         """Keep an evaluation; return whether it is the best so far and whether it changed the threshold."""
@@ -393,7 +454,8 @@ class Course:
         output = self._mean or self._best
         if output is None:
             raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
-        if self._best is None and self.history[-1].objective == self._best_objective:
+        present = (past.objective for past in self.history[-1:] if past.round == self.rounds_done)
+        if self._best is None and self._best_objective in present:
             self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
         self.model.vector[:] = output.vector
         self.model.threshold = output.threshold

@@ -46,6 +46,7 @@ class CourseState:
         mean_threshold: the mean of the thresholds; 0 where none is kept.
         mean_count: how many iterates are in the means.
         history: every evaluation so far.
+        left_out: rounds whose evaluation could not be had.
         final: the evaluation of the output model, once there is one that is not the last of the history.
         subjects: what the kept evaluation sums are about, by the name of their vector.
     """
@@ -59,6 +60,7 @@ class CourseState:
     mean_threshold: float
     mean_count: int
     history: tuple[Evaluation, ...]
+    left_out: tuple[int, ...]
     final: Evaluation | None
     subjects: Mapping[str, Subject]
 

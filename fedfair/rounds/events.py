@@ -265,10 +265,18 @@ class Unawaited:
 class SumLost:
     """A sum closed without a quorum, or its total could not be right; the model is unchanged.
 
-    What follows is another attempt, a `Waiting`, or an `Abort`.
+    What follows is another attempt, a `Skipped`, a `Waiting`, or an `Abort`.
     """
 
     sum_number: SumNumber
+    request: SumRequest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An evaluation that cannot be had any more is left out; training goes on without it."""
+
     request: SumRequest
     reason: str
 
@@ -317,6 +325,7 @@ Effect = (
     | Report
     | Unawaited
     | SumLost
+    | Skipped
     | Checkpoint
     | Waiting
     | Finish

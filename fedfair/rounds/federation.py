@@ -49,6 +49,7 @@ from fedfair.rounds.events import (
     Report,
     SendMessage,
     SendSum,
+    Skipped,
     Started,
     StopRequested,
     SumLost,
@@ -104,6 +105,8 @@ class Federation:
         self._sum_number = SumNumber(last_sum_number)
         self._model_version = 1
         self._interrupted = False
+        self._only: tuple[ParticipantId, ...] = ()
+        self._without: tuple[ParticipantId, ...] = ()
         self._last_counted: dict[ParticipantId, SumNumber] = {}
 
     # -------------------------------------------------------------- what anybody may look at
@@ -251,16 +254,21 @@ class Federation:
 
     def _start_if_enough(self) -> Iterator[Effect]:
         """While waiting: begin the next sum, or say whom we wait for."""
-        connected, missing = self._members.connected, self._members.missing
+        connected, missing = self._members.connected, self._absent
         if not missing:
             yield from self._start()
             return
-        if self._interrupted and len(connected) >= self._quorum:
+        if self._interrupted and not self._only and len(connected) >= self._quorum:
             if not self._deadlines.is_running(DeadlineKind.SETTLE):
                 yield self._deadlines.set(DeadlineKind.SETTLE, self._federation.reconnect_grace_seconds)
         else:
             yield from self._deadlines.cancel(DeadlineKind.SETTLE)
         yield Waiting(missing, self._attendance())
+
+    @property
+    def _absent(self) -> tuple[ParticipantId, ...]:
+        """Return who must come before the next sum begins at once."""
+        return tuple(who for who in self._members.missing if who in (self._only or self._members.missing))
 
     def _attendance(self) -> str:
         total = len(self._federation.collaborators)
@@ -282,10 +290,18 @@ class Federation:
         yield from self._close_if_settled(machine)
 
     def _machine(self, number: SumNumber, request: SumRequest) -> SumMachine | MaskedMachine:
-        cohort, quorum = self._members.connected, self._quorum
+        cohort, quorum = self._cohort(), self._quorum
+        self._only, self._without = (), ()
         if self._protection is None:
             return SumMachine(number, request, cohort, quorum, self._make_sum(request.spec))
         return MaskedMachine(number, request, cohort, quorum, self._protection, self._course.model)
+
+    def _cohort(self) -> tuple[ParticipantId, ...]:
+        connected = self._members.connected
+        if self._only:
+            return self._only
+        others = tuple(who for who in connected if who not in self._without)
+        return others if len(others) >= self._quorum else connected
 
     def _pass_on(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
         """Send what the masked sum has to say."""
@@ -358,6 +374,13 @@ class Federation:
 
     def _pass_deadline(self, passed: tuple[DeadlineKind, ParticipantId | None] | None) -> Iterator[Effect]:
         match passed, self._sum:
+            case (DeadlineKind.JOIN, _), _ if self._only:
+                yield from self._abort(
+                    f"some sites have helped to open the {self._due()}, so only the very same sites can "
+                    f"repeat it, and the join deadline has passed without {', '.join(self._absent)}",
+                    "start the aggregator again once they are back: it goes on with this sum, and repeats no "
+                    "training that is done",
+                )
             case (DeadlineKind.JOIN, _), _ if len(self._members.connected) < self._quorum:
                 absent = ", ".join(self._members.missing)
                 yield from self._abort(
@@ -408,31 +431,51 @@ class Federation:
         yield Report(progress, machine.clipping)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
-        if progress.purpose is Purpose.EVALUATION:
+        if progress.evaluation is not None:
             yield Checkpoint(CheckpointKind.LAST)
         yield from self._proceed()
 
     def _lose(self, machine: SumMachine | MaskedMachine, reason: str) -> Iterator[Effect]:
         request = machine.request
         yield SumLost(machine.number, request, reason)
-        if request.attempt >= self._federation.max_attempts:
-            what = f"the {request.purpose.value} sum of round {request.round}"
+        repeats = request.purpose is not Purpose.TRAINING and machine.answered
+        if (repeats or request.attempt >= self._federation.max_attempts) and self._course.may_skip:
+            self._course.skip()
+            yield Skipped(request, reason)
+        elif request.attempt >= self._federation.max_attempts:
             yield from self._abort(
-                f"{what} failed {request.attempt} times; the last time, {reason}",
+                f"the {self._due()} failed {request.attempt} times; the last time, {reason}",
                 "see why collaborators were missing or abstained; the model is that of the last good sum",
             )
             return
-        self._course.retry()
+        else:
+            self._course.retry()
+            self._demand_of_next_attempt(machine, repeats=repeats)
         yield from self._proceed()
+
+    def _demand_of_next_attempt(self, machine: SumMachine | MaskedMachine, *, repeats: bool) -> None:
+        """Note who is asked next.
+
+        What some have helped to open, they help to open again for the very same sites and for nobody else. Where
+        uploads were missing, the next attempt goes without those who owed them, if the others are enough.
+        """
+        if repeats:
+            self._only = machine.cohort
+        else:
+            self._without = machine.missing
 
     def _proceed(self) -> Iterator[Effect]:
         if self._course.next_sum() is None:
             yield from self._finish()
-        elif len(self._members.connected) >= self._quorum:
+        elif not self._absent if self._only else len(self._members.connected) >= self._quorum:
             yield from self._start()
         else:
             self._interrupted = True
             yield from self._wait()
+
+    def _due(self) -> str:
+        request = self._course.next_sum()
+        return "next sum" if request is None else f"{request.purpose.value} sum of round {request.round}"
 
     def _finish(self) -> Iterator[Effect]:
         self._phase = Phase.FINISHED

@@ -159,6 +159,16 @@ class SumMachine:
         """Return nothing: in a plain sum nothing is clipped."""
         return
 
+    @property
+    def answered(self) -> bool:
+        """Return False: nothing of a lost plain sum was hidden, so nothing of it was opened."""
+        return False
+
+    @property
+    def missing(self) -> tuple[ParticipantId, ...]:
+        """Return nobody: the next attempt asks everybody again, and takes whoever answers."""
+        return ()
+
     def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
         """Return nothing: a plain sum says no more than its question."""
         return ()

@@ -44,6 +44,8 @@ class MaskedMachine:
         request: what everybody in the cohort was asked for.
         quorum: fewest contributors; the protocol's server opens nothing for fewer.
         reason: why the sum is lost; empty unless it is.
+        answered: whether the sum is lost after sites were asked to open it; some may have answered.
+        missing: whose upload did not come in time, where the sum is lost for want of uploads.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class MaskedMachine:
         self._outgoing: list[tuple[ParticipantId, bytes]] = []
         self._opened: OpenedSum | None = None
         self._clip = 0.0
+        self.answered = False
+        self.missing: tuple[ParticipantId, ...] = ()
         self._begin()
 
     def _begin(self) -> None:
@@ -220,5 +224,8 @@ class MaskedMachine:
                     self._start_round()
                 case SumOpened():
                     self._opened = self._protection.server.take_sum()
-                case SessionFailed(reason) | RoundAborted(reason=reason):
+                case SessionFailed(reason):
                     self.reason = reason
+                case RoundAborted(_, reason, answered, missing):
+                    self.reason, self.answered = reason, answered
+                    self.missing = tuple(self._members[index] for index in missing)

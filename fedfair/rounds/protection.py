@@ -127,7 +127,12 @@ class Protection:
     def start_round(self, purpose: Purpose, model: GlobalModel, cohort: Iterable[int]) -> list[ServerEffect]:
         """Ask `cohort`, who are members of the session, for a sum about `model`."""
         clips = clips_of(purpose, self.clip, self._shapes)
-        return self.server.start_round(purpose.value, model_digest(purpose, model), clips, cohort)
+        # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
+        # that may leave it again only if it is certain that no other sum with it was opened.
+        unanimous = purpose is not Purpose.TRAINING
+        return self.server.start_round(
+            purpose.value, model_digest(purpose, model), clips, cohort, unanimous=unanimous
+        )
 
     def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
         """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""

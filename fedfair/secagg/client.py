@@ -19,7 +19,7 @@ from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.params import Mode, least_survivors
 from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote, vote_fields
 from fedfair.secagg.sealing import open_envelope, seal, share_of_own_mask, shares_of_pair_masks
-from fedfair.secagg.session import Site
+from fedfair.secagg.session import Exposure, Site
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest, u16
@@ -35,6 +35,11 @@ class RoundContext:
     cohort: tuple[int, ...]
     threshold: int
     transcript: bytes
+
+    @property
+    def unanimous(self) -> bool:
+        """Return whether nothing can be opened without the answer of everybody in the cohort."""
+        return self.threshold == len(self.cohort)
 
     def check_transcript(self, transcript: bytes) -> None:
         """Refuse a message about another round.
@@ -54,7 +59,7 @@ class RoundContext:
         Raises:
             SecaggError: SURVIVORS: without us, not in the cohort, or too few.
         """
-        least = least_survivors(self.mode, len(self.cohort), self.colluders)
+        least = max(least_survivors(self.mode, len(self.cohort), self.colluders), self.threshold)
         require(
             self.site.member in survivors,
             Check.SURVIVORS,
@@ -84,13 +89,13 @@ class Contributing:
     receiving: Mapping[int, Secret] = field(repr=False)
 
     def upload(
-        self, update: Update, known: Mapping[bytes, bool], randomness: Randomness
+        self, update: Update, known: Mapping[bytes, Exposure], randomness: Randomness
     ) -> tuple[Uploaded, bytes, bytearray]:
         """Return the next phase, the upload and its masked vector.
 
         Args:
             update: what this site contributes.
-            known: fingerprints of updates that left the site before, and whether it helped to open their sum.
+            known: fingerprints of updates that left the site before, and what may have become of them.
             randomness: source of b, of shares and of rounding.
 
         Raises:
@@ -126,15 +131,17 @@ class Contributing:
         for key in self.receiving.values():
             key.erase()
 
-    def _check_unused(self, update: Update, fingerprint: bytes, known: Mapping[bytes, bool]) -> None:
-        # A site that uploaded and was asked nothing further cannot know that its sum stayed closed: any t of the
-        # others suffice to open it. Only a trusted aggregator, or a policy that accepts it, may have it again.
-        context = self.context
-        forgiving = (
-            context.mode is Mode.SEMI_HONEST or self.start.purpose in context.site.policy.repeatable
-        ) and not known.get(fingerprint, False)
+    def _check_unused(self, update: Update, fingerprint: bytes, known: Mapping[bytes, Exposure]) -> None:
+        # Where t of the others suffice to open a sum, a site that uploaded and was asked nothing further cannot
+        # know that its sum stayed closed; only a trusted aggregator, or a policy that accepts it, may have it
+        # again. Where everybody's answer is needed, the site does know.
+        context, earlier = self.context, known.get(fingerprint)
+        trusting = context.mode is Mode.SEMI_HONEST or self.start.purpose in context.site.policy.repeatable
         require(
-            update.abstains or fingerprint not in known or forgiving,
+            update.abstains
+            or earlier is None
+            or (trusting and not earlier.answered)
+            or (context.unanimous and earlier.allows(context.cohort)),
             Check.REUSED_UPDATE,
             "this very update was part of an earlier attempt, whose masks others may have opened",
             "draw fresh batches, or abstain",

@@ -108,11 +108,13 @@ class RoundAborted:
         round: its number.
         reason: in words.
         answered: whether masks may have been opened by some; the same updates are then never sent again.
+        missing: who had not uploaded when the uploads were closed.
     """
 
     round: int
     reason: str
     answered: bool
+    missing: tuple[int, ...] = ()
 
 
 SiteEffect = Log | ReplaceLog | Send | Contribute

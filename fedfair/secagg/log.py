@@ -19,7 +19,7 @@ from fedfair.secagg.codec import Reader, Writer
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
-from fedfair.secagg.session import History, Site
+from fedfair.secagg.session import Exposure, History, Site
 from fedfair.secagg.transcript import DIGEST_BYTES
 
 _FRAME_BYTES = 1 + 4 + 8 + DIGEST_BYTES
@@ -123,8 +123,8 @@ def history_record(history: History) -> bytes:
     for (purpose, model_digest), count in attempts:
         writer.sized(purpose.encode("ascii")).fixed(model_digest).number(count, 4)
     writer.number(len(updates), 4)
-    for fingerprint, opened in updates:
-        writer.fixed(fingerprint).number(opened, 1)
+    for fingerprint, exposure in updates:
+        writer.fixed(fingerprint).number(exposure.unanimous, 1).sized(exposure.answered)
     return frame(Record.HISTORY, writer.done())
 
 
@@ -136,7 +136,8 @@ def read_history(fields: bytes) -> History:
         history.attempts[purpose, model_digest] = reader.number(4)
     for _ in range(reader.number(4)):
         fingerprint = reader.fixed(DIGEST_BYTES)
-        history.updates[fingerprint] = bool(reader.number(1))
+        unanimous = bool(reader.number(1))
+        history.updates[fingerprint] = Exposure(unanimous, reader.sized(DIGEST_BYTES))
     reader.end()
     return history
 

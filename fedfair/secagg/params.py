@@ -76,7 +76,8 @@ def guarantee_in_words(mode: Mode, members: int, colluders: int) -> str:
     learns = f"{who}, {together}, learns one sum over at least {least} sites a round"
     if not dropped:
         return f"{learns}; no drop-out is survived: if one of {members} vanishes, the round is repeated without it"
-    return f"{learns}; {dropped} {'drop-out is' if dropped == 1 else 'drop-outs are'} survived in every round"
+    survived = "1 drop-out is" if dropped == 1 else f"{dropped} drop-outs are"
+    return f"{learns}; {survived} survived in every training round"
 
 
 @dataclass(frozen=True, slots=True)

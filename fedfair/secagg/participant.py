@@ -107,7 +107,7 @@ class Participant:
         uploaded, message, vector = self._phase.upload(update, self._history.updates, self._randomness)
         record = frame(Record.UPLOAD, upload_fields(uploaded, self._start, message), vector)
         self._phase = uploaded
-        self._history.updates.setdefault(uploaded.fingerprint, False)
+        self._history.sent(uploaded.fingerprint, unanimous=uploaded.context.unanimous)
         self._sent[self._start] = Send(message, vector)
         return [Log((record, vector)), self._sent[self._start]]
 
@@ -171,7 +171,7 @@ class Participant:
             case Uploaded() | Voted() as phase:
                 answered, message = phase.answer(raw)
                 record = frame(Record.ANSWER, reply_fields(answered.survivors, request, message))
-                self._history.updates[answered.fingerprint] = True
+                self._history.answered(answered.fingerprint, answered.survivors)
                 self._phase = answered
                 return [Log((record,)), self._reply(request, message)]
             case Answered():
@@ -201,7 +201,7 @@ class Participant:
                 case Record.UPLOAD, _:
                     self._phase, self._start, message = read_upload(self._site, entry.fields)
                     self._sent = {self._start: Send(message, entry.vector)}
-                    self._history.updates.setdefault(self._phase.fingerprint, False)
+                    self._history.sent(self._phase.fingerprint, unanimous=self._phase.context.unanimous)
                 case Record.VOTE, Uploaded() as phase:
                     survivors, request, message = read_reply(entry.fields)
                     self._phase = Voted(phase, survivors)
@@ -210,7 +210,7 @@ class Participant:
                     survivors, request, message = read_reply(entry.fields)
                     uploaded = phase.uploaded if isinstance(phase, Voted) else phase
                     self._phase = after_answer(uploaded, survivors)
-                    self._history.updates[uploaded.fingerprint] = True
+                    self._history.answered(uploaded.fingerprint, survivors)
                     self._reply(request, message)
                 case _:
                     raise LocalProtocolError(f"the write-ahead log has a {entry.record.name} out of order")

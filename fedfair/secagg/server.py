@@ -123,9 +123,23 @@ class Server:
         return self._ask(State.ADVERTS, dict.fromkeys(members, self._proposal))
 
     def start_round(
-        self, purpose: str, model_digest: bytes, clips: tuple[float, ...], cohort: Iterable[int]
+        self,
+        purpose: str,
+        model_digest: bytes,
+        clips: tuple[float, ...],
+        cohort: Iterable[int],
+        *,
+        unanimous: bool = False,
     ) -> list[ServerEffect]:
         """Ask `cohort` to contribute to a new sum; every attempt is a new round.
+
+        Args:
+            purpose: why something is summed.
+            model_digest: 32 bytes, what it is about.
+            clips: C of each group of the body.
+            cohort: whom to ask, members of the session.
+            unanimous: whether the sum is opened for the whole cohort or for nobody. Then whoever has not answered
+                may send the same update again, because no sum with it can be open.
 
         Raises:
             LocalProtocolError: no session is ready, or the cohort is not part of it.
@@ -134,7 +148,8 @@ class Server:
         chosen = tuple(sorted(cohort))
         if self.state is not State.READY or not set(chosen) <= set(self.members):
             raise LocalProtocolError(f"no round can start with {chosen} while waiting for {self.state.value}")
-        needed = threshold(self._terms.mode, len(chosen), self._terms.colluders)
+        least = threshold(self._terms.mode, len(chosen), self._terms.colluders)
+        needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, model_digest, clips)
         self._gathering = Gathering(self._roster, self._terms, start, self._shapes[purpose])
         self.round += 1
@@ -276,7 +291,7 @@ class Server:
         gathering, terms = self._current, self._terms
         survivors = gathering.survivors
         protocol = least_survivors(terms.mode, len(gathering.start.cohort), terms.colluders)
-        least = max(protocol, self._quorum)
+        least = max(protocol, self._quorum, gathering.start.threshold)
         if len(survivors) < least:
             return self._abort(
                 f"{len(survivors)} of {len(gathering.start.cohort)} contributed, {least} are needed"
@@ -311,7 +326,8 @@ class Server:
         return [SumOpened(gathering.start.round, gathering.survivors)]
 
     def _abort(self, reason: str) -> list[ServerEffect]:
-        aborted = RoundAborted(self.round, reason, answered=self.state is State.ANSWERS)
+        missing = self._current.dropped if self.state is State.UPLOADS else ()
+        aborted = RoundAborted(self.round, reason, self.state is State.ANSWERS, missing)
         self._rest(State.READY)
         return [aborted]
 

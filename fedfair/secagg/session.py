@@ -28,7 +28,7 @@ from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm,
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster, sign
-from fedfair.secagg.transcript import digest, session_identity
+from fedfair.secagg.transcript import digest, session_identity, u16
 
 ROUNDS_PER_SESSION = 100
 GREATEST_JUMP = 1000
@@ -218,17 +218,54 @@ class Agreed:
         return pair_chain(peer.shared, kem, ciphertext, self.session_id, pair)
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What may have become of an update that left this site.
+
+    Attributes:
+        unanimous: every round that it was sent in needed everybody's answer, so no sum with it is open unless this
+            site answered.
+        answered: `set_digest` of the one set that this site helped to open with it in; empty where it helped to
+            open none.
+    """
+
+    unanimous: bool
+    answered: bytes = b""
+
+    def allows(self, cohort: tuple[int, ...]) -> bool:
+        """Return whether it may be sent again in a round that opens for the whole of `cohort` or for nobody.
+
+        Then the only sums with it that can ever be open are over one and the same set, and are equal.
+        """
+        return self.unanimous and self.answered in (b"", set_digest(cohort))
+
+
+def set_digest(members: tuple[int, ...]) -> bytes:
+    """Return 32 bytes that stand for a set of members, in increasing order."""
+    return digest("set", *map(u16, members))
+
+
 @dataclass(slots=True)
 class History:
     """What a site remembers beyond a session, so that a new session is no way around a limit.
 
     Attributes:
         attempts: rounds entered so far about each (purpose, model).
-        updates: fingerprints of updates that left the site, and whether we helped to open the sum they are in.
+        updates: fingerprints of updates that left the site, and what may have become of them.
     """
 
     attempts: dict[tuple[str, bytes], int] = field(default_factory=dict)
-    updates: dict[bytes, bool] = field(default_factory=dict)
+    updates: dict[bytes, Exposure] = field(default_factory=dict)
+
+    def sent(self, fingerprint: bytes, *, unanimous: bool) -> None:
+        """Note that an update leaves this site."""
+        known = self.updates.pop(fingerprint, Exposure(unanimous=True))
+        self.updates[fingerprint] = Exposure(known.unanimous and unanimous, known.answered)
+
+    def answered(self, fingerprint: bytes, survivors: tuple[int, ...]) -> None:
+        """Note that this site helps to open a sum over `survivors` with this update in it."""
+        known = self.updates.get(fingerprint, Exposure(unanimous=False))
+        self.updates[fingerprint] = Exposure(known.unanimous, set_digest(survivors))
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
-"""A collaborator that kills itself, with SIGKILL, at one step of one training round; or only takes its time there.
+"""A collaborator that kills itself, with SIGKILL, at one step of one sum; or only takes its time there.
 
 Otherwise, `python dying_site.py STEP ROUND start ...` is `python -m collaborator start ...`.
+ROUND is that of a training sum, or `evaluation:N`.
 Steps: before-upload, after-upload, before-vote, before-answer, slow (a second passes before the upload).
 """
 
@@ -38,12 +39,13 @@ def die() -> None:
 
 
 def main() -> None:
-    step, number = sys.argv[1], int(sys.argv[2])
+    step, (purpose, _, number) = sys.argv[1], ("training:" + sys.argv[2]).rpartition(":")
+    wanted = (Purpose(purpose.removeprefix("training:")), int(number))
     hear = masked_answers.MaskedAnswers._hear
 
     def fatally(self: masked_answers.MaskedAnswers, question: Question, message: bytes) -> list[CollaboratorFrame]:
         start = question.start
-        if start.purpose is Purpose.TRAINING and start.round == number and kind_of(message) is KINDS[step]:
+        if (start.purpose, start.round) == wanted and kind_of(message) is KINDS[step]:
             if step == "after-upload":
                 threading.Timer(AFTER_SECONDS, die).start()
             elif step == "slow":

@@ -30,8 +30,8 @@ def started() -> Iterator[Started]:
         process.communicate()
 
 
-def dying(started: Started, name: str, step: str, number: int = FATAL_ROUND) -> subprocess.Popen[str]:
-    """Start a collaborator that dies at a step of a training round."""
+def dying(started: Started, name: str, step: str, number: int | str = FATAL_ROUND) -> subprocess.Popen[str]:
+    """Start a collaborator that dies at a step of a sum."""
     assert started.workspace is not None
     place = f"localhost:{started.port}"
     words = [DYING, step, str(number), "start", "-n", name, "-c", f"{name}.yaml", "-a", place]
@@ -118,6 +118,30 @@ def test_a_site_killed_after_its_upload_returns_to_the_round_with_the_bytes_of_i
         status, words = ended(process)
         assert status == 0, words
     assert contributors(started) == dict.fromkeys(range(1, 7), 3)
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_repeated_without_a_killed_site_or_left_out_and_training_goes_on(
+    tmp_path: Path, started: Started
+) -> None:
+    federation = {"min_collaborators": 3, "reconnect_grace_seconds": 0, "round_deadline_seconds": 30}
+    plan = small_plan(rounds=10, federation=federation, protection=MASKED, names=FIVE)
+    started.workspace = prepare(tmp_path, plan)
+    aggregator = started.aggregator()
+    victims = [
+        dying(started, "clinic-a", "before-answer", "evaluation:5"),
+        dying(started, "clinic-b", "before-upload", "evaluation:10"),
+    ]
+    others = [started.collaborator(name) for name in FIVE[2:]]
+    for process in (aggregator, *others):
+        status, words = ended(process)
+        assert status == 0, words
+    assert [ended(process)[0] for process in victims] == [-signal.SIGKILL] * 2
+    lines = [line for line in metrics(started.workspace) if line["purpose"] == "evaluation"]
+    assert [(line["round"], line["contributors"]) for line in lines] == [(0, 5), (10, 3)]
+    assert contributors(started) == {number: 5 if number <= 5 else 4 for number in range(1, 11)}
+    result = json.loads(started.workspace.result.read_text())
+    assert (result["state"], result["left_out"]) == ("finished", [5])
 
 
 def test_an_aggregator_killed_in_the_middle_opens_a_new_session_and_finishes(

@@ -246,7 +246,7 @@ def test_without_validation_records_the_training_records_decide() -> None:
     plan = make_plan(output="best", every=1, rounds=1)
     course = make_course(plan)
     assert course.absorb(evaluation(plan, [0.7])).is_best
-    course.absorb(training(1.0, 0.0))
+    course.absorb(training(1.0, 0.0, 1.0, 0.0, 0.0))
     assert not course.absorb(evaluation(plan, [0.8])).is_best
 
 
@@ -260,13 +260,90 @@ def test_a_mean_of_one_model_is_not_evaluated_a_second_time(output: str) -> None
     assert course.model.vector.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_a_model_that_did_not_change_is_not_asked_about_again() -> None:
+    plan = make_plan(every=1, rounds=3)
+    course = make_course(plan)
+    first = course.absorb(evaluation(plan, [0.2, 0.4]))
+    still = course.absorb(training(1.0, 0.0))
+    assert first.evaluation is not None
+    assert still.evaluation is not None
+    assert (still.purpose, still.round, still.is_best) == (Purpose.TRAINING, 1, False)
+    assert still.evaluation.splits == first.evaluation.splits
+    request = course.next_sum()
+    assert request is not None
+    assert (request.purpose, request.round) == (Purpose.TRAINING, 2)
+    moved = course.absorb(training(1.0, -0.5))
+    assert moved.evaluation is None, "another threshold is another model"
+    course.absorb(evaluation(plan, [0.2, 0.4]))
+    assert course.absorb(training(1.0, 0.0)).evaluation is not None
+    assert course.next_sum() is None
+    assert [past.round for past in course.history] == [0, 1, 2, 3]
+    restored = make_course(plan)
+    restored.restore(CourseSnapshot(json.loads(json.dumps(course.snapshot().state)), course.snapshot().vectors))
+    assert fingerprint(restored) == fingerprint(course)
+
+
+@pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
+def test_an_evaluation_on_the_way_can_be_left_out_and_is_named(output: str) -> None:
+    plan = make_plan(every=1, rounds=3, output=output)
+    course = make_course(plan)
+    while (request := course.next_sum()) is not None:
+        if request.purpose is Purpose.EVALUATION and request.round == 1:
+            assert course.may_skip
+            course.retry()
+            course.skip()
+            following = course.next_sum()
+            assert following is not None
+            assert (following.purpose, following.attempt) == (Purpose.TRAINING, 1)
+        else:
+            course.absorb(answer(request, plan, 1.0 + 0.1 * request.round))
+    assert course.result().left_out == (1,)
+    assert [past.round for past in course.history] == [0, 2, 3]
+    assert course.result().evaluation is not None
+
+
+@pytest.mark.parametrize(("output", "needed"), [("last", True), ("best", False), ("average", False)])
+def test_only_the_evaluation_of_the_output_model_is_needed(output: str, needed: bool) -> None:
+    plan = make_plan(every=1, rounds=2, output=output)
+    course = make_course(plan)
+    for total in (evaluation(plan, [0.3]), answer_training(), evaluation(plan, [0.2]), answer_training()):
+        course.absorb(total)
+    assert course.may_skip is not needed
+    if needed:
+        with pytest.raises(LocalProtocolError, match="cannot do without its next sum"):
+            course.skip()
+        return
+    course.skip()
+    if output == "best":
+        assert course.next_sum() is None
+        assert course.result().evaluation == course.history[1]
+        assert course.model.vector.tolist() == [0.25, 0.5, 0.25]
+        assert course.evaluated is not None
+        assert course.evaluated.round == 1
+    else:
+        assert not course.may_skip, "the mean has no other evaluation"
+        course.absorb(evaluation(plan, [0.1]))
+        assert course.next_sum() is None
+
+
+def test_what_an_evaluation_teaches_cannot_be_left_out() -> None:
+    course = make_course(make_plan(threshold_init="quantile"))
+    assert not course.may_skip
+    assert make_course(make_plan()).may_skip
+    assert not make_course(make_plan(standardize="secure")).may_skip
+
+
+def answer_training() -> Totals:
+    return training(4.0, -0.4, 1.0, 2.0, 1.0)
+
+
 def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() -> None:
     plan = make_plan(output="average", every=1, rounds=2)
     course = make_course(plan)
     for losses in ([0.2], [0.5], [0.4], [0.25]):
         course.absorb(evaluation(plan, losses))
         if course.rounds_done < 2:
-            course.absorb(training(1.0, 0.0))
+            course.absorb(training(1.0, 0.0, 1.0, 0.0, 0.0))
     result = course.result()
     assert result.finished
     assert result.evaluation is not None

@@ -158,6 +158,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
                 "test": {"n": 2, "mean": pytest.approx(0.6), "accuracy": 0.0},
             },
         },
+        "left_out": [],
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": {
             "mode": "malicious",

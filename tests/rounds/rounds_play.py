@@ -163,8 +163,9 @@ class Play:
             case events.Report(progress):
                 self._version += progress.model_changed
                 self.story.append(("absorbed", self.newest_number()))
-            case events.SumLost(number):
-                self.story.append(("lost", number))
+            case events.SumLost() | events.Skipped():
+                what = "lost" if isinstance(effect, events.SumLost) else "skipped"
+                self.story.append((what, self.newest_number()))
 
     def _ask(self, question: events.SendSum) -> None:
         who, number = question.participant, question.sum_number
@@ -233,6 +234,9 @@ class Play:
         """Return a second course, driven by a plain loop over the same survivors."""
         course = course_of(self.plan)
         for outcome, number in self.story:
+            if outcome == "skipped":
+                course.skip()
+                continue
             request = course.next_sum()
             assert request == self.requests[number]
             if outcome == "lost":

@@ -41,7 +41,7 @@ from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import Purpose
 
 LAYOUT = Layout([LayoutEntry("weight", (5,), True)], np.dtype(np.float64))
-SCHEMA = FeatureSchema((2,), 2, (), ("a", "b"))
+SCHEMA = FeatureSchema((2,), 2, (0, 1), ("a", "b"))
 
 
 def keys(name: str) -> Ed25519PrivateKey:
@@ -49,7 +49,14 @@ def keys(name: str) -> Ed25519PrivateKey:
 
 
 def make_plan(
-    count: int, *, quorum: int | None = None, colluders: int = 0, rounds: int = 4, **protection: object
+    count: int,
+    *,
+    quorum: int | None = None,
+    colluders: int = 0,
+    rounds: int = 4,
+    every: int = 100,
+    standardize: str = "none",
+    **protection: object,
 ) -> Plan:
     names = [f"clinic-{letter}" for letter in "abcde"[:count]]
     roster = {name: format_public_key(keys(name).public_key().public_bytes_raw()) for name in names}
@@ -58,10 +65,10 @@ def make_plan(
             "federation": {
                 "name": "heart", "collaborators": names, "roster": roster, "min_collaborators": quorum,
             },
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
+            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
             "training": {"rounds": rounds, "precision": "fp64"},
             "secure_aggregation": {"colluders": colluders, "most_records": 16, **protection},
-            "evaluation": {"every": 100, "bins": 8, "loss_range": 1.0},
+            "evaluation": {"every": every, "bins": 8, "loss_range": 1.0},
         }
     )  # fmt: skip
 
@@ -132,6 +139,9 @@ class Play:
             body = np.zeros(5)
             body[self.names.index(name)] = self.size(self.course.rounds_done)
             return Update(np.array([0.0, 1e-9 * number]), body, 1)
+        if purpose == Purpose.STANDARDISATION.value:
+            # One record (1, 2): three counts, the whole parts of two sums and two sums of squares, their rests.
+            return Update(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 4.0, 0.0, 0.0, 0.0, 0.0]), np.zeros(0), 1)
         counts = np.zeros(2 + 9)
         counts[[0, 1, 2 + 4]] = 1.0  # one record, correct, in bin 4 of 8
         reals = np.zeros(1 + 9)
@@ -292,6 +302,85 @@ def test_sites_that_fall_silent_at_a_step_are_done_without(steps: tuple[Kind, Ki
     second = [0.5 / len(counted) if letter in counted else 0.0 for letter in "abcde"]
     # As above with n = 5 and 3 contributors in the worst case, over two rounds.
     np.testing.assert_allclose(play.course.model.vector, 0.1 + np.array(second), atol=2 * 5 * 16 * 2.0**-28 / 3)
+
+
+def evaluations(play: Play) -> list[tuple[int, int]]:
+    """Return (round, contributors) of every evaluation that was taken."""
+    reports = (effect.progress for effect in play.effects if isinstance(effect, events.Report))
+    return [(p.round, p.contributors) for p in reports if p.purpose is Purpose.EVALUATION]
+
+
+def silent_at(play: Play, name: str, kind: Kind, rounds_done: int) -> None:
+    """Swallow one kind of message of one site during the evaluation of a round."""
+
+    def silent(who: ParticipantId, said: Kind) -> bool:
+        evaluating = play.questions[who].request.purpose is not Purpose.TRAINING
+        return (who, said, play.course.rounds_done) == (name, kind, rounds_done) and evaluating
+
+    play.silent = silent
+
+
+def test_an_evaluation_that_lacks_an_upload_is_repeated_without_that_site() -> None:
+    play = Play(make_plan(4, quorum=3, rounds=4, every=2))
+    silent_at(play, "clinic-d", Kind.UPLOAD, 2)
+    play.begin()
+    play.pass_deadline(events.DeadlineKind.SUM)
+    assert play.federation.phase is Phase.FINISHED
+    assert evaluations(play) == [(0, 4), (2, 3), (4, 4)]
+
+
+def test_an_evaluation_that_lost_an_answer_is_left_out_and_training_goes_on() -> None:
+    play = Play(make_plan(4, quorum=3, rounds=4, every=2))
+    silent_at(play, "clinic-d", Kind.ANSWER, 2)
+    play.begin()
+    play.pass_deadline(events.DeadlineKind.SUM)
+    assert play.federation.phase is Phase.FINISHED
+    assert evaluations(play) == [(0, 4), (4, 4)]
+    assert play.course.result().left_out == (2,)
+    (skipped,) = [effect for effect in play.effects if isinstance(effect, events.Skipped)]
+    assert skipped.reason == "3 answers, 4 are needed"
+
+
+def lose_the_last_answer(play: Play, name: str, rounds_done: int) -> None:
+    silent_at(play, name, Kind.ANSWER, rounds_done)
+    play.begin()
+    play.tell(events.Disconnected(ParticipantId(name)))
+    play.pass_deadline(events.DeadlineKind.GRACE)
+    assert play.federation.phase is Phase.WAITING
+    assert play.federation.waiting_for == (name,)
+
+
+@pytest.mark.parametrize(("standardize", "lost_at"), [("none", 2), ("secure", 0)])
+def test_a_sum_that_cannot_be_done_without_waits_for_the_very_sites_that_opened_it(
+    standardize: str, lost_at: int
+) -> None:
+    play = Play(make_plan(4, quorum=3, rounds=2, standardize=standardize))
+    lose_the_last_answer(play, "clinic-d", lost_at)
+    play.silent = lambda _name, _kind: False
+    play.tell(events.Connected(ParticipantId("clinic-d")))
+    assert play.federation.phase is Phase.FINISHED
+    assert play.course.result().left_out == ()
+    assert [n for n, _ in evaluations(play)] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("standardize", "lost_at", "words"),
+    [("none", 2, "the evaluation sum of round 2"), ("secure", 0, "the standardisation sum of round 0")],
+)
+def test_a_sum_whose_sites_do_not_come_back_ends_the_run_in_words(
+    standardize: str, lost_at: int, words: str
+) -> None:
+    play = Play(make_plan(4, quorum=3, rounds=2, standardize=standardize))
+    lose_the_last_answer(play, "clinic-d", lost_at)
+    play.pass_deadline(events.DeadlineKind.JOIN)
+    assert play.federation.phase is Phase.ABORTED
+    (ending,) = [effect for effect in play.effects if isinstance(effect, events.Abort)]
+    assert ending.reason == (
+        f"some sites have helped to open {words}, so only the very same sites can repeat it, "
+        "and the join deadline has passed without clinic-d"
+    )
+    assert "start the aggregator again once they are back" in ending.remedy
+    assert play.course.rounds_done == lost_at
 
 
 def test_what_a_plan_promises_and_what_it_cannot() -> None:

@@ -181,7 +181,11 @@ def test_a_damaged_log_is_refused_with_a_remedy() -> None:
 
 
 def test_history_outlives_its_record() -> None:
-    history = History({("training", bytes(32)): 3}, {bytes([1]) * 32: True, bytes([2]) * 32: False})
+    history = History({("training", bytes(32)): 3}, {})
+    history.sent(bytes([1]) * 32, unanimous=True)
+    history.sent(bytes([2]) * 32, unanimous=False)
+    history.sent(bytes([3]) * 32, unanimous=True)
+    history.answered(bytes([3]) * 32, (1, 2, 5))
     (entry,) = entries(history_record(history))
     assert read_history(entry.fields) == history
 

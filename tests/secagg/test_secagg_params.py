@@ -51,12 +51,12 @@ def test_a_round_of_more_than_two_hundred_is_refused_in_words() -> None:
 def test_the_guarantee_is_said_in_words() -> None:
     assert guarantee_in_words(Mode.MALICIOUS, 5, 1) == (
         "an aggregator that may do anything, together with up to 1 of 5 collaborators, learns one sum over at "
-        "least 4 sites a round; 1 drop-out is survived in every round"
+        "least 4 sites a round; 1 drop-out is survived in every training round"
     )
     assert "no drop-out is survived: if one of 3 vanishes" in guarantee_in_words(Mode.MALICIOUS, 3, 1)
     assert guarantee_in_words(Mode.SEMI_HONEST, 4, 0) == (
         "an aggregator that follows the protocol, alone, learns one sum over at least 2 sites a round; "
-        "2 drop-outs are survived in every round"
+        "2 drop-outs are survived in every training round"
     )
 
 

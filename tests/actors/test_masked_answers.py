@@ -1,0 +1,134 @@
+"""A site's side of masked sums: what it may not add to, it leaves for everybody to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from collaborator.inbox import Question
+from collaborator.masked_answers import MaskedAnswers
+from collaborator.write_ahead import WriteAheadLog
+from fedfair.errors import TrainingError
+from fedfair.ids import RoundNumber, SumNumber
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.learning.masked_sums import model_digest
+from fedfair.learning.task import LocalChange
+from fedfair.secagg.effects import SendTo
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.session import Site
+from fedfair.sums.contribution import Contribution
+from fedfair.sums.spec import Purpose
+from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+from tests.attacks.harness import Lies
+from tests.secagg.federation_in_memory import shape_of, signing_key
+
+MODEL = GlobalModel(np.zeros(5), 0.5)
+
+
+class Task:
+    """Adds a change of its own; has no records, or fails, where a test wants it."""
+
+    change: LocalChange | None = LocalChange(1, 0.25, np.ones(5))
+    fault: TrainingError | None = None
+
+    def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        del model, round_number, attempt
+        if self.fault is not None:
+            raise self.fault
+        return self.change
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        raise NotImplementedError
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        raise NotImplementedError
+
+
+class OneSite:
+    """Member 1 as it is deployed, next to four that speak for themselves, and an aggregator between them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lies = Lies()
+        self.lies.model = model_digest(Purpose.TRAINING, MODEL)
+        self.lies.shapes = {"training": shape_of(5, 2)}
+        self.lies.__post_init__()
+        self.task, self.reason = Task(), ""
+        site = Site(1, self.lies.roster, signing_key(1), self.lies.policy, self.lies.shapes)
+        log = WriteAheadLog(folder / "site.secagg")
+        counts: dict[Purpose, NDArray[np.bool_]] = {}
+        self.answers = MaskedAnswers(self.task, {}, counts, lambda _: self.reason or None, site, log)
+        self.rounds = 0
+
+    def round(self) -> list[CollaboratorFrame]:
+        """Give the round before up, start a training round, and return what member 1 says to it."""
+        self.rounds += 1
+        if not self.lies.server.members:
+            self._deliver(list(self.lies.server.open_session(self.lies.roster.indices)))
+        self.lies.server.deadline()
+        effects = self.lies.server.start_round("training", self.lies.model, (1.0,), self.lies.roster.indices)
+        (start,) = (effect.message for effect in effects if isinstance(effect, SendTo) and effect.member == 1)
+        return self._hear(start)
+
+    def _hear(self, message: bytes) -> list[CollaboratorFrame]:
+        start = SumStart(SumNumber(self.rounds), Purpose.TRAINING, self.rounds, 1, bytes(32), 60)
+        question = Question(start, MODEL)
+        self.answers.expect(question)
+        return self.answers._hear(question, message)
+
+    def _deliver(self, pending: list[object]) -> None:
+        while pending:
+            effect = pending.pop(0)
+            if isinstance(effect, SendTo) and effect.member == 1:
+                for frame in self._hear(effect.message):
+                    assert isinstance(frame, SecaggMessage)
+                    pending += self.lies.server.receive(1, frame.message)
+            elif isinstance(effect, SendTo):
+                for send in self.lies.carry_out(effect.member, self.lies.hand_over(effect.member, effect.message)):
+                    pending += self.lies.server.receive(effect.member, send.message)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[OneSite]:
+    one = OneSite(tmp_path)
+    yield one
+    one.answers.close()
+
+
+def test_an_update_is_uploaded(site: OneSite) -> None:
+    (frame, *_) = site.round()
+    assert isinstance(frame, SecaggMessage)
+    assert kind_of(frame.message) is Kind.UPLOAD
+
+
+def test_a_site_without_records_takes_part_with_nothing_and_nobody_can_tell(site: OneSite) -> None:
+    (frame, *_) = site.round()
+    site.task.change = None
+    (empty, *_) = site.round()
+    assert isinstance(frame, SecaggMessage)
+    assert isinstance(empty, SecaggMessage)
+    assert kind_of(empty.message) is Kind.UPLOAD
+    assert len(empty.message) == len(frame.message)
+
+
+def test_what_the_sites_policy_forbids_is_refused_in_the_open_not_answered_with_nothing(site: OneSite) -> None:
+    site.reason = "the policy of clinic-1 allows 3 rounds, this is round 4"
+    assert site.round() == [Abstain(SumNumber(1), site.reason)]
+
+
+def test_an_update_that_must_not_leave_is_refused_in_the_open(site: OneSite) -> None:
+    site.round()
+    (refusal,) = site.round()
+    assert isinstance(refusal, Abstain)
+    assert "this very update was part of an earlier attempt" in refusal.reason
+
+
+def test_a_change_that_is_not_finite_is_refused_in_the_open(site: OneSite) -> None:
+    site.task.fault = TrainingError("the model has left the finite numbers")
+    assert site.round() == [Abstain(SumNumber(1), "the model has left the finite numbers")]
+    site.task.fault = None
+    (frame, *_) = site.round()
+    assert isinstance(frame, SecaggMessage)

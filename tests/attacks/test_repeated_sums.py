@@ -1,0 +1,143 @@
+"""What a site adds to an evaluation never changes, so it may be summed again only where nothing can be learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import Send, SendTo
+from fedfair.secagg.masking import Update
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.session import Exposure, History, set_digest
+from tests.attacks.harness import Lies, refused
+
+RECORDS = {index: Update(np.array([2.0**index, 1.0]), np.zeros(0), 1) for index in range(1, 6)}
+"""The header's first value tells who is in a sum: 2^i for member i."""
+
+
+def evaluation(
+    lies: Lies, cohort: Iterable[int], silent: Iterable[tuple[int, Kind]] = (), *, unanimous: bool = True
+) -> int | None:
+    """Ask `cohort` for its evaluation; return the sum of 2^i over whoever is in it, None where it was lost."""
+    chosen = sorted(cohort)
+    lies.updates, lies.opened, lies.aborted, lies.silent = dict(RECORDS), None, None, set(silent)
+    lies.deliver(lies.server.start_round("evaluation", lies.model, (), chosen, unanimous=unanimous))
+    while lies.opened is None and lies.aborted is None:
+        lies.deliver(lies.server.deadline())
+    return None if lies.opened is None else round(float(lies.opened.header[0]))
+
+
+def of(*members: int) -> int:
+    return sum(2**index for index in members)
+
+
+def test_an_evaluation_that_lost_a_site_before_anybody_answered_is_repeated_without_it() -> None:
+    lies = Lies.in_session()
+    lies.sites = {index: lies.sites[index] for index in lies.roster.indices}
+    assert evaluation(lies, range(1, 6), [(5, Kind.UPLOAD)]) is None
+    assert lies.aborted is not None
+    assert (lies.aborted.answered, lies.aborted.missing) == (False, (5,))
+    assert evaluation(lies, range(1, 5)) == of(1, 2, 3, 4)
+
+
+def test_an_evaluation_that_some_have_answered_is_repeated_for_the_same_sites_only() -> None:
+    lies = Lies.in_session()
+    assert evaluation(lies, range(1, 6), [(5, Kind.ANSWER)]) is None
+    assert lies.aborted is not None
+    assert lies.aborted.answered
+    with pytest.raises(SecaggError) as refusal:
+        evaluation(lies, range(1, 5))
+    assert refusal.value.check is Check.REUSED_UPDATE
+    lies.server.deadline()
+    assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
+    assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5), "the very same sum tells nothing new"
+
+
+def test_an_aggregator_that_lowers_the_threshold_of_a_repetition_is_refused() -> None:
+    lies = Lies.in_session()
+    assert evaluation(lies, range(1, 6), [(5, Kind.UPLOAD)]) is None
+    with pytest.raises(SecaggError) as refusal:
+        evaluation(lies, range(1, 5), unanimous=False)
+    assert refusal.value.check is Check.REUSED_UPDATE
+
+
+def test_what_t_others_could_open_is_never_sent_again() -> None:
+    lies = Lies.in_session()
+    assert evaluation(lies, range(1, 6), [(i, Kind.UPLOAD) for i in (3, 4, 5)], unanimous=False) is None
+    with pytest.raises(SecaggError) as refusal:
+        evaluation(lies, range(1, 6))
+    assert refusal.value.check is Check.REUSED_UPDATE
+
+
+def test_a_part_of_a_cohort_that_must_be_whole_is_not_opened() -> None:
+    lies = Lies.in_session()
+    lies.updates = dict(RECORDS)
+    for effect in lies.server.start_round("evaluation", lies.model, (), lies.roster.indices, unanimous=True):
+        assert isinstance(effect, SendTo)
+        lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
+    assert refused(lies.sites[1], lies.survivors([1, 2, 3, 4])) is Check.SURVIVORS
+
+
+def test_a_site_that_is_killed_still_knows_what_it_answered() -> None:
+    lies = Lies.in_session()
+    assert evaluation(lies, range(1, 6), [(5, Kind.ANSWER)]) is None
+    for index in lies.roster.indices:
+        lies.restart(index)
+    lies.set_up()
+    with pytest.raises(SecaggError) as refusal:
+        evaluation(lies, range(1, 5))
+    assert refusal.value.check is Check.REUSED_UPDATE
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_whatever_is_asked_a_site_is_never_in_two_different_open_sums(data: st.DataObject) -> None:
+    """Everything an aggregator can do with four sites and one evaluation: cohorts, thresholds, who is heard.
+
+    The oracle knows nothing of rules: the sums that were opened are compared, and no two of them may hold one site
+    next to different others.
+    """
+    lies = Lies.in_session(4)
+    opened: set[tuple[int, ...]] = set()
+    for _ in range(data.draw(st.integers(2, 4))):
+        cohort = data.draw(st.sets(st.integers(1, 4), min_size=2))
+        kinds = st.sampled_from([Kind.UPLOAD, Kind.VOTE, Kind.ANSWER])
+        silent = data.draw(st.sets(st.tuples(st.integers(1, 4), kinds), max_size=2))
+        for index in data.draw(st.sets(st.integers(1, 4), max_size=1)):
+            lies.restart(index)
+        lies.set_up()
+        try:
+            found = evaluation(lies, cohort, silent, unanimous=data.draw(st.booleans()))
+        except SecaggError:
+            continue
+        if found is not None:
+            opened.add(tuple(index for index in range(1, 5) if found >> index & 1))
+    for one in opened:
+        for other in opened - {one}:
+            assert not set(one) & set(other)
+
+
+def test_an_exposure_only_ever_narrows() -> None:
+    history = History()
+    history.sent(b"x", unanimous=True)
+    assert history.updates[b"x"].allows((1, 2))
+    history.answered(b"x", (1, 2))
+    assert history.updates[b"x"] == Exposure(unanimous=True, answered=set_digest((1, 2)))
+    assert history.updates[b"x"].allows((1, 2))
+    assert not history.updates[b"x"].allows((1, 2, 3))
+    history.sent(b"x", unanimous=False)
+    history.sent(b"x", unanimous=True)
+    assert not history.updates[b"x"].allows((1, 2))
+
+
+def test_the_bytes_of_a_repetition_are_new() -> None:
+    lies = Lies.in_session()
+    assert evaluation(lies, range(1, 6), [(5, Kind.UPLOAD)]) is None
+    first: dict[int, Send] = dict(lies.uploads)
+    assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
+    assert all(lies.uploads[index].vector != send.vector for index, send in first.items())
