@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.browser import Browser, installed, started
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -17,3 +20,13 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"real data sets not found at {root}; set FEDFAIR_DATA to their folder")
     return root
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Return a browser, or skip: not every machine has one."""
+    program = installed()
+    if program is None:
+        pytest.skip("no Chromium on this machine; `make browser` installs one where that is possible")
+    with started(program, tmp_path_factory.mktemp("profile")) as running:
+        yield running

@@ -7,7 +7,7 @@ page, those of the curve included, follows from the certificate alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
@@ -25,6 +25,7 @@ from fedfair.certificate.words import (
     sample_sentence,
     share,
 )
+from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figures import Level, Series, draw, group_size_chart
 from fedfair.report.html import Section, page
 
@@ -39,7 +40,7 @@ def certificate_page(certificate: Certificate) -> str:
         Section("proven", "", _opening(certificate)),
         Section("curve", "Every size of group at once", _curve(certificate)),
         Section("bounds", "The bounds", _table(certificate)),
-        Section("limits", "What this does not mean", _list(limits(certificate))),
+        Section("limits", "What this does not mean", bullets(limits(certificate))),
         Section("facts", "What it is about", _facts(certificate)),
         Section("check", "How to check it", _check(certificate)),
     )
@@ -49,9 +50,9 @@ def certificate_page(certificate: Certificate) -> str:
 def _opening(certificate: Certificate) -> Markup:
     worst = main_statement(certificate)
     paragraphs = [
-        Markup('<p class="lead">{}</p>').format(sample_sentence(certificate, worst)),
-        Markup('<p class="lead">{}</p>').format(population_sentence(certificate, worst)),
-        Markup("<p>{}</p>").format(guess_sentence(certificate)),
+        paragraph(sample_sentence(certificate, worst), "lead"),
+        paragraph(population_sentence(certificate, worst), "lead"),
+        paragraph(guess_sentence(certificate)),
     ]
     if certificate.signature is None:
         paragraphs.insert(
@@ -79,9 +80,7 @@ def _curve(certificate: Certificate) -> Markup:
         "Mean loss of the worst-off group against its size",
         f"{words}. The mean over everybody is {certificate.mean:.3f}, at the right end.",
     )
-    return Markup(
-        "<figure>{}<figcaption>{}. At 100% it is the mean over everybody, {:.3f}.</figcaption></figure>"
-    ).format(picture, words, certificate.mean)
+    return figure(picture, f"{words}. At 100% it is the mean over everybody, {certificate.mean:.3f}.")
 
 
 def _sample_curve(sizes: Sequence[float], points: Sequence[Statement]) -> Series:
@@ -95,28 +94,24 @@ def _or_nan(value: float | None) -> float:
 
 
 def _table(certificate: Certificate) -> Markup:
-    rows = Markup("").join(_row(certificate, statement) for statement in certificate.statements)
-    return Markup(
-        '<div class="scroll"><table><caption>The mean loss of any group of at least this size is at most (nats; '
-        "rounded upwards)</caption><thead><tr><th>size</th><th>evaluated people</th><th>population</th></tr>"
-        "</thead><tbody>{}</tbody></table></div><p class='soft'>Everybody: {:.3f}. Guessing: {:.3f}.</p>"
-    ).format(rows, certificate.mean, certificate.uniform_floor)
-
-
-def _row(certificate: Certificate, statement: Statement) -> Markup:
-    bound = population_bound(certificate, statement)
-    return Markup("<tr><td>{}</td><td>{}</td><td>{}</td></tr>").format(
-        share(statement.group_size), at_most(statement.sample[1]), "nothing" if bound is None else at_most(bound)
+    bounds = table(
+        "The mean loss of any group of at least this size is at most (nats; rounded upwards)",
+        ("size", "evaluated people", "population"),
+        (_row(certificate, statement) for statement in certificate.statements),
     )
+    guess = f"Everybody: {certificate.mean:.3f}. Guessing: {certificate.uniform_floor:.3f}."
+    return bounds + paragraph(guess, "soft")
 
 
-def _list(sentences: Iterable[str]) -> Markup:
-    return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(text) for text in sentences))
+def _row(certificate: Certificate, statement: Statement) -> tuple[str, str, str]:
+    bound = population_bound(certificate, statement)
+    claimed = "nothing" if bound is None else at_most(bound)
+    return (share(statement.group_size), at_most(statement.sample[1]), claimed)
 
 
 def _facts(certificate: Certificate) -> Markup:
     training, population = certificate.training, certificate.population
-    facts = {
+    about = {
         "model (SHA-256 of its values)": certificate.model_digest,
         "plan that every site approved": certificate.plan_digest,
         "trained by": f"{training.algorithm}, {certificate.round} rounds, to protect every group of at least "
@@ -134,9 +129,7 @@ def _facts(certificate: Certificate) -> Markup:
             else ", NOT SIGNED"
         ),
     }
-    return Markup("<dl>{}</dl>").format(
-        Markup("").join(Markup("<dt>{}</dt><dd>{}</dd>").format(*fact) for fact in facts.items())
-    )
+    return facts(about.items())
 
 
 def _check(certificate: Certificate) -> Markup:

@@ -23,8 +23,10 @@ from fedfair.cli.secagg_demo.command import secagg_command
 from fedfair.errors import AbortedError, FedfairError
 from fedfair.learning.checkpoint import load
 from fedfair.report.document import ResultDocument, read_result
+from fedfair.report.run_page import run_page
 from fedfair.report.tables import NAMES, comparison
 from fedfair.report.terminal import console, error_console
+from fedfair.whole_file import write_whole
 
 if TYPE_CHECKING:
     pass
@@ -34,6 +36,7 @@ app.command("secagg")(secagg_command)
 
 KEPT = ("plan", "result.json", "save/init.safetensors", "save/last.safetensors", "save/best.safetensors", "logs")
 MARKER = ".fedfair-demo"
+PAGE = "report.html"
 SHOWN_SIZES = (0.1, 0.3)
 ROUNDS = 300
 
@@ -88,7 +91,10 @@ def demo(
             _keep(folders, output)
     except KeyboardInterrupt:
         raise AbortedError("interrupted; every process was stopped and nothing was kept") from None
-    results = [read_result(output / algorithm / "result.json") for algorithm in folders]
+    files = [output / algorithm / "result.json" for algorithm in folders]
+    documents = {str(path.relative_to(output)): read_result(path) for path in files}
+    write_whole(output / PAGE, run_page(documents))
+    results = list(documents.values())
     if as_json:
         console.print_json("[" + ",".join(result.model_dump_json() for result in results) + "]")
         return
@@ -151,6 +157,7 @@ def _print_outcome(results: Sequence[ResultDocument], output: Path) -> None:
         "Every sum was masked: the aggregator saw noise from each clinic, and the sum over all three.",
         sep="\n",
     )
+    console.print(f"All of this on one page: {(output / PAGE).resolve()}", soft_wrap=True, markup=False)
 
 
 def _traffic(folder: Path) -> str:

@@ -168,6 +168,7 @@ class ResultDocument(BaseModel):
     threshold: float
     uniform_floor: float
     train: SplitRisk
+    validation: SplitRisk | None = None
     test: SplitRisk | None
     history: tuple[Moment, ...] = ()
     privacy: dict[str, JsonValue] = {}
@@ -182,6 +183,11 @@ class ResultDocument(BaseModel):
     def shown(self) -> tuple[str, SplitRisk]:
         """Return the split that speaks for people the model never saw, or the training split without one."""
         return ("test", self.test) if self.test is not None else ("train", self.train)
+
+    @property
+    def splits(self) -> dict[str, SplitRisk | None]:
+        """Return the risks over every split, by its name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
 
     def past(self, moment: Moment) -> PastRisk | None:
         """Return what was known then about the split that is shown."""

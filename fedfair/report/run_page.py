@@ -27,16 +27,21 @@ def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[Sec
     """Return the page.
 
     Args:
-        documents: at least one result, by the file that it was read from. The page is about the first one that
-            was trained by FedSRCVaR, or else about the first.
+        documents: at least one result, by the file that it was read from.
         certificates: sections of what is proven about the model, made by those who know the certificate.
     """
-    reported = words.labelled(documents)
-    about = next((each for each in reported if each.document.algorithm == _PREFERRED), reported[0])
+    reported, (place, _) = words.labelled(documents), subject(documents)
+    about = next(each for each in reported if each.place == place)
     results = (about, *(each for each in reported if each is not about))
     plan = about.document.plan
     title = "Who is served how well" if plan is None else f"{plan.federation}: who is served how well"
     return page(title, [*_sections(results, certificates)])
+
+
+def subject(documents: Mapping[str, ResultDocument]) -> tuple[str, ResultDocument]:
+    """Return the result that a page is about, with its file: the first by FedSRCVaR, or else the first."""
+    fair = (item for item in documents.items() if item[1].algorithm == _PREFERRED)
+    return next(fair, None) or next(iter(documents.items()))
 
 
 def _sections(results: Sequence[Reported], certificates: Sequence[Section]) -> Iterator[Section]:

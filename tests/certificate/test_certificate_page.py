@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from fedfair.certificate.document import Certificate
 from fedfair.certificate.issue import Terms, draft
 from fedfair.certificate.page import certificate_page
 from fedfair.certificate.words import at_most
+from tests.browser import PHONE_WIDTH, Browser
 from tests.certificate.certificate_makers import (
     NOW,
     PLAN_DIGEST,
@@ -23,8 +22,6 @@ from tests.certificate.certificate_makers import (
     make_sealed,
     some_losses,
 )
-
-CHROMIUM = shutil.which("chromium")
 
 
 class _Elements(HTMLParser):
@@ -93,23 +90,11 @@ def test_a_page_about_training_records_or_too_few_people_promises_nothing_about_
     assert "in the population" not in certificate_page(train)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine to show the page")
-@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("width", [PHONE_WIDTH, 1200])
 def test_a_browser_shows_the_page_without_a_complaint_or_a_sideways_scroll(
-    sealed: Certificate, width: int, tmp_path: Path
+    sealed: Certificate, browser: Browser, width: int, tmp_path: Path
 ) -> None:
-    # The page forbids scripts, so it is measured from around it: a frame of the given width.
-    assert CHROMIUM is not None
-    file, outer = tmp_path / "certificate.html", tmp_path / "outer.html"
+    file = tmp_path / "certificate.html"
     file.write_text(certificate_page(sealed))
-    outer.write_text(
-        f'<iframe id="f" src="certificate.html" style="border:0" width="{width}" height="900"></iframe><script>'
-        "f.onload = () => { const r = f.contentDocument.documentElement;"
-        'document.title = r.scrollWidth <= r.clientWidth ? "fits" : `scrolls ${r.scrollWidth}` }</script>'
-    )
-    options = "--headless --no-sandbox --disable-gpu --enable-logging=stderr --allow-file-access-from-files"
-    profile = f"--user-data-dir={tmp_path}/profile"
-    command = [CHROMIUM, *options.split(), profile, "--virtual-time-budget=2000", "--dump-dom", outer.as_uri()]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    assert "<title>fits</title>" in done.stdout, done.stdout[:300]
-    assert "CONSOLE" not in done.stderr
+    seen = browser.look(file.as_uri(), width=width)
+    assert (seen.complaints, seen.requests, seen.widest) == ([], [file.as_uri()], width)

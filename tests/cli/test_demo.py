@@ -50,9 +50,12 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
     assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]
     assert [_readme_row(one) in (REPOSITORY / "README.md").read_text() for one in (average, fair)] == [True, True]
     kept = [path for path in (tmp_path / "fedfair-demo").rglob("*") if path.is_file()]
-    assert {"result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
+    assert {"report.html", "result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
         one.name for one in kept
     }
+    page = (tmp_path / "fedfair-demo" / "report.html").read_text(encoding="utf-8")
+    assert f"to {fair['train']['by_group_size']['0.1']['worst']:.3f} (FedAvg:" in page
+    assert "not recorded" not in page
     assert [path for path in kept if b"PRIVATE KEY" in path.read_bytes()] == []
     assert list((tmp_path / "tmp").iterdir()) == []
 

@@ -15,7 +15,7 @@ from fedfair.report.document import parse_result
 from fedfair.report.html import Section, page
 from fedfair.report.run_page import run_page
 from fedfair.report.svg import PALETTE
-from tests.browser import PHONE_WIDTH, Browser, installed, started
+from tests.browser import PHONE_WIDTH, Browser
 from tests.result_files import complete, oldest
 
 LONG = "a-name-that-goes-on-" * 20
@@ -25,15 +25,6 @@ SMALLEST_LETTERS = """Math.min(...[...document.querySelectorAll('svg.chart text'
     text => parseFloat(getComputedStyle(text).fontSize) * text.getCTM().a))"""
 COLOUR = "getComputedStyle(document.querySelector('#group-sizes [style*=\"stroke: var(--series-1\"]')).stroke"
 IDS = "[...document.querySelectorAll('section, svg')].map(each => each.id)"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = installed()
-    if program is None:
-        pytest.skip("no Chromium on this machine; `make browser` installs one where that is possible")
-    with started(program, tmp_path_factory.mktemp("profile")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,69 @@
+"""What a certificate says, on the page of the run that it is about.
+
+Decides which of its sentences are quoted there, never without what they do not mean; whether it is about that run
+is checked first, as far as both files tell: the plan, the people, and how they fare.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedfair.certificate.document import Certificate
+from fedfair.certificate.words import guess_sentence, limits, main_statement, population_sentence, sample_sentence
+from fedfair.errors import CertificateError
+from fedfair.report.blocks import bullets, paragraph
+from fedfair.report.document import ResultDocument
+from fedfair.report.html import Section
+
+SAME = 1e-6
+"""Means of one run agree far better than this, and those of two runs hardly ever do."""
+
+_REMEDY = "issue it again with `fedfair certificate`, or move it away"
+
+
+def check_result(certificate: Certificate, result: ResultDocument, place: str) -> None:
+    """Check that a certificate and a result are about the same run.
+
+    Args:
+        certificate: any.
+        result: any.
+        place: the certificate's file, for the message.
+
+    Raises:
+        CertificateError: they are about different plans, or about people who do not fare the same.
+    """
+    if certificate.plan_digest != result.plan_digest:
+        raise CertificateError(
+            f"{place} is about the plan {certificate.plan_digest}, "
+            f"the result beside it about {result.plan_digest}",
+            _REMEDY,
+        )
+    risk = result.splits[certificate.split]
+    if risk is None or risk.n != certificate.n or not math.isclose(risk.mean, certificate.mean, rel_tol=SAME):
+        raise CertificateError(
+            f"{place} is about {certificate.n} {certificate.split} records with a mean loss of "
+            f"{certificate.mean:.9g}, the result beside it is about others",
+            _REMEDY,
+        )
+
+
+def excerpt(certificate: Certificate, place: str) -> Section:
+    """Return what a certificate says as a section; the caller has checked its figures, not its signature."""
+    worst = main_statement(certificate)
+    signed = "It is NOT SIGNED: anybody could have made it."
+    if certificate.issuer is not None:
+        signed = (
+            f"It says that {certificate.issuer.name} signed it. This page was made without checking that: run "
+            f"`fedfair certificate verify {place}`."
+        )
+    body = (
+        paragraph(sample_sentence(certificate, worst), "lead")
+        + paragraph(population_sentence(certificate, worst), "lead")
+        + paragraph(guess_sentence(certificate))
+        + paragraph(
+            f"Every figure was computed again from the losses' histogram in the certificate. {signed}", "card"
+        )
+        + paragraph("What it does not mean:")
+        + bullets(limits(certificate))
+    )
+    return Section("certificate", "What is certified", body)
