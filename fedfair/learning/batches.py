@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.learning.seeds import draw_batch, generator
+from fedfair.learning.seeds import derived_seed, draw_batch
 from fedfair.plan.schema import TrainingSection
 
 
@@ -38,7 +38,12 @@ def round_weight(training: TrainingSection, count: int) -> int:
 
 
 def batch_indices(
-    training: TrainingSection, participant: ParticipantId, count: int, number: RoundNumber, attempt: int
+    training: TrainingSection,
+    participant: ParticipantId,
+    count: int,
+    number: RoundNumber,
+    attempt: int,
+    source: torch.Generator | None = None,
 ) -> Iterator[Tensor | None]:
     """Yield, for every local step of a round, the indices of its batch.
 
@@ -48,23 +53,28 @@ def batch_indices(
         count: how many training records it has, at least 1.
         number: the round, from 1.
         attempt: which attempt at the round, from 1.
+        source: a CPU generator, seeded anew for every draw, so that many iterators may share one; None makes one.
 
     Returns:
         int64 tensors (batch,) on the CPU; None where the batch is all records in their own order.
     """
     size = stated_batch_size(training, count)
-    words = ("batch", int(number), attempt, participant)
+    source = torch.Generator() if source is None else source
+
+    def seeded(step: int) -> torch.Generator:
+        return source.manual_seed(derived_seed(training.seed, "batch", int(number), attempt, participant, step))
+
     if training.local_epochs is not None:
         for epoch in range(training.local_epochs):
-            order = torch.randperm(count, generator=generator(training.seed, *words, epoch))
+            order = torch.randperm(count, generator=seeded(epoch))
             yield from torch.split(order, size)
     elif size == count:
         for _ in range(training.local_steps):
             yield None
     elif training.resample == "round":
-        indices = draw_batch(generator(training.seed, *words, 0), count, size)
+        indices = draw_batch(seeded(0), count, size)
         for _ in range(training.local_steps):
             yield indices
     else:
         for step in range(training.local_steps):
-            yield draw_batch(generator(training.seed, *words, step), count, size)
+            yield draw_batch(seeded(step), count, size)

@@ -11,12 +11,16 @@ share a stream with probability 2^-32, which is harmless for sampling and would 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 LABEL = "fedfair/seed/v1"
+OWN_WORDS = 2
+"""The last words of a purpose, such as participant and step; many draws of a round have those before in common."""
+
 REJECTION_FACTOR = 8
 """Below n / 8 a draw repeats an index at most every eighth time; above, shuffling all n is quicker."""
 
@@ -43,11 +47,20 @@ def array_generator(seed: int, *words: str | int) -> np.random.Generator:
 
 def derived_seed(seed: int, *words: str | int) -> int:
     """Return 64 bits of SHA-256 over the label, the seed and the words, each with its kind and length in front."""
-    sha = hashlib.sha256()
-    for word in (LABEL, seed, *words):
-        text = str(word).encode()
-        sha.update((b"i" if isinstance(word, int) else b"s") + len(text).to_bytes(8, "big") + text)
+    sha = _absorbed(LABEL, seed, *words[:-OWN_WORDS]).copy()
+    sha.update(b"".join(map(_framed, words[-OWN_WORDS:])))
     return int.from_bytes(sha.digest()[:8], "big")
+
+
+@lru_cache(maxsize=64, typed=True)
+def _absorbed(*words: str | int) -> hashlib._Hash:
+    """Return SHA-256 after these words; to be copied, never to be updated."""
+    return hashlib.sha256(b"".join(map(_framed, words)))
+
+
+def _framed(word: str | int) -> bytes:
+    text = str(word).encode()
+    return (b"i" if isinstance(word, int) else b"s") + len(text).to_bytes(8, "big") + text
 
 
 def draw_batch(source: torch.Generator, n: int, batch_size: int) -> Tensor:
@@ -66,8 +79,11 @@ def draw_batch(source: torch.Generator, n: int, batch_size: int) -> Tensor:
     if batch_size * REJECTION_FACTOR > n:
         return torch.randperm(n, generator=source)[:batch_size]
     # Given the values seen so far, the next value that is new is uniform over all the others.
-    chosen: dict[int, None] = {}
+    drawn = torch.randint(n, (batch_size,), generator=source)
+    chosen = dict.fromkeys(drawn.tolist())
+    if len(chosen) == batch_size:
+        return drawn
     while len(chosen) < batch_size:
         missing = batch_size - len(chosen)
         chosen.update(dict.fromkeys(torch.randint(n, (missing,), generator=source).tolist()))
-    return torch.tensor(list(chosen))
+    return torch.from_numpy(np.fromiter(chosen, np.int64, batch_size))

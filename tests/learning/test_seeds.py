@@ -1,3 +1,4 @@
+import hashlib
 import math
 from collections import Counter
 
@@ -67,3 +68,28 @@ def test_every_ordered_choice_is_equally_likely(n: int, batch_size: int) -> None
     # probability at most exp(-x); x = 14 makes a false alarm rarer than one in a million.
     degrees = cells - 1
     assert statistic <= degrees + 2 * math.sqrt(degrees * 14) + 28
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(), st.lists(st.sampled_from(["batch", "1", 1, 7, ""]) | st.text(), max_size=6))
+def test_a_seed_is_the_hash_of_all_its_words_whatever_was_hashed_before(seed: int, words: list[str | int]) -> None:
+    framed = b""
+    for word in ("fedfair/seed/v1", seed, *words):
+        text = str(word).encode()
+        framed += (b"i" if isinstance(word, int) else b"s") + len(text).to_bytes(8, "big") + text
+    assert derived_seed(seed, *words).to_bytes(8, "big") == hashlib.sha256(framed).digest()[:8]
+
+
+def test_a_draw_by_rejection_skips_what_it_has_and_goes_on_in_the_same_stream() -> None:
+    for seed in range(50):
+        source, expected = generator(seed), list[int]()
+        while len(expected) < 5:
+            for index in torch.randint(40, (5 - len(expected),), generator=source).tolist():
+                expected += [] if index in expected else [index]
+        assert draw_batch(generator(seed), 40, 5).tolist() == expected
+
+
+def test_draws_are_pinned_because_every_site_must_draw_the_same() -> None:
+    words = ("batch", 1, 1, "clinic-a", 0)
+    assert draw_batch(generator(0, *words), 100, 4).tolist() == [76, 51, 39, 78]
+    assert draw_batch(generator(0, *words), 20, 3).tolist() == [16, 7, 3]

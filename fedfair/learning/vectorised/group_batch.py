@@ -65,8 +65,9 @@ def group_batches(
     places = [place for place, _ in members]
     starts = torch.from_numpy(pool.starts[places])
     counts = np.diff(pool.starts)[places].tolist()
+    source = torch.Generator()
     draws = [
-        batch_indices(training, name, count, number, attempt)
+        batch_indices(training, name, count, number, attempt, source)
         for (_, name), count in zip(members, counts, strict=True)
     ]
     record_weights = None if weights is None else pad_sequence(list(weights), batch_first=True)

@@ -100,7 +100,7 @@ def backward(layers: Layers, inputs: Sequence[Tensor], error: Tensor, moved: Lay
         pulled = layers[place].pull_back(error) if place else None
         moved[place].descend(error, inputs[place], rate)
         if pulled is not None:
-            error = torch.ops.aten.threshold_backward(pulled, inputs[place], 0)
+            error = torch.ops.aten.threshold_backward.grad_input(pulled, inputs[place], 0, grad_input=pulled)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
