@@ -1,0 +1,147 @@
+"""Runs the commands of a README on this machine, as they are written.
+
+A console block of such a README is a list of lines `host$ command`. Every host is a folder, in which its commands
+run one after the other, a `cd` included; `scp` copies between these folders; the aggregator's host name means this
+machine. Commands that wait for each other (`... start`) run side by side until the next one that does not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+AGGREGATOR = "agg.example.org"
+PORT = "port: 8443"
+COMMAND_SECONDS, RUN_SECONDS = 120, 240
+
+_LINE = re.compile(r"^(?P<host>[a-z-]+)\$ (?P<command>.+)$")
+_SCP = """#!/bin/sh
+# Copies to another host's folder: scp FILE... HOST:FOLDER
+for last; do :; done
+host=${last%%:*}; folder=${last#*:}
+while [ $# -gt 1 ]; do cp "$1" "$HOSTS/$host/$folder" || exit 1; shift; done
+"""
+
+
+class CommandFailedError(Exception):
+    """A command of the README did not do what the README says; the message holds what it printed."""
+
+
+def commands_of(readme: Path) -> Iterator[tuple[str, str]]:
+    """Yield host and command of every line of the console blocks."""
+    for block in re.findall(r"```console\n(.*?)```", readme.read_text(), re.DOTALL):
+        for line in block.splitlines():
+            if (match := _LINE.match(line)) is not None:
+                yield match["host"], match["command"]
+
+
+def run(
+    readme: Path,
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Path]:
+    """Run all commands.
+
+    Args:
+        readme: the page.
+        folder: an existing, empty folder for the hosts' folders.
+        variables: environment variables that the commands use.
+        say: told every line before it runs.
+
+    Returns:
+        The folder in which each host's last command ran.
+
+    Raises:
+        CommandFailedError: a command failed, took too long or showed a traceback.
+    """
+    commands = list(commands_of(readme))
+    folders = {host: folder / host for host, _ in commands}
+    environment = {**_environment(folder, folders), **(variables or {})}
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    port = _free_port()
+    try:
+        for host, command in commands:
+            say(f"{host}$ {command}")
+            script = command.replace(AGGREGATOR, "localhost")
+            if " start" in command:
+                running[host] = _start(script, folders[host], environment, folder / f"{host}.log")
+                continue
+            _wait_for(running, folder)
+            folders[host] = _run(f"{host}$ {command}", script, folders[host], environment, folder)
+            _use_port(folders[host], port)
+        _wait_for(running, folder)
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    return folders
+
+
+def _environment(folder: Path, hosts: Mapping[str, Path]) -> dict[str, str]:
+    """Make the hosts' folders and the commands that stand for other machines; return where they are found."""
+    tools = folder / "bin"
+    for path in (tools, *hosts.values()):
+        path.mkdir()
+    for name, text in (("scp", _SCP), ("fedfair", f'#!/bin/sh\nexec "{sys.executable}" -m fedfair.cli "$@"\n')):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    return {
+        **os.environ,
+        "PATH": path,
+        "HOSTS": str(folder),
+        "PYTHONPATH": str(REPOSITORY),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(script: str, folder: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            ["sh", "-c", f"exec {script}"], cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+def _run(line: str, script: str, folder: Path, environment: Mapping[str, str], hosts: Path) -> Path:
+    """Run one command; return the folder that the host is in afterwards."""
+    # A `cd` holds for the host's later lines, as it does in a terminal.
+    done = subprocess.run(
+        ["sh", "-c", f"{script} && pwd > '{hosts}/pwd'"], cwd=folder, env=environment, text=True, check=False,
+        capture_output=True, timeout=COMMAND_SECONDS, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    if done.returncode != 0 or "Traceback" in said:
+        raise CommandFailedError(f"{line}\n{said}")
+    return Path((hosts / "pwd").read_text().strip())
+
+
+def _wait_for(running: Mapping[str, subprocess.Popen[bytes]], hosts: Path) -> None:
+    deadline = time.monotonic() + RUN_SECONDS
+    while None in {process.poll() for process in running.values()} and time.monotonic() < deadline:
+        if any(process.returncode not in {None, 0} for process in running.values()):
+            break
+        time.sleep(0.1)
+    if {process.poll() for process in running.values()} - {0}:
+        raise CommandFailedError("\n".join(f"{host}:\n{(hosts / f'{host}.log').read_text()}" for host in running))
+
+
+def _use_port(folder: Path, port: int) -> None:
+    """Take a free port: the one that the plan names may be in use on this machine."""
+    plan = folder / "plan" / "plan.yaml"
+    if plan.is_file() and PORT in plan.read_text():
+        plan.write_text(plan.read_text().replace(PORT, f"port: {port}"))

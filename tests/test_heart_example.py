@@ -1,0 +1,81 @@
+"""The example of four hospitals: its README's commands, as written, with real processes on the published files."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from by_the_readme import run
+
+from fedfair.plan.published import HEART
+from fedfair.plan.source import load_plan
+from tests.conftest import REPOSITORY
+
+EXAMPLE = REPOSITORY / "examples" / "heart"
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+FIGURE = re.compile(r"^\| (FedAvg|FedSRCVaR) \| (.*) \|$", re.MULTILINE)
+SIZES = ("0.1", "0.2", "0.3")
+
+# Printed to three digits. Two machines add float32 numbers in different orders: 300 steps of 0.05, each off by
+# some 2^-20 of a gradient below 10, move a parameter by less than 2e-4, and a loss by a few times that.
+ROUNDING = 5e-4 + 1e-3
+
+# A masked sum of four sites is off by 4 * 2^-20 (a ring of 32 bits over 4 sites of weight up to 512 and changes up
+# to 1 leaves steps of 2^-20), which is divided by 690 records: less than 2e-6 for a parameter after 300 rounds. A
+# loss changes by that times the sum of some 30 features of a few units.
+MASKS = 2e-4
+
+
+def figures() -> dict[str, list[float]]:
+    """Return the README's table: mean, worst risks and accuracy by the algorithm's name in a plan."""
+    rows = FIGURE.findall((EXAMPLE / "README.md").read_text())
+    return {name.lower(): [float(cell.removesuffix(" %")) for cell in cells.split(" | ")] for name, cells in rows}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_four_hospitals_with_their_own_files_get_the_figures_of_the_example(
+    data_root: Path, tmp_path: Path
+) -> None:
+    variables = {"FEDFAIR": str(REPOSITORY), "DATA": str(data_root / "heart")}
+    lead = run(EXAMPLE / "README.md", tmp_path, variables)["lead"]
+    deployed, simulated, average = (
+        json.loads((lead / f"{name}.json").read_text()) for name in ("result", "simulated", "fedavg")
+    )
+    assert (deployed["test"]["n"], deployed["train"]["n"]) == (230, 690)
+    for split in ("train", "test"):
+        assert deployed[split]["mean"] == pytest.approx(simulated[split]["mean"], abs=MASKS)
+        for size, risk in simulated[split]["by_group_size"].items():
+            low, high = deployed[split]["by_group_size"][size]["bound"]
+            assert low - MASKS <= risk["worst"] <= high + MASKS
+    printed = figures()
+    for result in (simulated, average):
+        risk, (mean, *worst, accuracy) = result["test"], printed[result["algorithm"]]
+        assert risk["mean"] == pytest.approx(mean, abs=ROUNDING)
+        assert [risk["by_group_size"][size]["worst"] for size in SIZES] == pytest.approx(worst, abs=ROUNDING)
+        # One patient of 230 may change sides.
+        assert 100 * risk["accuracy"] == pytest.approx(accuracy, abs=0.05 + 100 / 230)
+    assert "FedSRCVaR" in (lead / "report.txt").read_text()
+
+
+def test_the_plan_of_the_example_describes_the_published_files() -> None:
+    plan = yaml.safe_load((EXAMPLE / "plan.yaml").read_text())
+    files = {name: f"data/processed.{name}.data" for name in HOSPITALS}
+    assert plan["task"]["data"]["csv"] == {**HEART, "train_of": files}
+    assert load_plan(EXAMPLE / "plan.yaml").secure_aggregation.mode == "malicious"
+    for name, file in files.items():
+        site = yaml.safe_load((EXAMPLE / name / "collaborator.yaml").read_text())
+        assert (site["collaborator"], site["data"]) == (name, {"train": file})
+
+
+def test_the_example_says_which_file_is_missing_and_makes_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLE / "run.py"), "--data", str(tmp_path), "--folder", str(tmp_path / "new")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} holds no processed.cleveland.data\n  -> give the folder of the four files\n"
+    assert not (tmp_path / "new").exists()
