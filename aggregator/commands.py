@@ -19,10 +19,11 @@ from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve, write_ready_file
 from fedfair.errors import FedfairError
 from fedfair.learning.result import JsonObject
-from fedfair.report.terminal import console, error_console, host_and_port
+from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 app = typer.Typer(
     help="Run the aggregator: it adds up what the collaborators send, and sees nobody's data.",
+    epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

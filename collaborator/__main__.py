@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from collaborator.commands import app
-from fedfair.report.terminal import run_app
+from typing import TYPE_CHECKING
+
+from fedfair.report.launch import launch
+
+if TYPE_CHECKING:
+    import typer
+
+
+def _commands() -> typer.Typer:
+    from collaborator.commands import app
+
+    return app
+
 
 if __name__ == "__main__":
-    run_app(app)
+    launch(_commands)

@@ -20,7 +20,7 @@ from rich.text import Text
 from collaborator.link import Address
 from collaborator.observer import Lines, Observer, Silent
 from fedfair.errors import AbortedError
-from fedfair.report.terminal import console, error_console, host_and_port
+from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 if TYPE_CHECKING:
     from collaborator.preflight import Item
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Take part with this site's own data, which stay here.",
+    epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

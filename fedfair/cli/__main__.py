@@ -6,21 +6,23 @@ shows the traceback.
 
 from __future__ import annotations
 
-import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-EXIT_BY_SIGNAL = 130
+from fedfair.report.launch import launch
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> NoReturn:
     """Run the command line of this process."""
-    try:
-        # Loading takes a second, in which Ctrl-C is as good as ever.
-        from fedfair.cli.commands import app
-        from fedfair.report.terminal import run_app
-    except KeyboardInterrupt:
-        sys.exit(EXIT_BY_SIGNAL)
-    run_app(app)
+    launch(_commands)
+
+
+def _commands() -> typer.Typer:
+    from fedfair.cli.commands import app
+
+    return app
 
 
 if __name__ == "__main__":

@@ -17,11 +17,12 @@ from fedfair.cli import (
     sweep,
     workspace,
 )
-from fedfair.report.terminal import console
+from fedfair.report.terminal import DEBUG_HELP, console
 
 app = typer.Typer(
     name="fedfair",
     help="Federated models that are fair to every sizeable group, without anyone naming the groups.",
+    epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

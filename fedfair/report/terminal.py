@@ -19,6 +19,9 @@ from rich.text import Text
 
 from fedfair.errors import FedfairError
 
+DEBUG_HELP = "--debug, anywhere on the line, shows the traceback of a fault."
+"""The last line of every program's help."""
+
 console = Console(highlight=False)
 """Answers go here, to stdout."""
 

@@ -18,21 +18,21 @@ SECONDS = 90
 STOPPED_BY_SIGNAL = 130
 
 INTERRUPTED_IMPORT = """
-import sys
+import runpy, sys
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name == "pydantic":
+        if name == "typer":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupt())
-from fedfair.cli.__main__ import main
-main()
+runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=True)
 """
 
 
-def test_an_interrupt_while_the_program_loads_shows_no_traceback() -> None:
-    words = [sys.executable, "-c", INTERRUPTED_IMPORT, "--version"]
+@pytest.mark.parametrize("program", ["fedfair.cli", "aggregator", "collaborator"])
+def test_an_interrupt_while_the_program_loads_shows_no_traceback(program: str) -> None:
+    words = [sys.executable, "-c", INTERRUPTED_IMPORT, program]
     ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert (ended.returncode, ended.stdout, ended.stderr) == (STOPPED_BY_SIGNAL, "", "")
 

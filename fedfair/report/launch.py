@@ -1,0 +1,30 @@
+"""How a program begins: its commands are loaded, then run.
+
+Loading takes a second or two, in which Ctrl-C is as good as ever: it ends the program without a traceback. So this
+module imports nothing that takes time, and whoever calls it imports nothing but this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import typer
+
+EXIT_BY_SIGNAL = 130
+
+
+def launch(load: Callable[[], typer.Typer]) -> NoReturn:
+    """Run the command line of this process, as `fedfair.report.terminal.run_app` does.
+
+    Args:
+        load: imports the commands and returns them.
+    """
+    try:
+        app = load()
+        from fedfair.report.terminal import run_app
+    except KeyboardInterrupt:
+        sys.exit(EXIT_BY_SIGNAL)
+    run_app(app)
