@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
-import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -24,12 +22,12 @@ from aggregator.service import SERVER_OPTIONS, Service
 from fedfair.identity.tls import server_credentials
 from fedfair.learning.exchange import sum_specs
 from fedfair.learning.masked_sums import is_masked
+from fedfair.report.stopping import stopping
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.protection import Protection
 from fedfair.sums.running import PlainSum
 from fedfair.whole_file import write_whole
 
-EXIT_BY_SIGNAL = 130
 CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
 
@@ -55,8 +53,13 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
     budget = UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))
     service = Service(run.admission, driver, budget, vectors)
+
+    def stop(name: str) -> None:
+        observer.note(f"{name}: telling the collaborators and recording the run; once more to stop at once")
+        driver.stop(f"its operator stopped it ({name})")
+
     async with _listening(service, run, listen) as port:
-        with _signals(driver, observer):
+        with stopping(stop):
             announce(port)
             observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
             return await driver.run()
@@ -82,30 +85,6 @@ async def _listening(service: Service, run: Run, listen: Listen) -> AsyncIterato
         yield port
     finally:
         await server.stop(grace=CLOSING_SECONDS)
-
-
-@contextmanager
-def _signals(driver: Driver, observer: Observer) -> Iterator[None]:
-    """While the block runs, the first SIGINT or SIGTERM stops in order, the second at once."""
-    asked = False
-
-    def stop(name: str) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(EXIT_BY_SIGNAL)
-        asked = True
-        observer.note(f"{name}: telling the collaborators and recording the run; once more to stop at once")
-        driver.stop(f"its operator stopped it ({name})")
-
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, stop, number.name)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
 
 
 def write_ready_file(path: Path, port: int) -> None:

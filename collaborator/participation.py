@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -26,9 +24,8 @@ from fedfair.errors import AbortedError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.learning.masked_sums import header_counts, is_masked
+from fedfair.report.stopping import stopping
 from fedfair.wire.frames import Finished, Hello
-
-EXIT_BY_SIGNAL = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +103,18 @@ async def dial(
 
 
 async def _until_stopped(driver: Driver, observer: Observer) -> Finished:
-    """Run the driver; the first SIGINT or SIGTERM closes the stream in order, the second ends the process."""
+    """Run the driver; the first SIGINT or SIGTERM closes the stream in order, a later one ends the process."""
     running = asyncio.create_task(driver.run())
-    asked = False
 
     def stop(name: str) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(EXIT_BY_SIGNAL)
-        asked = True
         observer.note(f"{name}: leaving the federation; once more to stop at once")
         running.cancel()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number.name)
     try:
-        return await running
+        with stopping(stop):
+            return await running
     except asyncio.CancelledError as cancelled:
         raise AbortedError(
             "this site was stopped by its operator; the others may go on without it",
             "start it again to take part in the remaining rounds",
         ) from cancelled
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
