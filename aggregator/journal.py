@@ -26,6 +26,7 @@ from fedfair.errors import FedfairError
 from fedfair.learning.snapshot import CourseSnapshot
 
 FORMAT = "fedfair/journal/2"
+OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
 SUMS_PER_START = 1 << 40
 """More sums than a run of 2^31 rounds with 2^8 attempts each; 2^63 sum numbers allow 2^23 starts."""
@@ -82,6 +83,7 @@ class Journal:
         Raises:
             FedfairError: the file is another plan's journal, in use, or no journal.
         """
+        _keep_private(path)
         # Used from worker threads, but only by one at a time: the driver waits for each entry.
         connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
@@ -173,6 +175,17 @@ def forget(path: Path) -> None:
         _check_free(path)
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
+
+
+def _keep_private(path: Path) -> None:
+    """Let only the owner read the file; SQLite gives those beside it the same mode.
+
+    A file that is there is not opened for that: closing it would drop the locks that this process may hold on it.
+    """
+    if not path.exists():
+        path.touch(OWNER_ONLY)
+    elif path.is_file():
+        path.chmod(OWNER_ONLY)
 
 
 def _check_free(path: Path) -> None:

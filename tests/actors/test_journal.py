@@ -52,6 +52,18 @@ def test_what_is_recorded_comes_back_bit_for_bit_after_a_restart(
     assert np.array_equal(found.course.vectors["scaling.mean"], np.arange(3.0))
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_a_journal_and_what_lies_beside_it_are_readable_by_their_owner_only(path: Path, older: bool) -> None:
+    if older:
+        path.touch(0o644)
+    journal = Journal.open(path, DIGEST, RUN)
+    journal.record(entry())
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    journal.close()
+    assert path.name in modes
+    assert set(modes.values()) == {0o600}
+
+
 def test_a_newer_entry_replaces_the_older_one_with_all_its_vectors(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN)
     journal.record(entry(1.0, length=3 * PIECE_BYTES))
