@@ -39,6 +39,10 @@ from fedfair.wire.frames import (
 Wanted = TypeVar("Wanted", bound=AggregatorFrame)
 
 
+NEEDED = 8 * (1 + 3 * 30)
+"""Bytes of the first sum, standardisation: its records, and count, sum and sum of squares of 30 columns."""
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
@@ -88,11 +92,11 @@ def test_an_upload_that_broke_off_is_asked_for_again_under_the_same_number(tmp_p
         async with federation.dial("clinic-c") as (link, hello):
             await link.send(hello)
             first = await answered(link, SumStart)
-            await link.send(UploadStart(first.sum_number, 488, bytes(32)))
+            await link.send(UploadStart(first.sum_number, NEEDED, bytes(32)))
         async with federation.dial("clinic-c") as (link, hello):
             await link.send(hello)
             assert await answered(link, SumStart) == first
-            for frame in upload_frames(first.sum_number, bytes(488)):
+            for frame in upload_frames(first.sum_number, bytes(NEEDED)):
                 await link.send(frame)
             assert await answered(link, Accepted) == Accepted(first.sum_number)
         await asyncio.gather(*others, federation.take_part("clinic-c"))
@@ -165,13 +169,13 @@ async def second_hello(link: Link, asked: SumStart, hello: Hello) -> None:
 
 async def not_a_number(link: Link, asked: SumStart, hello: Hello) -> None:
     del hello
-    for frame in upload_frames(asked.sum_number, np.full(61, np.nan).tobytes()):
+    for frame in upload_frames(asked.sum_number, np.full(NEEDED // 8, np.nan).tobytes()):
         await link.send(frame)
 
 
 async def other_digest(link: Link, asked: SumStart, hello: Hello) -> None:
     del hello
-    payload = bytes(61 * 8)
+    payload = bytes(NEEDED)
     await link.send(UploadStart(asked.sum_number, len(payload), bytes(32)))
     await link.send(Chunk(payload))
 
@@ -186,16 +190,19 @@ FAR = SumNumber(10**12)
 ATTACKS = {
     "a-short-upload": (
         sending(UploadStart(ONE, 480, bytes(32))),
-        "announced with 480 bytes, the plan makes it 488",
+        f"announced with 480 bytes, the plan makes it {NEEDED}",
     ),
-    "a-giant-length": (sending(UploadStart(ONE, 1 << 36, bytes(32))), "the plan makes it 488"),
-    "more-than-announced": (sending(UploadStart(ONE, 488, bytes(32)), Chunk(bytes(489))), "489 bytes arrived"),
+    "a-giant-length": (sending(UploadStart(ONE, 1 << 36, bytes(32))), f"the plan makes it {NEEDED}"),
+    "more-than-announced": (
+        sending(UploadStart(ONE, NEEDED, bytes(32)), Chunk(bytes(NEEDED + 1))),
+        f"{NEEDED + 1} bytes arrived",
+    ),
     "another-digest": (other_digest, "has SHA-256"),
     "a-nan": (not_a_number, "NaN"),
-    "an-upload-before-its-sum": (sending(UploadStart(FAR, 488, bytes(32))), "this stream was asked for sum"),
+    "an-upload-before-its-sum": (sending(UploadStart(FAR, NEEDED, bytes(32))), "this stream was asked for sum"),
     "an-abstention-from-nothing": (sending(Abstain(FAR, "no")), "this stream was asked for sum"),
     "a-stray-chunk": (sending(Chunk(b"x")), "Chunk is out of place"),
-    "an-interrupted-upload": (sending(UploadStart(ONE, 488, bytes(32)), Abstain(ONE, "no")), "interrupts"),
+    "an-interrupted-upload": (sending(UploadStart(ONE, NEEDED, bytes(32)), Abstain(ONE, "no")), "interrupts"),
     "a-second-hello": (second_hello, "Hello is out of place"),
     "junk": (junk, "not protobuf"),
 }
@@ -262,7 +269,7 @@ def test_whoever_introduces_itself_wrongly_is_refused_before_the_rules_hear_of_i
         # The certificate says clinic-b, whatever the introduction borrowed from clinic-a says.
         borrowed = await refusal(federation, "clinic-b", good)
         assert "clinic-b shows a certificate" in borrowed.reason
-        early = await refusal(federation, "clinic-a", UploadStart(ONE, 488, bytes(32)))
+        early = await refusal(federation, "clinic-a", UploadStart(ONE, NEEDED, bytes(32)))
         assert "expected Hello" in early.reason
         assert "not protobuf" in (await refusal(federation, "clinic-a", None, b"\xff" * 9)).reason
         assert not any(note.endswith(" connected") for note in federation.watching.notes)
