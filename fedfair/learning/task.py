@@ -93,7 +93,7 @@ def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
 
 
 @contextmanager
-def _training_faults() -> Iterator[None]:
+def training_faults() -> Iterator[None]:
     """Turn whatever a model raises on a batch into one clear fault, whose message quotes no record."""
     try:
         yield
@@ -219,7 +219,7 @@ class TrainingTask:
             own.train()
         start = own.flat.clone()
         threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
-        with self._own_draws(round_number, attempt), _training_faults():
+        with self._own_draws(round_number, attempt), training_faults():
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(start)
             batches = self._batches(records, round_number, attempt, weights)
             moved = self._steps.descend(itertools.islice(batches, steps), threshold)

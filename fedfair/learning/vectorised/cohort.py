@@ -32,7 +32,7 @@ from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.standardisation import standardises
-from fedfair.learning.task import local_rule, objective_of
+from fedfair.learning.task import local_rule, objective_of, training_faults
 from fedfair.learning.vectorised.descent import Descent
 from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
@@ -107,6 +107,7 @@ class VectorisedCohort:
             header, body = self._standardisation_header(), np.zeros(0, self._model.layout.dtype)
         return Totals(header, body, len(self._names))
 
+    @training_faults()
     def changes(
         self,
         model: GlobalModel,
@@ -139,6 +140,7 @@ class VectorisedCohort:
         """Return the losses of the model at each collaborator, by split."""
         return self._by_site(self._pooled_losses(model))
 
+    @training_faults()
     def _training_totals(
         self, request: SumRequest, model: GlobalModel
     ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
