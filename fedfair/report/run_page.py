@@ -133,7 +133,11 @@ def _plan(document: ResultDocument) -> Markup:
 
 
 def _privacy(document: ResultDocument) -> Markup:
-    sentences = [*words.protection_sentences(document), *words.privacy_sentences(document)]
+    sentences = [
+        *words.reveal_sentences(document),
+        *words.protection_sentences(document),
+        *words.privacy_sentences(document),
+    ]
     return Markup("").join(paragraph(sentence) for sentence in sentences)
 
 

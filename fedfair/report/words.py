@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.summary import percent
 from fedfair.report.document import PastRisk, ResultDocument
 from fedfair.report.tables import NAMES, SPLIT_WORDS
@@ -153,10 +154,20 @@ def protection_sentences(document: ResultDocument) -> Iterator[str]:
         yield promised
         return
     if document.setting == "simulation":
-        yield "In this simulation nothing travelled, so nothing was masked. In a deployment of this plan:"
-        yield promised
+        yield "In this simulation nothing travelled, so nothing was masked."
+        yield f"What its plan promises of a deployment: {protection.guarantee}."
         return
     yield f"WARNING: sums were not masked. {promised}"
+
+
+def reveal_sentences(document: ResultDocument) -> Iterator[str]:
+    """Yield what the algorithm makes known in a round, whatever masks its sums."""
+    known = next((facts for name, facts in ALGORITHMS.items() if name == document.algorithm), None)
+    if known is None:
+        return
+    yield f"In each round {known.title} must reveal {known.reveals}."
+    if not known.deployed:
+        yield "It runs in simulation only: masked sums cannot carry all of that."
 
 
 def privacy_sentences(document: ResultDocument) -> Iterator[str]:

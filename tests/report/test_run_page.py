@@ -152,6 +152,22 @@ def test_a_simulation_says_that_nothing_travelled() -> None:
     assert "Seconds of a simulation are those of one machine" in page
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        (
+            "fedsrcvar",
+            "In each round FedSRCVaR must reveal the sum of the weighted changes of model and threshold",
+        ),
+        ("afl", "must reveal the loss of every collaborator, and the weighted sum of their gradients. It runs in"),
+    ],
+)
+def test_what_an_algorithm_must_reveal_is_said(algorithm: str, said: str) -> None:
+    page = text_of(run_page({"a": read(complete(algorithm))}))
+    assert said in page
+    assert ("simulation only" in page) == (algorithm == "afl")
+
+
 def test_a_promise_of_differential_privacy_is_shown_in_its_own_words() -> None:
     promise = {"sample_level": {"statement": "(epsilon=3, delta=1e-5) DP"}, "collaborator_level": None}
     page = text_of(run_page({"a": read(complete() | {"privacy": promise})}))
