@@ -171,7 +171,7 @@ class Driver:
             self._figures.bytes_in += len(event.payload)
         elif isinstance(event, MessageArrived):
             self._figures.bytes_in += len(event.message) + len(event.vector)
-        effects = self._federation.receive(event)
+        effects = await self._decide(event)
         self._withdraw(effects)
         if self._masked:
             self._begin_writing(effects)
@@ -183,6 +183,18 @@ class Driver:
         self._observer.waiting(self._federation.connected, self._federation.waiting_for)
         if done is not None and not done.cancelled():
             done.set_result(None)
+
+    async def _decide(self, event: Event) -> list[Effect]:
+        """Return what is to be done about an event; adding and unmasking a large model happens in a thread.
+
+        Meanwhile streams go on, but no other event is looked at. An answer may change the model in place, so it is
+        taken in a thread only while nobody is being sent that model.
+        """
+        if not self._records.is_small and isinstance(event, MessageArrived):
+            model, streams = self._model, self._connections.values()
+            if event.vector or model is None or not any(stream.still_needs(model) for stream in streams):
+                return await asyncio.to_thread(self._federation.receive, event)
+        return self._federation.receive(event)
 
     def _put(self, event: Event) -> None:
         self._events.put_nowait((event, None))

@@ -103,6 +103,7 @@ class Records:
 
     Attributes:
         run_id: names the run, the same after every restart.
+        is_small: whether the model takes next to no time to add up and to write.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Records:
         self._journal = journal
         self._metadata = metadata
         self._worst_group_size = worst_group_size
-        self._is_small = layout.dimension * layout.dtype.itemsize <= SMALL_MODEL_BYTES
+        self.is_small = layout.dimension * layout.dtype.itemsize <= SMALL_MODEL_BYTES
         recorded = journal.latest()
         self._seconds_before = 0.0 if recorded is None else recorded.seconds
         self._started: float | None = None
@@ -133,7 +134,7 @@ class Records:
     def is_entry_due(self, progress: Progress) -> bool:
         """Return whether the journal is to be written after this sum."""
         overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
-        return self._is_small or overdue or progress.evaluation is not None
+        return self.is_small or overdue or progress.evaluation is not None
 
     def write(
         self, course: Course, kinds: Collection[CheckpointKind], clip: float | None, *, journal: bool

@@ -138,8 +138,8 @@ class MaskedAnswers:
             match effect:
                 case Log(parts):
                     self._log.append(parts)
-                case ReplaceLog(record):
-                    self._log.replace(record)
+                case ReplaceLog(parts):
+                    self._log.replace(parts)
                 case Send(message, vector):
                     yield from masked_frames(message, vector)
                 case Contribute(_, purpose, _):

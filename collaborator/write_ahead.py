@@ -55,12 +55,12 @@ class WriteAheadLog:
                 view = view[os.write(self._file, view) :]
         os.fsync(self._file)
 
-    def replace(self, record: bytes) -> None:
-        """Replace the whole log by one record, in one step."""
+    def replace(self, parts: Iterable[bytes | bytearray]) -> None:
+        """Replace the whole log by these parts, in one step."""
         temporary = self._path.with_suffix(".part")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, OWNER_ONLY)
         with os.fdopen(descriptor, "wb") as target:
-            target.write(record)
+            target.writelines(parts)
             target.flush()
             os.fsync(target.fileno())
         temporary.replace(self._path)

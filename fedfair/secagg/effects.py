@@ -22,13 +22,13 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceLog:
-    """Replace the whole write-ahead log by this record, atomically: its round is over.
+    """Replace the whole write-ahead log by these parts, atomically and synced: its round is over.
 
     Attributes:
-        record: what must outlive rounds and restarts.
+        parts: what must outlive rounds and restarts, then the records of the round that has begun; not copied.
     """
 
-    record: bytes
+    parts: tuple[bytes | bytearray, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,11 +20,16 @@ from fedfair.secagg.codec import Reader, Writer
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
+from fedfair.secagg.round_messages import MAX_PURPOSE_BYTES
 from fedfair.secagg.session import Exposure, History, Site
 from fedfair.secagg.transcript import DIGEST_BYTES
 
 _FRAME_BYTES = 1 + 4 + 8 + DIGEST_BYTES
 REMEMBERED = 4096
+_ATTEMPT = struct.Struct(f">B{MAX_PURPOSE_BYTES}s{DIGEST_BYTES}sI")
+"""Length of the purpose, the purpose, digest of the model, attempts."""
+_EXPOSURE = struct.Struct(f">{DIGEST_BYTES}s??{DIGEST_BYTES}s")
+"""Fingerprint, unanimous, whether answered, digest of the set."""
 
 
 class Record(enum.IntEnum):
@@ -119,25 +125,31 @@ def history_record(history: History) -> bytes:
     """Return the whole record of what outlives rounds: the latest 4096 of each kind."""
     attempts = list(history.attempts.items())[-REMEMBERED:]
     updates = list(history.updates.items())[-REMEMBERED:]
-    writer = Writer().number(len(attempts), 4)
-    for (purpose, model_digest), count in attempts:
-        writer.sized(purpose.encode("ascii")).fixed(model_digest).number(count, 4)
-    writer.number(len(updates), 4)
-    for fingerprint, exposure in updates:
-        writer.fixed(fingerprint).number(exposure.unanimous, 1).sized(exposure.answered)
-    return frame(Record.HISTORY, writer.done())
+    # It is written in every round and can be long, so its rows are put together without the writer's care.
+    fields = [
+        *(
+            _ATTEMPT.pack(len(purpose), purpose.encode("ascii"), model_digest, count)
+            for (purpose, model_digest), count in attempts
+        ),
+        *(
+            _EXPOSURE.pack(fingerprint, exposure.unanimous, bool(exposure.answered), exposure.answered)
+            for fingerprint, exposure in updates
+        ),
+    ]
+    counts = Writer().number(len(attempts), 4).number(len(updates), 4).done()
+    return frame(Record.HISTORY, b"".join((counts, *fields)))
 
 
 def read_history(fields: bytes) -> History:
     """Return the history of its record."""
     reader, history = Reader(fields, "history record"), History()
-    for _ in range(reader.number(4)):
-        purpose, model_digest = reader.text(256), reader.fixed(DIGEST_BYTES)
-        history.attempts[purpose, model_digest] = reader.number(4)
-    for _ in range(reader.number(4)):
-        fingerprint = reader.fixed(DIGEST_BYTES)
-        unanimous = bool(reader.number(1))
-        history.updates[fingerprint] = Exposure(unanimous, reader.sized(DIGEST_BYTES))
+    attempts, updates = reader.number(4), reader.number(4)
+    for _ in range(attempts):
+        size, purpose, model_digest, count = _ATTEMPT.unpack(reader.fixed(_ATTEMPT.size))
+        history.attempts[purpose[:size].decode("ascii"), model_digest] = count
+    for _ in range(updates):
+        fingerprint, unanimous, has_answered, answered = _EXPOSURE.unpack(reader.fixed(_EXPOSURE.size))
+        history.updates[fingerprint] = Exposure(unanimous, answered if has_answered else b"")
     reader.end()
     return history
 

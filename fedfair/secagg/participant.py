@@ -105,11 +105,13 @@ class Participant:
         if not isinstance(self._phase, Contributing):
             raise LocalProtocolError("no update is due; wait for Contribute")
         uploaded, message, vector = self._phase.upload(update, self._history.updates, self._randomness)
+        # Nothing of this round has left the site yet, so one step on the disk ends the round before and begins it.
+        before = history_record(self._history)
         record = frame(Record.UPLOAD, upload_fields(uploaded, self._start, message), vector)
         self._phase = uploaded
         self._history.sent(uploaded.fingerprint, unanimous=uploaded.context.unanimous)
         self._sent[self._start] = Send(message, vector)
-        return [Log((record, vector)), self._sent[self._start]]
+        return [ReplaceLog((before, record, vector)), self._sent[self._start]]
 
     def abstain(self) -> list[SiteEffect]:
         """Return an upload of nothing with weight 0: the aggregator cannot tell it from another."""
@@ -129,7 +131,7 @@ class Participant:
                 advertised, message = Joining(self._site).advertise(raw, self._randomness)
                 self._leave_session()
                 self._setup = advertised
-                replaced: list[SiteEffect] = [ReplaceLog(history_record(self._history))]
+                replaced: list[SiteEffect] = [ReplaceLog((history_record(self._history),))]
                 return [*replaced, self._reply(request, message)]
             case Kind.ADVERTS, Advertised() as phase:
                 self._setup, message = phase.agree(raw)
@@ -150,7 +152,7 @@ class Participant:
         self.drop_out()
         self._phase, self._start, self._sent = contributing, request, {}
         start = contributing.start
-        return [ReplaceLog(history_record(self._history)), Contribute(start.round, start.purpose, start.clips)]
+        return [Contribute(start.round, start.purpose, start.clips)]
 
     def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:

@@ -16,7 +16,7 @@ def test_what_was_appended_and_replaced_is_there_after_a_restart(tmp_path: Path)
     log.close()
     again = WriteAheadLog(path)
     assert again.read() == b"one two"
-    again.replace(b"three")
+    again.replace([b"th", bytearray(b"ree")])
     again.append([b" four"])
     assert again.read() == b"three four"
     again.close()

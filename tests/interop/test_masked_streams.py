@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from test_streams import answered
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.learning.masked_sums import session_terms
 from fedfair.plan.source import load_plan
+from fedfair.rounds import events
+from fedfair.rounds.federation import Federation as Rules
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import CollaboratorFrame, Refused, SecaggMessage, SumStart
 
@@ -75,6 +78,32 @@ def test_a_masked_run_gives_the_model_of_the_simulation(
     lines = metrics(workspace)
     assert [line["purpose"] for line in lines[:3]] == ["standardisation", "evaluation", "training"]
     assert {line["contributors"] for line in lines} == {len(names)}
+
+
+@pytest.mark.parametrize(("hidden", "beside"), [(4000, True), (40, False)])
+def test_a_large_model_is_added_and_unmasked_beside_the_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: int, beside: bool
+) -> None:
+    plan = small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512})
+    # Large is above one mebibyte: 33 h + 2 float64 numbers.
+    plan["task"] = {**plan["task"], "model": {"name": "mlp", "hidden": [hidden]}}  # type: ignore[dict-item]
+    workspace = prepare(tmp_path, plan)
+    threads: set[tuple[str, bool]] = set()
+    receive = Rules.receive
+
+    def watched(self: Rules, event: events.Event) -> list[events.Effect]:
+        threads.add((type(event).__name__, threading.current_thread() is threading.main_thread()))
+        return receive(self, event)
+
+    monkeypatch.setattr(Rules, "receive", watched)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    assert {line["contributors"] for line in metrics(workspace)} == {3}
+    assert (("MessageArrived", False) in threads) is beside
+    assert ("Connected", False) not in threads
 
 
 def test_a_late_joiner_brings_a_new_session_and_is_summed_from_then_on(tmp_path: Path) -> None:

@@ -162,8 +162,8 @@ class Wire:
             match effect:
                 case Log(parts):
                     self.logs[member] += b"".join(parts)
-                case ReplaceLog(record):
-                    self.logs[member] = record
+                case ReplaceLog(parts):
+                    self.logs[member] = b"".join(parts)
                 case Contribute():
                     if member in self.updates:
                         sends += self.carry_out(member, self.sites[member].contribute(self.updates[member]))
