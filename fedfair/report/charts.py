@@ -59,7 +59,7 @@ def risk_over_rounds(results: Sequence[Reported]) -> Markup:
     ]
     series.append(_history(results[0], f"{results[0].label}: everybody", lambda moment, _: moment.mean))
     words = f"The mean loss of the worst-off {part(size)}, and of everybody, while the model learnt."
-    chart = Chart(_ROUNDS, Axis(f"mean loss of the worst-off {part(size)} (nats)"), series)
+    chart = Chart(_ROUNDS, Axis(f"mean loss (nats), worst-off {part(size)} or everybody"), series)
     return figure(draw([chart], "risk", "Mean loss over the rounds", words), words)
 
 

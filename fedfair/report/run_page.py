@@ -79,7 +79,7 @@ def _groups_table(about: Reported) -> Markup:
     _, risk = about.document.shown
     return table(
         f"{about.label}: mean loss by the size of the worst-off group. {_ABOUT}.",
-        ("size of group", "worst-off", "interval", "everybody else", "difference"),
+        ("size of group", "worst-off", "proven interval", "everybody else", "difference"),
         (
             (percent(float(size)), *_cells(group))
             for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0]))
@@ -111,7 +111,7 @@ def _comparison(results: Sequence[Reported]) -> Markup:
         )
     floor = words.loss(results[0].document.uniform_floor)
     rows.append(("guessing", floor, floor, words.loss(0.0), "-"))
-    headings = ("result", "everybody", f"worst-off {words.part(size)}", "difference", "right predictions")
+    headings = ("result", "everybody", f"worst-off {words.part(size)}", "difference", "accuracy")
     return table(f"{_ABOUT}.", headings, rows)
 
 
