@@ -1,0 +1,63 @@
+"""`fedfair simulate --engine`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedfair.cli.commands import app
+from fedfair.errors import PlanError
+
+PLAN = """
+federation: {name: demo, collaborators: [a, b, c]}
+task:
+  data: breast-cancer
+  partition: {scheme: dirichlet, alpha: 0.5}
+  test_fraction: 0.2
+  standardize: secure
+  model: {name: mlp, hidden: [8]}
+training: {rounds: 4, batch_size: 16, local_steps: 2, device: cpu, precision: fp64}
+secure_aggregation: {mode: "off"}
+"""
+
+
+def simulated(folder: Path, engine: str, text: str = PLAN) -> dict[str, object]:
+    plan = folder / "plan" / "plan.yaml"
+    plan.parent.mkdir(exist_ok=True)
+    plan.write_text(text)
+    out = folder / f"{engine}.json"
+    done = CliRunner().invoke(
+        app, ["simulate", "-p", str(plan), "--engine", engine, "--json", str(out), "--quiet"]
+    )
+    if done.exception is not None:
+        raise done.exception
+    result: dict[str, object] = json.loads(out.read_text())
+    return result
+
+
+def test_every_engine_reports_the_same_run(tmp_path: Path) -> None:
+    loop, vectorised, auto = (simulated(tmp_path, engine) for engine in ("loop", "vectorised", "auto"))
+    assert auto["train"] == vectorised["train"]
+    # A few roundings of 2^-53 in each of eight steps, on losses of order one.
+    assert vectorised["train"]["mean"] == pytest.approx(loop["train"]["mean"], rel=1e-12)
+    assert vectorised["threshold"] == pytest.approx(loop["threshold"], rel=1e-12)
+    for name, site in loop["collaborators"].items():
+        assert vectorised["collaborators"][name]["n"] == site["n"]
+        assert vectorised["collaborators"][name]["mean"] == pytest.approx(site["mean"], rel=1e-12)
+
+
+def test_a_plan_that_cannot_be_vectorised_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    text = PLAN.replace("precision: fp64", "precision: bf16").replace("data: breast-cancer", "data: digits")
+    with pytest.raises(PlanError, match=r"cannot be vectorised: training\.precision is bf16") as refused:
+        simulated(tmp_path, "vectorised", text)
+    assert "--engine auto" in refused.value.diagnostics()
+    assert not (tmp_path / "vectorised.json").exists()
+
+
+def test_an_engine_that_does_not_exist_is_a_mistake_of_usage(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        simulated(tmp_path, "warp")
+    assert ended.value.code == 2
