@@ -160,7 +160,7 @@ def test_a_plan_that_is_run_again_repeats_no_update(tmp_path: Path) -> None:
 
 
 def in_the_clear(asked: SumStart) -> list[CollaboratorFrame]:
-    return list(upload_frames(asked.sum_number, bytes(488)))
+    return list(upload_frames(asked.sum_number, bytes(728)))
 
 
 def junk(asked: SumStart) -> list[CollaboratorFrame]:
@@ -176,7 +176,7 @@ def giant_vector(asked: SumStart) -> list[CollaboratorFrame]:
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        (in_the_clear, "488 bytes in the clear"),
+        (in_the_clear, "728 bytes in the clear"),
         (junk, "not a message of secure aggregation"),
         (giant_vector, "announced with 68719476736 bytes, the plan makes it"),
     ],
