@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -58,6 +59,10 @@ EXPECTED: Mapping[State, Kind | None] = {
 """The one kind of message that each state takes; everything else is late or out of order."""
 
 
+REMEMBERED_PROPOSALS = 8
+"""How many set-ups a site may be behind before its advert looks forged."""
+
+
 class Server:
     """The aggregator's side of the protocol.
 
@@ -97,6 +102,7 @@ class Server:
         self._replies: dict[int, bytes] = {}
         self._superfluous: set[int] = set()  # asked to answer, but t others were quicker
         self._proposal = b""
+        self._earlier_proposals: deque[bytes] = deque(maxlen=REMEMBERED_PROPOSALS)
         self._adverts: dict[int, Advert] = {}
         self._session_id = b""
         self._gathering: Gathering | None = None
@@ -115,6 +121,7 @@ class Server:
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
         self._gathering = None
+        self._earlier_proposals.append(self._proposal)
         self._proposal = Proposal(
             self._terms, self._roster.digest, layout_digest(self._shapes), self._randomness(NONCE_BYTES)
         ).encode()
@@ -228,9 +235,26 @@ class Server:
     def _take_advert(self, sender: int, raw: bytes) -> None:
         advert = Advert.decode(raw)
         require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
-        self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self._proposal))
+        self._check_advert(sender, advert)
         self._adverts[sender] = advert
         self._replies[sender] = raw
+
+    def _check_advert(self, sender: int, advert: Advert) -> None:
+        """Check whose advert it is, and that it answers this proposal, not one that a slow site still had."""
+        try:
+            self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self._proposal))
+        except SecaggError as fault:
+            if any(self._answers(sender, advert, proposal) for proposal in self._earlier_proposals):
+                late = f"member {sender} answers a proposal that is over"
+                raise SecaggError(Check.LATE, late) from fault
+            raise
+
+    def _answers(self, sender: int, advert: Advert, proposal: bytes) -> bool:
+        try:
+            self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(proposal))
+        except SecaggError:
+            return False
+        return True
 
     def _take_confirm(self, sender: int, raw: bytes) -> None:
         confirm = Confirm.decode(raw)

@@ -39,6 +39,18 @@ def test_a_vector_of_the_wrong_length_or_content_is_refused() -> None:
     lies.server.receive(1, send.message, send.vector)
 
 
+def test_an_advert_for_a_set_up_that_is_over_is_late_and_no_forgery() -> None:
+    lies = Lies(3)
+    (first, *_) = lies.server.open_session(lies.roster.indices)
+    assert isinstance(first, SendTo)
+    (_, slow) = lies.sites[1].receive(first.message, lies.model)
+    assert isinstance(slow, Send)
+    lies.server.open_session(lies.roster.indices)
+    assert refused_by_server(lies, 1, slow) is Check.LATE
+    forged = Send(slow.message[:-1] + bytes([slow.message[-1] ^ 1]))
+    assert refused_by_server(lies, 1, forged) is Check.SIGNATURE
+
+
 def test_speaking_as_somebody_else_is_refused() -> None:
     lies = Lies.in_session()
     sends = _asked(lies)

@@ -16,6 +16,7 @@ from test_federation_processes import ENVIRONMENT, Started, ended, until_line
 from fedfair.cli.loopback import prepare
 
 FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
+pytestmark = pytest.mark.slow
 MASKED = {"mode": "malicious", "most_records": 512}
 DYING = str(Path(__file__).with_name("dying_site.py"))
 FATAL_ROUND = 3
@@ -120,7 +121,6 @@ def test_a_site_killed_after_its_upload_returns_to_the_round_with_the_bytes_of_i
     assert contributors(started) == dict.fromkeys(range(1, 7), 3)
 
 
-@pytest.mark.slow
 def test_an_evaluation_is_repeated_without_a_killed_site_or_left_out_and_training_goes_on(
     tmp_path: Path, started: Started
 ) -> None:
