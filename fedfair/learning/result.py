@@ -28,6 +28,7 @@ from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summa
 from fedfair.learning.judging import Evaluation, reported_group_sizes
 from fedfair.learning.masked_sums import guarantee, is_masked
 from fedfair.learning.server import CourseResult
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import summary
 
@@ -184,6 +185,7 @@ def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObjec
         "plan_digest": frame.plan_digest,
         "plan": _plan_in_words(plan),
         "algorithm": plan.training.algorithm,
+        "centralised": ALGORITHMS[plan.training.algorithm].centralised,
         "rounds": course.rounds,
         "threshold": course.threshold,
         "objective": {**objective, "smoothed": smoothed, "split": "train"},

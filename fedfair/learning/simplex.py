@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+from fedfair.learning.bisection import bisect
 
 Vector = NDArray[np.float64]
 
@@ -47,12 +48,8 @@ def project_on_box(point: Vector, lower: Vector | float, upper: Vector | float, 
         )
     below, above = float((point - high).min()), float((point - low).max())
     # At `below` every entry is at its upper end, at `above` at its lower end; doubles between them run out.
-    while below < (middle := below + (above - below) / 2) < above:
-        if np.clip(point - middle, low, high).sum() > total:
-            below = middle
-        else:
-            above = middle
-    return np.clip(point - _on_the_piece(point, low, high, total, above), low, high)
+    shift = bisect(lambda t: bool(np.clip(point - t, low, high).sum() > total), below, above)
+    return np.clip(point - _on_the_piece(point, low, high, total, shift), low, high)
 
 
 def _on_the_piece(point: Vector, low: Vector, high: Vector, total: float, shift: float) -> float:

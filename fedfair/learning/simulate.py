@@ -19,6 +19,7 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.algorithms.algorithm import Algorithm
 from fedfair.learning.algorithms.choice import algorithm_of
 from fedfair.learning.binding import bound
+from fedfair.learning.centralised.pooled import POOLED, PooledCohort, pool
 from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.costs import ComputedTraffic, SumCost
 from fedfair.learning.data.dataset import Splits
@@ -32,6 +33,7 @@ from fedfair.learning.result import JsonObject, exact_evaluation, simulated_resu
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.cohort import VectorisedCohort
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.sums.spec import Purpose
@@ -85,14 +87,18 @@ def simulate_sites(
     on_progress: OnProgress | None = None,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`."""
-    chosen = chosen_engine(plan, engine)
+    vectorised = chosen_engine(plan, engine) == "vectorised"
     schema = next(iter(sites.values())).train.schema
     binding = bound(plan, schema, root)
     course = Course(plan, binding.layout, schema, binding.vector)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
-    cohort = _cohort(plan, sites, model, vectorised=chosen == "vectorised")
+    cohort = _cohort(plan, sites, model, vectorised=vectorised)
+    centralised = ALGORITHMS[plan.training.algorithm].centralised
+    if centralised:
+        everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
+        cohort = PooledCohort(cohort, _cohort(plan, everything, model, vectorised=vectorised))
     exact: list[Evaluation] = []
-    algorithm = algorithm_of(plan)
+    algorithm = algorithm_of(plan, sites)
     traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
     sum_began = 0.0
 
@@ -100,7 +106,8 @@ def simulate_sites(
         nonlocal sum_began
         cost = traffic.cost(progress, time.perf_counter() - sum_began)
         # What a round of these moves is no single sum, and is not known here.
-        costs.append(cost if algorithm is None else replace(cost, bytes_up=0, bytes_down=0))
+        summed = algorithm is None and not centralised
+        costs.append(cost if summed else replace(cost, bytes_up=0, bytes_down=0))
         if progress.evaluation is not None:
             exact.append(exact_evaluation(progress.evaluation, cohort.last_losses))
         if on_progress is not None:

@@ -39,6 +39,7 @@ from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses
 from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import scale_columns, standardises
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
@@ -50,7 +51,7 @@ def learns_threshold(plan: Plan) -> bool:
     The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
     results are equal bit for bit and not only in theory.
     """
-    return plan.training.algorithm == "fedsrcvar" and not objective_of(plan).is_plain_mean
+    return ALGORITHMS[plan.training.algorithm].threshold and not objective_of(plan).is_plain_mean
 
 
 def objective_of(plan: Plan) -> Objective:

@@ -14,9 +14,22 @@ from typing import Literal
 from pydantic import Field
 
 from fedfair.errors import PlanError
-from fedfair.plan.fields import Fault, PositiveFloat, Section
+from fedfair.plan.fields import Fault, GroupSize, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
 
-AlgorithmName = Literal["fedsrcvar", "fedavg", "afl"]
+AlgorithmName = Literal[
+    "fedsrcvar",
+    "fedavg",
+    "afl",
+    "drfa",
+    "fedminmax",
+    "qffl",
+    "deltafl",
+    "fedmgda",
+    "localbpf",
+    "erm",
+    "dro",
+    "bpf",
+]
 
 
 class OptionsSection(Section):
@@ -24,7 +37,35 @@ class OptionsSection(Section):
 
     adversary_learning_rate: PositiveFloat | None = Field(
         default=None,
-        description="afl: step size of the adversary's weights, above 0; null takes learning_rate",
+        description="afl, drfa, fedminmax, bpf: step size of the adversary's weights, above 0; null takes "
+        "learning_rate",
+    )
+    drawn_collaborators: PositiveInt | None = Field(
+        default=None, description="drfa: collaborators drawn in a round, at least 1; null draws as many as exist"
+    )
+    group_column: Text | None = Field(
+        default=None,
+        description="fedminmax: column whose values are the groups, kept for this; null takes the label",
+    )
+    loss_power: NonNegativeFloat | None = Field(
+        default=None, description="qffl: power to which losses weigh (q), at least 0; null takes 1"
+    )
+    worst_share: GroupSize | None = Field(
+        default=None,
+        description="deltafl: share of the collaborators' weight that is averaged, above 0 to 1; null takes "
+        "objective.worst_group_size",
+    )
+    weight_range: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="fedmgda: how far a weight may be from the collaborator's share, 0 to 1; null takes 1",
+    )
+    server_learning_rate: PositiveFloat | None = Field(
+        default=None, description="fedmgda: length of a round's step, above 0; null takes learning_rate"
+    )
+    divergence: Literal["cvar", "chi2"] | None = Field(
+        default=None, description="dro: cvar (the worst group counts) or chi2; null takes cvar"
     )
 
 
@@ -34,14 +75,15 @@ class AlgorithmFacts:
 
     Attributes:
         title: its name in tables.
-        minimises: what it minimises, in words.
+        minimises: what it minimises, in words; {worst}, {rest} and {mean} stand for shares of the objective.
         reveals: what must become known to whoever steers the training in a round, in words.
         numbers: how many numbers that is: a count for each term of `egress.TERMS`.
         about_one: those of them that each tell about one collaborator (or one group), not about a sum.
-        secure: what masked sums can carry of it.
+        masked: what masked sums can carry of it.
         deployed: whether a deployment can run it.
         centralised: whether it trains on pooled records, as a reference.
-        one_step: whether it is defined for a single local step in a round only.
+        threshold: whether local steps follow the tail of the losses above a threshold that moves.
+        work: what a round's local work may be.
         options: which of `OptionsSection` it takes.
     """
 
@@ -50,32 +92,37 @@ class AlgorithmFacts:
     reveals: str
     numbers: Mapping[str, int]
     about_one: Mapping[str, int]
-    secure: str
+    masked: str
     deployed: bool = False
     centralised: bool = False
-    one_step: bool = False
+    threshold: bool = False
+    work: Literal["one step", "steps", "any"] = "any"
     options: tuple[str, ...] = ()
 
 
 _MEAN = "the mean loss"
+_TAIL = "{rest} the mean loss of the worst {worst} plus {mean} the mean loss of everybody"
+_ADVERSARY = "adversary_learning_rate"
+_NOTHING_IN_THE_CLEAR = "everything"
 
 ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
     "fedsrcvar": AlgorithmFacts(
         title="FedSRCVaR",
-        minimises="the mean loss of the worst group of a size, and of everybody",
+        minimises=_TAIL,
         reveals="the sum of the weighted changes of model and threshold, and of the weights",
         numbers={"d": 1, "1": 2},
         about_one={},
-        secure="everything",
+        masked=_NOTHING_IN_THE_CLEAR,
         deployed=True,
+        threshold=True,
     ),
     "fedavg": AlgorithmFacts(
         title="FedAvg",
         minimises=_MEAN,
-        reveals="the sum of the weighted changes of the model, and of the weights",
+        reveals="the same sums; the threshold does not move",
         numbers={"d": 1, "1": 2},
         about_one={},
-        secure="everything",
+        masked=_NOTHING_IN_THE_CLEAR,
         deployed=True,
     ),
     "afl": AlgorithmFacts(
@@ -84,25 +131,113 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         reveals="the loss of every collaborator, and the weighted sum of their gradients",
         numbers={"d": 1, "K": 1},
         about_one={"K": 1},
-        secure="the gradients; not the losses",
-        one_step=True,
-        options=("adversary_learning_rate",),
+        masked="the gradients, not the losses",
+        work="one step",
+        options=(_ADVERSARY,),
+    ),
+    "drfa": AlgorithmFacts(
+        title="DRFA",
+        minimises="the mean loss of the worst collaborator",
+        reveals="the losses of the collaborators that are drawn, and two sums of models",
+        numbers={"d": 2, "m": 1},
+        about_one={"m": 1},
+        masked="the models, not the losses",
+        work="steps",
+        options=(_ADVERSARY, "drawn_collaborators"),
+    ),
+    "fedminmax": AlgorithmFacts(
+        title="FedMinMax",
+        minimises="the mean loss of the worst group that is known by name",
+        reveals="the loss of every group over everybody, and the weighted sum of the gradients; to each site the "
+        "group of every record",
+        numbers={"d": 1, "G": 1},
+        about_one={"G": 1},
+        masked=_NOTHING_IN_THE_CLEAR,
+        work="one step",
+        options=(_ADVERSARY, "group_column"),
+    ),
+    "qffl": AlgorithmFacts(
+        title="q-FFL",
+        minimises="the mean of a power of the collaborators' mean losses",
+        reveals="the sum of the changes, weighed by powers of the losses, and the sum of the step's curvatures",
+        numbers={"d": 1, "1": 1},
+        about_one={},
+        masked=_NOTHING_IN_THE_CLEAR,
+        options=("loss_power",),
+    ),
+    "deltafl": AlgorithmFacts(
+        title="Delta-FL",
+        minimises="the mean loss of the worst share of the collaborators",
+        reveals="the loss of every collaborator, and the sum of the changes of the worst",
+        numbers={"d": 1, "K": 1},
+        about_one={"K": 1},
+        masked="the changes, not the losses",
+        options=("worst_share",),
+    ),
+    "fedmgda": AlgorithmFacts(
+        title="FedMGDA+",
+        minimises="every collaborator's mean loss at once, as far as one direction can",
+        reveals="the change of every collaborator by itself",
+        numbers={"K d": 1},
+        about_one={"K d": 1},
+        masked="nothing",
+        options=("weight_range", "server_learning_rate"),
+    ),
+    "localbpf": AlgorithmFacts(
+        title="local BPF",
+        minimises=_TAIL + ", each collaborator's worst by itself",
+        reveals="the sum of the weighted changes of the model, and of the weights",
+        numbers={"d": 1, "1": 1},
+        about_one={},
+        masked=_NOTHING_IN_THE_CLEAR,
+        threshold=True,
+    ),
+    "erm": AlgorithmFacts(
+        title="ERM",
+        minimises=_MEAN,
+        reveals="every record, once",
+        numbers={"n x": 1},
+        about_one={"n x": 1},
+        masked="nothing",
+        centralised=True,
+    ),
+    "dro": AlgorithmFacts(
+        title="DRO",
+        minimises="the mean loss of the worst {worst}",
+        reveals="every record, once",
+        numbers={"n x": 1},
+        about_one={"n x": 1},
+        masked="nothing",
+        centralised=True,
+        options=("divergence",),
+    ),
+    "bpf": AlgorithmFacts(
+        title="BPF",
+        minimises=_TAIL,
+        reveals="every record, once",
+        numbers={"n x": 1},
+        about_one={"n x": 1},
+        masked="nothing",
+        centralised=True,
+        options=(_ADVERSARY,),
     ),
 }
 
 
 def check_deployable(algorithm: AlgorithmName) -> None:
-    """Refuse a deployment of an algorithm that needs more than one weighted sum in a round.
+    """Refuse a deployment of what no sum of this version's messages carries.
 
     Raises:
         PlanError: the algorithm runs in simulation only; says what it would have to reveal.
     """
     facts = ALGORITHMS[algorithm]
-    if not facts.deployed:
-        raise PlanError(
-            f"training.algorithm: {algorithm} is for simulation only: each round it must reveal {facts.reveals}",
-            "run it with `fedfair simulate`, or deploy fedsrcvar or fedavg; see docs/algorithms.md",
-        )
+    if facts.deployed:
+        return
+    when = "it needs" if facts.centralised else "each round it must reveal"
+    raise PlanError(
+        f"training.algorithm: {algorithm} is for simulation only: {when} {facts.reveals}",
+        "run it with `fedfair simulate`, or deploy fedsrcvar or fedavg; see docs/algorithms.md",
+    )
 
 
 def option_faults(algorithm: AlgorithmName, options: OptionsSection) -> Iterator[Fault]:
@@ -118,14 +253,11 @@ def option_faults(algorithm: AlgorithmName, options: OptionsSection) -> Iterator
 
 
 def step_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | None) -> Iterator[Fault]:
-    """Yield a fault where an algorithm of one local step is asked for more of them."""
-    if not ALGORITHMS[algorithm].one_step:
-        return
-    remedy = (
-        "set local_steps: 1 and no local_epochs; drfa makes several steps"
-        if algorithm == "afl"
-        else ("set local_steps: 1 and no local_epochs")
-    )
-    for name, value in (("local_steps", local_steps), ("local_epochs", local_epochs)):
-        if value is not None and not (name == "local_steps" and value == 1):
-            yield Fault((name,), f"is {value}, but {algorithm} makes one local step in a round", remedy)
+    """Yield a fault where an algorithm is asked for local work that it does not define."""
+    work = ALGORITHMS[algorithm].work
+    if work == "one step" and local_steps > 1:
+        message = f"is {local_steps}, but {algorithm} makes one local step in a round"
+        yield Fault(("local_steps",), message, "set local_steps: 1; drfa is for several steps")
+    if work != "any" and local_epochs is not None:
+        message = f"is {local_epochs}, but a round of {algorithm} is counted in local steps"
+        yield Fault(("local_epochs",), message, "state local_steps")

@@ -38,7 +38,7 @@ def _lines() -> Iterator[str]:
             formula(facts.numbers),
             f"{amount(facts.numbers, EXAMPLE):,}",
             formula(facts.about_one),
-            facts.secure,
+            facts.masked,
         )
         yield f"| {' | '.join(shown)} |"
 

@@ -187,7 +187,9 @@ class TrainingSection(Section):
     """How the model is trained."""
 
     algorithm: AlgorithmName = Field(
-        default="fedsrcvar", description="fedsrcvar or fedavg; in a simulation also afl (docs/algorithms.md)"
+        default="fedsrcvar",
+        description="fedsrcvar or fedavg; in a simulation also afl, drfa, fedminmax, qffl, deltafl, fedmgda, "
+        "localbpf, and on pooled records erm, dro, bpf (docs/algorithms.md)",
     )
     options: OptionsSection = Field(default=OptionsSection(), description="what only some algorithms take")
     rounds: PositiveInt = Field(le=10**9, description="training rounds (T), an integer, at least 1")
@@ -242,6 +244,8 @@ class TrainingSection(Section):
             )
         yield from option_faults(self.algorithm, self.options)
         yield from step_faults(self.algorithm, self.local_steps, self.local_epochs)
+        if self.algorithm == "fedminmax" and self.weights != "samples":
+            yield Fault(("weights",), f"is {self.weights}, but fedminmax counts records", "use weights: samples")
 
 
 class SecureAggregationSection(Section):
@@ -343,6 +347,15 @@ class Plan(Section):
 
     def _faults(self) -> Iterator[Fault]:
         count = len(self.federation.collaborators)
+        drawn = self.training.options.drawn_collaborators
+        if drawn is not None and drawn > count:
+            yield Fault(
+                ("training", "options", "drawn_collaborators"),
+                f"is {drawn}, but there are only {count} collaborators",
+                f"use 1 to {count}, or null for all",
+            )
+        if self.training.algorithm == "bpf" and self.objective.tradeoff == 1:
+            yield Fault(("objective", "tradeoff"), "is 1, which is no BPF but the mean", "use erm, or less than 1")
         partition = self.task.partition
         if partition is not None and partition.fractions is not None and len(partition.fractions) != count:
             yield Fault(

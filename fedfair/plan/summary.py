@@ -69,12 +69,13 @@ def _model(plan: Plan) -> str:
 
 
 def _objective(plan: Plan) -> str:
-    objective, training = plan.objective, plan.training
-    if training.algorithm != "fedsrcvar":
-        return f"{ALGORITHMS[training.algorithm].minimises} (the objective below counts for evaluation only)"
-    return (
-        f"{percent(1 - objective.tradeoff)} the mean loss of the worst {percent(objective.worst_group_size)} "
-        f"plus {percent(objective.tradeoff)} the mean loss of everybody"
+    objective, words = plan.objective, ALGORITHMS[plan.training.algorithm].minimises
+    if "{worst}" not in words:
+        return f"{words} (the objective below counts for evaluation only)"
+    return words.format(
+        worst=percent(objective.worst_group_size),
+        rest=percent(1 - objective.tradeoff),
+        mean=percent(objective.tradeoff),
     )
 
 

@@ -165,9 +165,10 @@ def reveal_sentences(document: ResultDocument) -> Iterator[str]:
     known = next((facts for name, facts in ALGORITHMS.items() if name == document.algorithm), None)
     if known is None:
         return
-    yield f"In each round {known.title} must reveal {known.reveals}."
+    when = "Before the first round" if known.centralised else "In each round"
+    yield f"{when} {known.title} must reveal {known.reveals}."
     if not known.deployed:
-        yield "It runs in simulation only: masked sums cannot carry all of that."
+        yield f"It runs in simulation only; of this, masked sums could carry {known.masked}."
 
 
 def privacy_sentences(document: ResultDocument) -> Iterator[str]:

@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.algorithm import Algorithm
 from fedfair.learning.algorithms.choice import algorithm_of
+from fedfair.learning.centralised.pooled import POOLED, PooledCohort, pool
 from fedfair.learning.cohort import Cohort, LoopCohort
+from fedfair.learning.data.dataset import Splits
 from fedfair.learning.exchange import GlobalModel
+from fedfair.learning.task import TrainingTask
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 
 Vector = NDArray[np.float64]
@@ -23,33 +27,41 @@ Vector = NDArray[np.float64]
 OPTIMA = json.loads((Path(__file__).parents[1] / "vectors" / "algorithms_bc10.json").read_text())["optima"]
 
 
-def cohort_of(plan: Plan, parts: bc10.Parts) -> LoopCohort:
-    """Return everybody, each with its part of bc10."""
-    return LoopCohort({task.participant: task for task in bc10.Federation(plan, bc10.sites(parts)).tasks})
+def cohort_of(plan: Plan, parts: bc10.Parts) -> Cohort:
+    """Return everybody, each with its part of bc10; for a centralised reference, with all of it in one place."""
+    members = bc10.sites(parts)
+    federation = bc10.Federation(plan, members)
+    cohort = LoopCohort({task.participant: task for task in federation.tasks})
+    if not ALGORITHMS[plan.training.algorithm].centralised:
+        return cohort
+    everything = Splits(pool(splits.train for splits in members.values()))
+    return PooledCohort(cohort, LoopCohort({POOLED: TrainingTask(plan, POOLED, everything, federation.flat)}))
 
 
-def play_on(
-    plan: Plan, cohort: Cohort, algorithm: Algorithm, rounds: int
-) -> Iterator[tuple[GlobalModel, GlobalModel]]:
-    """Yield the models before and after each round, from zero."""
-    model = GlobalModel(np.zeros(22), 1.0 if isinstance(plan.training.threshold_init, str) else 0.5)
+def play_on(cohort: Cohort, algorithm: Algorithm, rounds: int) -> Iterator[tuple[GlobalModel, GlobalModel]]:
+    """Yield the models before and after each round, from zero and a threshold of 1."""
+    model = GlobalModel(np.zeros(22), 1.0)
     for number in range(1, rounds + 1):
         after = algorithm.round(cohort, model, RoundNumber(number))
         yield model, after
         model = after
 
 
-def chosen(plan: Plan) -> Algorithm:
+def chosen(plan: Plan, parts: bc10.Parts) -> Algorithm:
     """Return the algorithm that a plan names."""
-    found = algorithm_of(plan)
+    found = algorithm_of(plan, bc10.sites(parts))
     assert found is not None
     return found
 
 
+def rounds_of(plan: Plan, parts: bc10.Parts, rounds: int) -> list[GlobalModel]:
+    """Return the models and thresholds after each of some rounds."""
+    return [after for _, after in play_on(cohort_of(plan, parts), chosen(plan, parts), rounds)]
+
+
 def models_after(plan: Plan, parts: bc10.Parts, rounds: int) -> list[Vector]:
     """Return the models after each of some rounds."""
-    played = play_on(plan, cohort_of(plan, parts), chosen(plan), rounds)
-    return [after.vector.copy() for _, after in played]
+    return [after.vector for after in rounds_of(plan, parts, rounds)]
 
 
 def reached_by(name: str, learning_rate: float, path: Sequence[Vector], rest: float = 0.0) -> float:
@@ -70,7 +82,7 @@ def reached_by(name: str, learning_rate: float, path: Sequence[Vector], rest: fl
     rounds = len(path) - 1
     steps = sum(float(((after - before) ** 2).sum()) for before, after in itertools.pairwise(path))
     return min(
-        value + float(radius) ** 2 / (2.0 * learning_rate * rounds) + steps / (2.0 * learning_rate * rounds) + rest
+        value + (float(radius) ** 2 + steps) / (2.0 * learning_rate * rounds) + rest
         for radius, value in OPTIMA[name]["within"].items()
     )
 

@@ -95,6 +95,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
         "setting": "simulation",
         "plan_digest": DIGEST,
         "algorithm": "fedsrcvar",
+        "centralised": False,
         "rounds": 8,
         "threshold": 0.9,
         "objective": {

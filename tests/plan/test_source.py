@@ -127,7 +127,52 @@ MISTAKES = [
     (
         "rounds: 300",
         "rounds: 3\n  algorithm: afl\n  local_epochs: 1",
-        "plan.yaml:10: training.local_epochs: is 1, but afl makes one local step in a round",
+        "plan.yaml:10: training.local_epochs: is 1, but a round of afl is counted in local steps",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: drfa\n  local_epochs: 2",
+        "training.local_epochs: is 2, but a round of drfa is counted in local steps",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: drfa\n  options: {drawn_collaborators: 4}",
+        "plan.yaml:10: training.options.drawn_collaborators: is 4, but there are only 3 collaborators",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: fedminmax\n  weights: uniform",
+        "plan.yaml:10: training.weights: is uniform, but fedminmax counts records -> use weights: samples",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: qffl\n  options: {loss_power: -1}",
+        "plan.yaml:10: training.options.loss_power: must be >= 0, found -1",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: deltafl\n  options: {worst_share: 0}",
+        "plan.yaml:10: training.options.worst_share: must be > 0, found 0",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: fedmgda\n  options: {weight_range: 2}",
+        "plan.yaml:10: training.options.weight_range: must be <= 1, found 2",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: dro\n  options: {divergence: kl}",
+        "plan.yaml:10: training.options.divergence: must be 'cvar' or 'chi2', found 'kl'",
+    ),
+    (
+        "rounds: 300\nobjective:",
+        "rounds: 3\n  algorithm: bpf\nobjective:\n  tradeoff: 1",
+        "objective.tradeoff: is 1, which is no BPF but the mean -> use erm, or less than 1",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: bpf\n  options: {loss_power: 1}",
+        "training.options.loss_power: has no meaning for bpf -> remove it; it is an option of qffl",
     ),
     (
         "rounds: 300",

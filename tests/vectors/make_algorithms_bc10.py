@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 CUTS = [200, 400]
-RHO = 0.3
+RHO, EPSILON = 0.3, 0.1
 CHI2_RHO = 0.8  # at 0.3 the chi-square form is so strict that the uniform classifier is its optimum
 RADII = [2, 4, 8]
 
@@ -89,6 +89,11 @@ def main() -> None:
         f"dro_cvar_{RHO}": (
             eta + cp.sum(cp.pos(losses - eta)) / (RHO * count),
             lambda v: tail(v, np.full(count, 1.0 / count), RHO),
+        ),
+        f"rcvar_{RHO}_{EPSILON}": (
+            (1 - EPSILON) * (eta + cp.sum(cp.pos(losses - eta)) / (RHO * count))
+            + EPSILON * cp.sum(losses) / count,
+            lambda v: float((1 - EPSILON) * tail(v, np.full(count, 1.0 / count), RHO) + EPSILON * v.mean()),
         ),
         "mean": (cp.sum(losses) / count, lambda v: float(v.mean())),
     }

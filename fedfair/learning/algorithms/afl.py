@@ -12,7 +12,7 @@ Federated Learning", Algorithm 1, with the losses of all training records instea
 from __future__ import annotations
 
 from fedfair.ids import RoundNumber
-from fedfair.learning.algorithms.asking import mean_losses, present, shares
+from fedfair.learning.algorithms.asking import mean_losses, moved, present, shares
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.simplex import Vector, project_on_simplex
@@ -38,4 +38,4 @@ class AgnosticFederatedLearning:
         weights = shares(cohort, members) if self.weights is None else self.weights
         changes = cohort.changes(model, number, members=members)
         self.weights = project_on_simplex(weights + self._learning_rate * mean_losses(cohort, model, members))
-        return GlobalModel(model.vector + weights @ changes.models, model.threshold)
+        return moved(model, weights @ changes.models)

@@ -22,7 +22,24 @@ def shares(cohort: Cohort, members: Sequence[int]) -> Vector:
     return weights / float(weights.sum())
 
 
+def moved(model: GlobalModel, step: Vector, threshold: float | None = None) -> GlobalModel:
+    """Return the model after a step, in its own width.
+
+    Args:
+        model: where the step begins; it stays as it is.
+        step: array (d,).
+        threshold: the threshold afterwards; None keeps the model's.
+    """
+    vector = (model.vector + step).astype(model.vector.dtype)
+    return GlobalModel(vector, model.threshold if threshold is None else threshold)
+
+
+def training_losses(cohort: Cohort, model: GlobalModel, members: Sequence[int]) -> list[Vector]:
+    """Return the losses of each member's training records, in nats: arrays (n_k,)."""
+    found = cohort.losses(model)
+    return [found[member]["train"].values for member in members]
+
+
 def mean_losses(cohort: Cohort, model: GlobalModel, members: Sequence[int]) -> Vector:
     """Return the mean training loss of each member, in nats (F): array (members,)."""
-    found = cohort.losses(model)
-    return np.array([found[member]["train"].values.mean() for member in members])
+    return np.array([values.mean() for values in training_losses(cohort, model, members)])

@@ -51,7 +51,9 @@ def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
     if isinstance(task.data, CsvSource) and task.data.csv.train_of:
         return _load_own_files(plan, task.data.csv.train_of, root)
     rule = _rule(plan)
-    parts = read_files(task, simulation_paths(task, root), _columns_of(rule))
+    group = plan.training.options.group_column
+    extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
+    parts = read_files(task, simulation_paths(task, root), extra)
     check_declared(task, parts.train.schema)
     return {name: _finish(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 

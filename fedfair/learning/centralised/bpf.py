@@ -1,0 +1,50 @@
+"""Blind Pareto fairness on pooled records: an adversary moves the weights of records, within limits.
+
+    min over theta of max over w in [epsilon, 1]^n, mean w = rho, of sum w_i l_i(theta) / (n rho)
+
+    w^1 = rho;  theta <- theta - eta sum w_i gradient_i / sum w_i;  w <- projection of w + eta_w l(theta^t)
+
+Its maximum is RCVaR((rho - epsilon) / (1 - epsilon), epsilon / rho) for every model (`theory.rcvar_of_bpf`), so
+that the plan's objective, put through the inverse, gives a BPF that minimises the very same function. The mean
+of the iterates converges. Source: Martinez, Bertran, Papadaki, Rodrigues and Sapiro 2021, "Blind Pareto
+Fairness and Subgroup Robustness", Algorithm 1; Appendix A of the FedSRCVaR paper.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedfair.ids import RoundNumber
+from fedfair.learning.algorithms.asking import moved
+from fedfair.learning.centralised.pooled import pooled_losses
+from fedfair.learning.cohort import Cohort
+from fedfair.learning.exchange import GlobalModel
+from fedfair.learning.simplex import Vector, project_on_box
+
+
+class BlindParetoFairness:
+    """The rounds of BPF.
+
+    Args:
+        group_size: rho of BPF, above `floor` and at most 1.
+        floor: epsilon of BPF, the least weight of a record, at least 0.
+        learning_rate: eta_w, of the adversary.
+
+    Attributes:
+        weights: w, float64 array (n,), of mean rho; None before the first round.
+    """
+
+    def __init__(self, group_size: float, floor: float, learning_rate: float) -> None:
+        self._group_size = group_size
+        self._floor = floor
+        self._learning_rate = learning_rate
+        self.weights: Vector | None = None
+
+    def round(self, cohort: Cohort, model: GlobalModel, number: RoundNumber) -> GlobalModel:
+        """Make one step of both players from the same model."""
+        losses, rho = pooled_losses(cohort, model), self._group_size
+        weights = np.full(len(losses), rho) if self.weights is None else self.weights
+        change = cohort.changes(model, number, record_weights=[weights / rho]).models[0]
+        raised = weights + self._learning_rate * losses
+        self.weights = project_on_box(raised, self._floor, 1.0, rho * len(losses))
+        return moved(model, change)
