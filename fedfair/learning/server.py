@@ -15,10 +15,7 @@ equality of one local step with centralised descent.
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +26,9 @@ from fedfair.learning.averaging import IterateMean, add_mean, check_mean
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
-from fedfair.learning.judging import Confusion, Evaluation, Judge
+from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
+from fedfair.learning.progress import PURPOSE_OF, CourseResult, Progress, Stage
 from fedfair.learning.snapshot import (
     EARLIER_SUMS,
     LATEST_SUMS,
@@ -56,70 +54,6 @@ __all__ = [
     "Progress",
     "SumRequest",
 ]
-
-
-class Stage(enum.Enum):
-    """What a course is waiting for; the value is the word in a snapshot."""
-
-    STANDARDISATION = "standardisation"
-    EVALUATION = "evaluation"
-    TRAINING = "training"
-    OUTPUT_EVALUATION = "output-evaluation"
-    FINISHED = "finished"
-
-
-_PURPOSE = {
-    Stage.STANDARDISATION: Purpose.STANDARDISATION,
-    Stage.EVALUATION: Purpose.EVALUATION,
-    Stage.TRAINING: Purpose.TRAINING,
-    Stage.OUTPUT_EVALUATION: Purpose.EVALUATION,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What absorbing one total did.
-
-    Attributes:
-        purpose: which kind of sum it was.
-        round: training rounds done now.
-        threshold: the threshold now.
-        contributors: how many took part in the sum.
-        evaluation: what an evaluation sum proved; None after the other kinds.
-        is_best: the evaluated model has the lowest objective so far.
-        model_changed: the global model or threshold is another one now and must be broadcast again.
-    """
-
-    purpose: Purpose
-    round: RoundNumber
-    threshold: float
-    contributors: int
-    evaluation: Evaluation | None
-    is_best: bool
-    model_changed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CourseResult:
-    """What a course came to.
-
-    Attributes:
-        rounds: training rounds done.
-        threshold: the threshold of the output model.
-        evaluation: the evaluation of the output model; None before the first one.
-        confusion: the matrix of each split of that evaluation; nothing where there are too many classes.
-        history: every evaluation on the way, from round 0.
-        finished: False where the run was stopped on the way.
-        left_out: the rounds whose evaluation was due and could not be had.
-    """
-
-    rounds: RoundNumber
-    threshold: float
-    evaluation: Evaluation | None
-    confusion: Mapping[str, Confusion]
-    history: tuple[Evaluation, ...]
-    finished: bool
-    left_out: tuple[RoundNumber, ...] = ()
 
 
 class Course:
@@ -163,7 +97,7 @@ class Course:
         """Return the sum that is due, or None at the end; the same one until `absorb` or `retry`."""
         if self._stage is Stage.FINISHED:
             return None
-        purpose = _PURPOSE[self._stage]
+        purpose = PURPOSE_OF[self._stage]
         number = RoundNumber(self.rounds_done + 1) if purpose is Purpose.TRAINING else self.rounds_done
         return SumRequest(purpose, number, self._attempt, self._specs[purpose])
 

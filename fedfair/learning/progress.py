@@ -1,0 +1,78 @@
+"""What a course waits for, what absorbing one total did, and what the course came to.
+
+Values only; the rules are `server.py`'s. No torch: the aggregator imports this module.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedfair.ids import RoundNumber
+from fedfair.learning.judging import Confusion, Evaluation
+from fedfair.sums.spec import Purpose
+
+
+class Stage(enum.Enum):
+    """What a course is waiting for; the value is the word in a snapshot."""
+
+    STANDARDISATION = "standardisation"
+    EVALUATION = "evaluation"
+    TRAINING = "training"
+    OUTPUT_EVALUATION = "output-evaluation"
+    FINISHED = "finished"
+
+
+PURPOSE_OF = {
+    Stage.STANDARDISATION: Purpose.STANDARDISATION,
+    Stage.EVALUATION: Purpose.EVALUATION,
+    Stage.TRAINING: Purpose.TRAINING,
+    Stage.OUTPUT_EVALUATION: Purpose.EVALUATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What absorbing one total did.
+
+    Attributes:
+        purpose: which kind of sum it was.
+        round: training rounds done now.
+        threshold: the threshold now.
+        contributors: how many took part in the sum.
+        evaluation: what an evaluation sum proved; None after the other kinds.
+        is_best: the evaluated model has the lowest objective so far.
+        model_changed: the global model or threshold is another one now and must be broadcast again.
+    """
+
+    purpose: Purpose
+    round: RoundNumber
+    threshold: float
+    contributors: int
+    evaluation: Evaluation | None
+    is_best: bool
+    model_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CourseResult:
+    """What a course came to.
+
+    Attributes:
+        rounds: training rounds done.
+        threshold: the threshold of the output model.
+        evaluation: the evaluation of the output model; None before the first one.
+        confusion: the matrix of each split of that evaluation; nothing where there are too many classes.
+        history: every evaluation on the way, from round 0.
+        finished: False where the run was stopped on the way.
+        left_out: the rounds whose evaluation was due and could not be had.
+    """
+
+    rounds: RoundNumber
+    threshold: float
+    evaluation: Evaluation | None
+    confusion: Mapping[str, Confusion]
+    history: tuple[Evaluation, ...]
+    finished: bool
+    left_out: tuple[RoundNumber, ...] = ()
