@@ -275,6 +275,7 @@ class Driver:
                     request.attempt,
                     digest,
                     effect.deadline_seconds,
+                    request.query,
                 )
             )
 

@@ -124,7 +124,7 @@ class Answers:
         if objection is not None:
             return Reluctance(objection)
         spec = self._specs[start.purpose]
-        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec)
+        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
         self.busy = True
         try:
             return encode(self._task.contribution(request, question.model), spec)

@@ -126,7 +126,7 @@ class MaskedAnswers:
         self.busy = True
         try:
             is_start = kind_of(message) is Kind.ROUND_START
-            digest = model_digest(start.purpose, question.model) if is_start else b""
+            digest = model_digest(start.purpose, question.model, start.query) if is_start else b""
             return list(self._carry_out(self._participant.receive(message, digest), question))
         except SecaggError as fault:
             return [Abstain(start.sum_number, f"{fault.check.value}: {fault.message}")]
@@ -188,5 +188,6 @@ class MaskedAnswers:
         if start.purpose is Purpose.TRAINING:
             change = self._task.training_change(model, RoundNumber(start.round), start.attempt)
             return None if change is None else training_update(change)
-        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, self._specs[start.purpose])
+        spec = self._specs[start.purpose]
+        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
         return header_update(self._task.contribution(request, model), self._counts[start.purpose])

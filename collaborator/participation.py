@@ -18,6 +18,7 @@ from collaborator.link import Address, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
 from collaborator.preparation import Readiness, introduction, masking_site, objection
+from collaborator.queries import AnsweredQueries
 from collaborator.records import Records
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import AbortedError
@@ -25,7 +26,7 @@ from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.learning.masked_sums import header_counts, is_masked
 from fedfair.report.stopping import stopping
-from fedfair.wire.frames import Finished, Hello
+from fedfair.wire.frames import Finished, Hello, SumStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,17 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
         FedfairError: its write-ahead log cannot be used.
     """
     site = ready.site
+    record = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
+    queries = AnsweredQueries(site.state / f"{record}.queries")
+
+    def against(start: SumStart) -> str | None:
+        return objection(site, start) or queries.objection(start)
+
     if not is_masked(site.plan):
-        return Answers(ready.task, ready.specs, partial(objection, site))
-    log = WriteAheadLog(site.state / f"{site.participant}-{ready.binding.digest.hex()[:16]}.secagg")
+        return Answers(ready.task, ready.specs, against)
+    log = WriteAheadLog(site.state / f"{record}.secagg")
     counts = header_counts(site.plan, ready.binding.schema)
-    return MaskedAnswers(ready.task, ready.specs, counts, partial(objection, site), masking_site(ready), log)
+    return MaskedAnswers(ready.task, ready.specs, counts, against, masking_site(ready), log)
 
 
 async def participate(

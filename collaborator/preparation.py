@@ -235,13 +235,19 @@ def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approva
     return Hello(PROTOCOL_VERSION, __version__, plan_digest, approval, binding)
 
 
+_PERMISSION = {purpose: purpose.value for purpose in Purpose} | {
+    Purpose.EXACT_EVALUATION: Purpose.EVALUATION.value
+}
+"""The word of a site's policy that allows sums of a purpose: an evaluation is one, however fine."""
+
+
 def objection(site: Site, start: SumStart) -> str | None:
     """Return what the site's policy has against one sum; None where it allows it.
 
     `check_policy` has held the whole plan against the policy; this holds the aggregator to the same terms.
     """
     policy = site.config.policy
-    if start.purpose.value not in policy.purposes:
+    if _PERMISSION[start.purpose] not in policy.purposes:
         return f"the policy of {site.participant} does not allow sums for {start.purpose.value}"
     if policy.max_rounds is not None and start.round > policy.max_rounds:
         return f"the policy of {site.participant} allows {policy.max_rounds} rounds, this is round {start.round}"

@@ -65,12 +65,14 @@ class GroupBound:
         best: mean loss of everybody else if `worst` is right; NaN at group size 1.
         disparity: worst - best; NaN at group size 1.
         bound: the interval that holds the worst group's mean loss.
+        at_least: the smallest loss in the worst group, rounded to float32; None where only a histogram was summed.
     """
 
     worst: float
     best: float
     disparity: float
     bound: Interval
+    at_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: Hi
     """
     histogram = _parse(block, spec)
     records, mean = histogram.records, histogram.mean
-    risks = {size: _group_bound(_cvar_bound(histogram, size), size, records, mean) for size in group_sizes}
+    risks = {size: group_bound(_cvar_bound(histogram, size), size, records, mean) for size in group_sizes}
     return SplitSummary(records, mean, histogram.correct / records, histogram.smoothed / records, risks)
 
 
@@ -174,10 +176,26 @@ def objective_bounds(
     """
     histogram = _parse(block, spec)
     worst = _cvar_bound(histogram, worst_group_size)
-    mean = tradeoff * histogram.mean
-    slack = _rounding(histogram) * mean + MASKED_STEP
+    return objective_interval(worst, histogram.mean, histogram.records, tradeoff, spec)
+
+
+def objective_interval(
+    worst: Interval, mean: float, records: int, tradeoff: float, spec: HistogramSpec
+) -> Interval:
+    """Return an interval that holds the objective.
+
+    Args:
+        worst: an interval that holds the worst group's risk.
+        mean: the mean loss, from the sums of a histogram.
+        records: how many losses there are.
+        tradeoff: the weight of the mean (epsilon), in [0, 1].
+        spec: that histogram.
+    """
+    weighted = tradeoff * mean
+    slack = _relative_error(records, spec.bins + 1) * weighted + MASKED_STEP
     return Interval(
-        max((1.0 - tradeoff) * worst.lower + mean - slack, 0.0), (1.0 - tradeoff) * worst.upper + mean + slack
+        max((1.0 - tradeoff) * worst.lower + weighted - slack, 0.0),
+        (1.0 - tradeoff) * worst.upper + weighted + slack,
     )
 
 
@@ -256,11 +274,22 @@ def _relative_error(records: int, bins: int) -> float:
     return (records + bins + 16) * 2.0**-52
 
 
-def _group_bound(bound: Interval, group_size: float, records: int, mean: float) -> GroupBound:
+def group_bound(
+    bound: Interval, group_size: float, records: int, mean: float, at_least: float | None = None
+) -> GroupBound:
+    """Return what is reported about a group size, from an interval that holds the worst group's risk.
+
+    Args:
+        bound: the interval.
+        group_size: the share (rho), in (0, 1].
+        records: how many losses there are.
+        mean: their mean.
+        at_least: the smallest loss in the worst group, where it is known.
+    """
     k = tail_count(records, group_size)
     worst = bound.midpoint
     best = (records * mean - k * worst) / (records - k) if k < records else math.nan
-    return GroupBound(worst, best, worst - best, bound)
+    return GroupBound(worst, best, worst - best, bound, at_least)
 
 
 def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:

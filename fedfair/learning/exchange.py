@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.evaluation.exact_query import QueryStep, exact_header_length
 from fedfair.evaluation.loss_sums import HistogramSpec, evaluation_header_length
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
 from fedfair.plan.schema import Plan
+from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose, SumSpec
 
 TRAINING_HEADER_LENGTH = 2
@@ -62,12 +65,19 @@ class SumRequest:
         round: the training round, from 1; with any other purpose, the number of rounds done so far.
         attempt: 1, or more after a sum that lost its quorum; part of what seeds the local draws.
         spec: the shape of every contribution.
+        query: what an exact evaluation asks; None with any other purpose.
     """
 
     purpose: Purpose
     round: RoundNumber
     attempt: int
     spec: SumSpec
+    query: QueryStep | None = None
+
+
+def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
+    """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
+    return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
 
 
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
@@ -83,7 +93,8 @@ def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose
 
     TRAINING: header [w, w * change of c], body w * change of theta. EVALUATION: header of three blocks (train,
     validation, test) and three confusion matrices. STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over
-    the numeric columns j, n_j of whose values are present.
+    the numeric columns j, n_j of whose values are present. EXACT_EVALUATION, where the plan asks for one: the
+    header of `evaluation.exact_query`.
     """
     width = layout.dtype.newbyteorder("<")
     lengths = {
@@ -91,4 +102,23 @@ def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose
         Purpose.EVALUATION: (evaluation_header_length(histogram_spec(plan, schema), schema.classes), 0),
         Purpose.STANDARDISATION: (1 + 3 * len(schema.numeric), 0),
     }
+    if plan.evaluation.method == "exact":
+        lengths[Purpose.EXACT_EVALUATION] = (exact_header_length(len(reported_group_sizes(plan))), 0)
     return {purpose: SumSpec(purpose, header, body, width) for purpose, (header, body) in lengths.items()}
+
+
+def check_totals(totals: Totals, request: SumRequest) -> None:
+    """Check that a total has the shape of its sum.
+
+    Raises:
+        LocalProtocolError: it has another one.
+        RemoteProtocolError: its header holds a NaN or an infinity.
+    """
+    spec = request.spec
+    if totals.header.shape != (spec.header_length,) or totals.body.shape != (spec.body_length,):
+        raise LocalProtocolError(
+            f"{request.purpose.value} totals have shapes {totals.header.shape} and {totals.body.shape}, "
+            f"the sum has ({spec.header_length},) and ({spec.body_length},)"
+        )
+    if not np.isfinite(totals.header).all():
+        raise RemoteProtocolError(f"the header of the {request.purpose.value} totals holds a NaN or an infinity")

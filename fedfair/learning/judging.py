@@ -7,18 +7,27 @@ header and how the plan weighs the worst group against the mean. No torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
+from fedfair.evaluation.exact_query import ExactQuery
 from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, split_header
-from fedfair.evaluation.secure_cvar import Interval, SplitSummary, objective_bounds, quantile, summarise
+from fedfair.evaluation.secure_cvar import (
+    Interval,
+    SplitSummary,
+    group_bound,
+    objective_bounds,
+    objective_interval,
+    quantile,
+    summarise,
+)
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import histogram_spec
+from fedfair.learning.exchange import histogram_spec, reported_group_sizes
 from fedfair.plan.schema import Plan
 
 Confusion: TypeAlias = tuple[tuple[int, ...], ...]
@@ -46,11 +55,6 @@ class Evaluation:
     def objective(self) -> float:
         """What models are compared by: the objective on the validation split, or else on the training split."""
         return self.objectives.get("validation", self.objectives["train"]).midpoint
-
-
-def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
-    """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
-    return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,34 @@ class Judge:
     def threshold(self, header: NDArray[np.float64]) -> float:
         """Return about the loss that a share worst_group_size of all training records exceeds: the best c."""
         return quantile(self._blocks(header)["train"], 1.0 - self.worst_group_size, self.spec)
+
+    def sharpened(self, evaluation: Evaluation, query: ExactQuery) -> Evaluation:
+        """Return an evaluation with the risks that an exact query about the same model has proved.
+
+        Raises:
+            RemoteProtocolError: the query is over other records than the evaluation.
+        """
+        records = {name: count for name, count in query.records.items() if count}
+        if records != {name: split.n for name, split in evaluation.splits.items()}:
+            raise RemoteProtocolError("the exact query is over other records than the evaluation before it")
+        risks = query.risks
+        splits = {
+            name: replace(
+                summary,
+                by_group_size={
+                    size: group_bound(risk.bound, size, summary.n, summary.mean, risk.at_least)
+                    for size, risk in risks[name].items()
+                },
+            )
+            for name, summary in evaluation.splits.items()
+        }
+        objectives = {
+            name: objective_interval(
+                split.by_group_size[self.worst_group_size].bound, split.mean, split.n, self.tradeoff, self.spec
+            )
+            for name, split in splits.items()
+        }
+        return replace(evaluation, splits=splits, objectives=objectives)
 
     def confusion(self, header: NDArray[np.float64]) -> dict[str, Confusion]:
         """Return the confusion matrix of each split; nothing with too many classes."""

@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
+from fedfair.evaluation.exact_query import QueryStep, counts_length, exact_header_length
 from fedfair.evaluation.loss_sums import HEAD, SPLITS, matrix_length
 from fedfair.labelled import labelled_message
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import GlobalModel, histogram_spec
+from fedfair.learning.exchange import GlobalModel, histogram_spec, reported_group_sizes
 from fedfair.learning.layout import Layout
 from fedfair.plan.keys import parse_public_key
 from fedfair.plan.schema import Plan
@@ -188,11 +189,15 @@ def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np
     numeric = len(schema.numeric)
     matrices = np.ones(len(SPLITS) * matrix_length(schema.classes), bool)
     block = np.repeat([True, False, True, False], [HEAD - 1, 1, bins, bins])
-    return {
+    found = {
         Purpose.TRAINING: np.array([True, False]),
         Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices]),
         Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= numeric,
     }
+    if plan.evaluation.method == "exact":
+        sizes = len(reported_group_sizes(plan))
+        found[Purpose.EXACT_EVALUATION] = np.arange(exact_header_length(sizes)) < counts_length(sizes)
+    return found
 
 
 def plain_totals(opened: OpenedSum, counts: NDArray[np.bool_]) -> Totals:
@@ -212,8 +217,10 @@ def plain_totals(opened: OpenedSum, counts: NDArray[np.bool_]) -> Totals:
     return Totals(header, opened.body, opened.contributors)
 
 
-def model_digest(purpose: Purpose, model: GlobalModel) -> bytes:
-    """Return the 32 bytes that bind a round to its model; a standardisation is about none.
+def model_digest(purpose: Purpose, model: GlobalModel, query: QueryStep | None = None) -> bytes:
+    """Return the 32 bytes that bind a round to its model, and to what is asked about it.
+
+    A standardisation is about no model; only an exact evaluation has a query.
 
     Both sides compute it from the numbers that they hold, so that two sites that were sent different models can
     never open a sum together.
@@ -222,6 +229,9 @@ def model_digest(purpose: Purpose, model: GlobalModel) -> bytes:
         return hashlib.sha256(labelled_message("fedfair/no-model/v1", [])).digest()
     vector = model.vector.astype(model.vector.dtype.newbyteorder("<"), copy=False)
     fields = [hashlib.sha256(vector.data).digest(), struct.pack("<d", model.threshold)]
+    if query is not None:
+        fields += [struct.pack("<I", query.number), struct.pack(f"<{len(query.prefixes)}I", *query.prefixes)]
+        return hashlib.sha256(labelled_message("fedfair/query/v1", fields)).digest()
     return hashlib.sha256(labelled_message("fedfair/model/v1", fields)).digest()
 
 

@@ -21,6 +21,7 @@ class Stage(enum.Enum):
     EVALUATION = "evaluation"
     TRAINING = "training"
     OUTPUT_EVALUATION = "output-evaluation"
+    EXACT_EVALUATION = "exact-evaluation"
     FINISHED = "finished"
 
 
@@ -29,6 +30,7 @@ PURPOSE_OF = {
     Stage.EVALUATION: Purpose.EVALUATION,
     Stage.TRAINING: Purpose.TRAINING,
     Stage.OUTPUT_EVALUATION: Purpose.EVALUATION,
+    Stage.EXACT_EVALUATION: Purpose.EXACT_EVALUATION,
 }
 
 
@@ -67,6 +69,7 @@ class CourseResult:
         history: every evaluation on the way, from round 0.
         finished: False where the run was stopped on the way.
         left_out: the rounds whose evaluation was due and could not be had.
+        query_fault: why an exact evaluation was given up; empty where none was.
     """
 
     rounds: RoundNumber
@@ -76,3 +79,4 @@ class CourseResult:
     history: tuple[Evaluation, ...]
     finished: bool
     left_out: tuple[RoundNumber, ...] = ()
+    query_fault: str = ""

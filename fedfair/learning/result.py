@@ -25,7 +25,8 @@ from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
 from fedfair.ids import ParticipantId
 from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summary
-from fedfair.learning.judging import Evaluation, reported_group_sizes
+from fedfair.learning.exchange import reported_group_sizes
+from fedfair.learning.judging import Evaluation
 from fedfair.learning.masked_sums import guarantee, is_masked
 from fedfair.learning.server import CourseResult
 from fedfair.plan.algorithms import ALGORITHMS
@@ -193,6 +194,7 @@ def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObjec
         **{name: split and split | {"confusion": _matrix(course, name)} for name, split in splits.items()},
         "history": [_history_entry(past, plan) for past in course.history],
         "left_out": list(course.left_out),
+        "evaluation": {"method": _method(plan, course), "given_up": course.query_fault or None},
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": _protection(plan, frame.setting),
         "timing": {
@@ -236,6 +238,11 @@ def _evaluation(course: CourseResult) -> Evaluation:
     return course.evaluation
 
 
+def _method(plan: Plan, course: CourseResult) -> str:
+    """Return how the last risks were found, in the plan's words."""
+    return "exact" if plan.evaluation.method == "exact" and not course.query_fault else "histogram"
+
+
 def _matrix(course: CourseResult, split: str) -> Json:
     """Return the confusion matrix of a split as rows; None where there are too many classes."""
     matrix = course.confusion.get(split)
@@ -256,7 +263,16 @@ def _exact_split(summary: RiskSummary, fewest: int) -> JsonObject:
 
 
 def _bounded_split(summary: SplitSummary, fewest: int) -> JsonObject:
-    return _split(summary.n, summary.mean, summary.accuracy, _bounded_groups(summary), fewest)
+    split = _split(summary.n, summary.mean, summary.accuracy, _bounded_groups(summary), fewest)
+    exact = {str(size): risk.at_least for size, risk in summary.by_group_size.items() if risk.at_least is not None}
+    groups = split["by_group_size"]
+    if exact and isinstance(groups, dict):
+        split["by_group_size"] = {
+            size: risk | {"at_least": exact[size] if risk["worst"] is not None else None}
+            for size, risk in groups.items()
+            if isinstance(risk, dict)
+        }
+    return split
 
 
 def _bounded_groups(summary: SplitSummary) -> Groups:

@@ -7,6 +7,10 @@ the same object. No torch: the aggregator imports this module.
 
     [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every` rounds
     and after the last -> [EVALUATION of the output model, where it is a mean; the best was evaluated when found]
+    -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
+
+An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
+one question about one model twice, so it cannot be begun again.
 
 Source: Algorithm 1 of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold
 on [0, B]); the projection is here and nowhere else, because projecting at the collaborators would break the
@@ -16,6 +20,7 @@ equality of one local step with centralised descent.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +30,8 @@ from fedfair.ids import RoundNumber
 from fedfair.learning.averaging import IterateMean, add_mean, check_mean
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
+from fedfair.learning.exact_stage import ExactStage
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, check_totals, sum_specs
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
 from fedfair.learning.progress import PURPOSE_OF, CourseResult, Progress, Stage
@@ -87,6 +93,7 @@ class Course:
         self._final: Evaluation | None = None
         self._evaluated: EvaluatedModel | None = None
         self._evaluated_earlier: EvaluatedModel | None = None
+        self._exact = ExactStage(self._judge, wanted=plan.evaluation.method == "exact")
         self.model = GlobalModel(np.array(vector, layout.dtype), self._initial_threshold())
         self.scaling: FeatureScaling | None = None
         self.rounds_done = RoundNumber(0)
@@ -99,7 +106,7 @@ class Course:
             return None
         purpose = PURPOSE_OF[self._stage]
         number = RoundNumber(self.rounds_done + 1) if purpose is Purpose.TRAINING else self.rounds_done
-        return SumRequest(purpose, number, self._attempt, self._specs[purpose])
+        return SumRequest(purpose, number, self._attempt, self._specs[purpose], self._exact.step)
 
     def retry(self) -> None:
         """Give this attempt up, because its quorum was lost: the same sum again, one attempt later."""
@@ -108,28 +115,41 @@ class Course:
     @property
     def may_skip(self) -> bool:
         """Return whether the sum that is due is an evaluation that the course can do without."""
+        if self._stage is Stage.EXACT_EVALUATION:
+            return True
         if self._stage is not Stage.EVALUATION:
             return False
         if self.rounds_done < self._training.rounds:
             return self.rounds_done > 0 or self._training.threshold_init != "quantile"
         return self._mean is not None or (self._training.output == "best" and bool(self.history))
 
-    def skip(self) -> None:
+    def skip(self, reason: str) -> None:
         """Leave out the evaluation that is due; the history has none of this round.
+
+        Args:
+            reason: why it cannot be had.
 
         Raises:
             LocalProtocolError: the course cannot do without it.
         """
         if not self.may_skip:
             raise LocalProtocolError(f"a course at {self._stage.value} cannot do without its next sum")
+        self._attempt = 1
+        if self._stage is Stage.EXACT_EVALUATION:
+            self._exact.give_up(reason)
+            self._stage = Stage.FINISHED
+            return
         self.left_out.append(self.rounds_done)
         if self._mean is not None:
             self._evaluated_earlier = self._evaluated
-        self._attempt = 1
         self._advance()
 
-    def absorb(self, totals: Totals) -> Progress:
+    def absorb(self, totals: Totals, members: Collection[str] = ()) -> Progress:
         """Take the total of the sum that is due: check it, then change the state.
+
+        Args:
+            totals: the total.
+            members: who took part; the steps of an exact evaluation need the same members.
 
         Raises:
             LocalProtocolError: the course is finished, or the totals have another shape than the sum.
@@ -138,7 +158,7 @@ class Course:
         request = self.next_sum()
         if request is None:
             raise LocalProtocolError("a finished course absorbs nothing")
-        _check_shape(totals, request)
+        check_totals(totals, request)
         evaluation, is_best, model_changed = None, False, False
         if request.purpose is Purpose.TRAINING:
             self._take_step(totals)
@@ -146,6 +166,9 @@ class Course:
         elif request.purpose is Purpose.EVALUATION:
             evaluation = self._judge.evaluate(totals.header, self.rounds_done, self.model.threshold)
             is_best, model_changed = self._take_evaluation(evaluation, totals)
+        elif request.purpose is Purpose.EXACT_EVALUATION:
+            evaluation = self._exact.absorb(totals, members, self._latest())
+            self._final = evaluation or self._final
         else:
             self.scaling = scaling_from_sums(totals.header, self._units)
         self._attempt = 1
@@ -205,7 +228,7 @@ class Course:
 
     def result(self) -> CourseResult:
         """Return what the course has come to so far."""
-        evaluation = self._final or (self.history[-1] if self.history else None)
+        evaluation = self._latest() if self.history else None
         finished = self._stage is Stage.FINISHED
         return CourseResult(
             self.rounds_done,
@@ -215,6 +238,7 @@ class Course:
             tuple(self.history),
             finished,
             tuple(self.left_out),
+            self._exact.fault,
         )
 
     def snapshot(self) -> CourseSnapshot:
@@ -241,6 +265,8 @@ class Course:
             history=tuple(self.history),
             left_out=tuple(self.left_out),
             final=self._final,
+            query=self._exact.query,
+            query_fault=self._exact.fault,
             subjects={name: subject_of(evaluated) for name, evaluated in sums.items() if evaluated is not None},
         )
         return CourseSnapshot(state_to_json(state), vectors)
@@ -265,6 +291,7 @@ class Course:
         self._stage, self._attempt, self.rounds_done = stage, state.attempt, RoundNumber(state.rounds_done)
         self.history, self._final = list(state.history), state.final
         self.left_out = [RoundNumber(number) for number in state.left_out]
+        self._exact.query, self._exact.fault = state.query, state.query_fault
         self._evaluated = evaluated_model(snapshot, state, LATEST_SUMS)
         self._evaluated_earlier = evaluated_model(snapshot, state, EARLIER_SUMS)
         self._best_objective = state.best_objective
@@ -353,8 +380,21 @@ class Course:
                 self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
         return is_best, learnt
 
+    def _latest(self) -> Evaluation:
+        """Return the evaluation of the global model, at the end of training."""
+        return self._final or self.history[-1]
+
     def _advance(self) -> bool:
         """Go to the next stage; return whether that replaced the global model by the output model."""
+        if self._stage is Stage.EXACT_EVALUATION:
+            self._stage = Stage.FINISHED if self._exact.query is None else Stage.EXACT_EVALUATION
+            return False
+        replaced = self._advance_training()
+        if self._stage is Stage.FINISHED and self._exact.begin():
+            self._stage = Stage.EXACT_EVALUATION
+        return replaced
+
+    def _advance_training(self) -> bool:
         if self._stage is Stage.STANDARDISATION:
             self._stage = Stage.EVALUATION
         elif self._stage is Stage.TRAINING:
@@ -393,14 +433,3 @@ class Course:
             self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
         self.model.vector[:] = output.vector
         self.model.threshold = output.threshold
-
-
-def _check_shape(totals: Totals, request: SumRequest) -> None:
-    spec = request.spec
-    if totals.header.shape != (spec.header_length,) or totals.body.shape != (spec.body_length,):
-        raise LocalProtocolError(
-            f"{request.purpose.value} totals have shapes {totals.header.shape} and {totals.body.shape}, "
-            f"the sum has ({spec.header_length},) and ({spec.body_length},)"
-        )
-    if not np.isfinite(totals.header).all():
-        raise RemoteProtocolError(f"the header of the {request.purpose.value} totals holds a NaN or an infinity")

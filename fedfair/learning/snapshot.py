@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.exact_query import ExactQuery
 from fedfair.learning.evaluated import EvaluatedModel
 from fedfair.learning.judging import Evaluation
 
@@ -48,6 +49,8 @@ class CourseState:
         history: every evaluation so far.
         left_out: rounds whose evaluation could not be had.
         final: the evaluation of the output model, once there is one that is not the last of the history.
+        query: how far an exact evaluation has come; None while there is none.
+        query_fault: why it was given up; empty where it was not.
         subjects: what the kept evaluation sums are about, by the name of their vector.
     """
 
@@ -62,6 +65,8 @@ class CourseState:
     history: tuple[Evaluation, ...]
     left_out: tuple[int, ...]
     final: Evaluation | None
+    query: ExactQuery | None
+    query_fault: str
     subjects: Mapping[str, Subject]
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
+from fedfair.evaluation.exact_query import QueryStep, exact_header
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
@@ -29,7 +30,14 @@ from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.batches import batch_indices, round_weight
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.evaluated import vector_sha256
+from fedfair.learning.exchange import (
+    FeatureScaling,
+    GlobalModel,
+    SumRequest,
+    histogram_spec,
+    reported_group_sizes,
+)
 from fedfair.learning.headers import evaluation_header, standardisation_header
 from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
@@ -153,6 +161,7 @@ class TrainingTask:
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
         self._records = None if standardises(plan, splits.train.schema) else self._place(None)
+        self._queried: tuple[bytes, dict[str, NDArray[np.float64]]] | None = None
         self.last_losses: dict[str, Losses] = {}
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
@@ -161,6 +170,8 @@ class TrainingTask:
             return self.training_contribution(model, request.round, request.attempt)
         if request.purpose is Purpose.EVALUATION:
             return self.evaluation_contribution(model)
+        if request.query is not None:
+            return self.exact_contribution(model, request.query)
         return self.standardisation_contribution()
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
@@ -234,6 +245,16 @@ class TrainingTask:
         classes = self._splits.train.schema.classes
         header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, classes)
         return self._header_only(header)
+
+    def exact_contribution(self, model: GlobalModel, step: QueryStep) -> Contribution:
+        """Return the header of `evaluation.exact_query`.
+
+        All steps must be about the very same numbers, which a device need not compute twice in the same way.
+        """
+        digest = vector_sha256(model.vector)
+        if self._queried is None or self._queried[0] != digest:
+            self._queried = digest, {name: losses.values for name, losses in self.losses(model).items()}
+        return self._header_only(exact_header(self._queried[1], step, len(reported_group_sizes(self._plan))))
 
     def losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of every split that has records."""

@@ -76,6 +76,9 @@ __all__ = [
     "TrainingSection",
 ]
 
+MOST_EXACT_SIZES = 19
+"""Sizes of an exact evaluation beside that of the objective; one masked header has no room for more."""
+
 MAX_SECONDS = 30 * 24 * 3600
 """The longest patience that a plan may ask for: thirty days."""
 
@@ -303,6 +306,10 @@ class EvaluationSection(Section):
         max_length=100,
         description="group sizes whose worst risk is reported, increasing, each above 0 to 1",
     )
+    method: Literal["histogram", "exact"] = Field(
+        default="histogram",
+        description="histogram (one sum, risks in proven intervals) or exact (four more at the end, to 7 digits)",
+    )
     min_group: PositiveInt = Field(
         default=5, le=10**6, description="fewest people in a group whose risk is reported, at least 1"
     )
@@ -321,6 +328,12 @@ class EvaluationSection(Section):
         for index, (left, right) in enumerate(itertools.pairwise(self.group_sizes), start=1):
             if right <= left:
                 yield Fault(("group_sizes", index), f"{right} follows {left}", "list them in increasing order")
+        if self.method == "exact" and len(self.group_sizes) > MOST_EXACT_SIZES:
+            yield Fault(
+                ("group_sizes",),
+                f"has {len(self.group_sizes)} sizes, an exact evaluation has room for {MOST_EXACT_SIZES}",
+                "list fewer, or use method: histogram",
+            )
 
 
 class Plan(Section):

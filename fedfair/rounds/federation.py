@@ -421,7 +421,7 @@ class Federation:
 
     def _absorb(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
         try:
-            progress = self._course.absorb(machine.totals())
+            progress = self._course.absorb(machine.totals(), machine.counted)
         except RemoteProtocolError as fault:
             # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
             yield from self._lose(machine, fault.message)
@@ -440,7 +440,7 @@ class Federation:
         yield SumLost(machine.number, request, reason)
         repeats = request.purpose is not Purpose.TRAINING and machine.answered
         if (repeats or request.attempt >= self._federation.max_attempts) and self._course.may_skip:
-            self._course.skip()
+            self._course.skip(reason)
             yield Skipped(request, reason)
         elif request.attempt >= self._federation.max_attempts:
             yield from self._abort(

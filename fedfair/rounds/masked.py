@@ -89,7 +89,7 @@ class MaskedMachine:
             self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
             return
         self._clip = self._protection.clip
-        self._take(self._protection.start_round(self.request.purpose, self._model, keyed))
+        self._take(self._protection.start_round(self.request, self._model, keyed))
 
     # -------------------------------------------------------------- what anybody may look at
 

@@ -27,7 +27,7 @@ from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.data.dataset import FeatureSchema
-    from fedfair.learning.exchange import GlobalModel
+    from fedfair.learning.exchange import GlobalModel, SumRequest
     from fedfair.learning.layout import Layout
     from fedfair.plan.schema import Plan
     from fedfair.secagg.effects import ServerEffect
@@ -124,15 +124,15 @@ class Protection:
         self._began = self._clock()
         self._without_keys -= set(self.server.members)
 
-    def start_round(self, purpose: Purpose, model: GlobalModel, cohort: Iterable[int]) -> list[ServerEffect]:
+    def start_round(self, request: SumRequest, model: GlobalModel, cohort: Iterable[int]) -> list[ServerEffect]:
         """Ask `cohort`, who are members of the session, for a sum about `model`."""
+        purpose = request.purpose
         clips = clips_of(purpose, self.clip, self._shapes)
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
         unanimous = purpose is not Purpose.TRAINING
-        return self.server.start_round(
-            purpose.value, model_digest(purpose, model), clips, cohort, unanimous=unanimous
-        )
+        digest = model_digest(purpose, model, request.query)
+        return self.server.start_round(purpose.value, digest, clips, cohort, unanimous=unanimous)
 
     def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
         """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""

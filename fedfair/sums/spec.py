@@ -21,6 +21,7 @@ class Purpose(enum.Enum):
     TRAINING = "training"
     EVALUATION = "evaluation"
     STANDARDISATION = "standardisation"
+    EXACT_EVALUATION = "exact-evaluation"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import (
@@ -34,7 +35,13 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.limits import MAX_CHECK_ITEMS, MAX_FRAME_BYTES, MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS
+from fedfair.wire.limits import (
+    MAX_CHECK_ITEMS,
+    MAX_FRAME_BYTES,
+    MAX_NAME_CHARACTERS,
+    MAX_PREFIXES,
+    MAX_TEXT_CHARACTERS,
+)
 from fedfair.wire.v1 import federation_pb2 as pb
 
 _Parsed = TypeVar("_Parsed", bound=Message)
@@ -49,6 +56,7 @@ _PURPOSES = {
     Purpose.TRAINING: pb.SumStart.PURPOSE_TRAINING,
     Purpose.EVALUATION: pb.SumStart.PURPOSE_EVALUATION,
     Purpose.STANDARDISATION: pb.SumStart.PURPOSE_STANDARDISATION,
+    Purpose.EXACT_EVALUATION: pb.SumStart.PURPOSE_EXACT_EVALUATION,
 }
 _BROADCAST_KIND_OF = {number: kind for kind, number in _BROADCAST_KINDS.items()}
 _PURPOSE_OF = {number: purpose for purpose, number in _PURPOSES.items()}
@@ -200,10 +208,17 @@ def _sum_message(frame: SumStart) -> pb.SumStart:
         attempt=frame.attempt,
         model_sha256=frame.model_sha256,
         deadline_seconds=frame.deadline_seconds,
+        query_step=0 if frame.query is None else frame.query.number,
+        prefixes=() if frame.query is None else frame.query.prefixes,
     )
 
 
 def _sum_start(message: pb.SumStart) -> SumStart:
+    if len(message.prefixes) > (MAX_PREFIXES if message.query_step else 0):
+        raise RemoteProtocolError(
+            f"SumStart.prefixes has {len(message.prefixes)} entries in step {message.query_step}"
+        )
+    query = QueryStep(message.query_step, tuple(message.prefixes)) if message.query_step else None
     return SumStart(
         SumNumber(message.sum_number),
         _known(_PURPOSE_OF, message.purpose, "SumStart.purpose"),
@@ -211,6 +226,7 @@ def _sum_start(message: pb.SumStart) -> SumStart:
         message.attempt,
         message.model_sha256,
         message.deadline_seconds,
+        query,
     )
 
 

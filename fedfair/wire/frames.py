@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.radix import KEYS, STEPS
 from fedfair.sums.spec import Purpose
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,
@@ -27,6 +28,7 @@ from fedfair.wire.limits import (
     MAX_CHUNK_BYTES,
     MAX_MASKED_MESSAGE_BYTES,
     MAX_NAME_CHARACTERS,
+    MAX_PREFIXES,
     MAX_ROUND,
     MAX_SECONDS,
     MAX_SUM_NUMBER,
@@ -35,6 +37,7 @@ from fedfair.wire.limits import (
 )
 
 if TYPE_CHECKING:
+    from fedfair.evaluation.exact_query import QueryStep
     from fedfair.ids import SumNumber
 
 DIGEST_BYTES = 32
@@ -146,7 +149,10 @@ class BroadcastStart:
 
 @dataclass(frozen=True, slots=True)
 class SumStart:
-    """Asks for one contribution. `round` counts from 1 in training; elsewhere it is the rounds done so far."""
+    """Asks for one contribution. `round` counts from 1 in training; elsewhere it is the rounds done so far.
+
+    `query` is what an exact evaluation asks, and None with any other purpose.
+    """
 
     sum_number: SumNumber
     purpose: Purpose
@@ -154,6 +160,7 @@ class SumStart:
     attempt: int
     model_sha256: bytes
     deadline_seconds: int
+    query: QueryStep | None = None
 
     def __post_init__(self) -> None:
         _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
@@ -163,6 +170,10 @@ class SumStart:
             self, "model_sha256", self.model_sha256, 0 if self.purpose is Purpose.STANDARDISATION else DIGEST_BYTES
         )
         _within(self, "deadline_seconds", self.deadline_seconds, 1, MAX_SECONDS)
+        if (self.query is not None) != (self.purpose is Purpose.EXACT_EVALUATION):
+            raise _fault(self, "query_step", f"does not fit a sum for {self.purpose.value}")
+        if self.query is not None:
+            _check_query(self, self.query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +298,14 @@ def _check_introduction(frame: Hello | CheckRequest) -> None:
     _exactly(frame, "plan_digest", frame.plan_digest, DIGEST_BYTES)
     _within(frame, "approval", len(frame.approval), 0, MAX_APPROVAL_BYTES, " bytes")
     _exactly(frame, "certificate_binding", frame.certificate_binding, BINDING_BYTES)
+
+
+def _check_query(frame: SumStart, query: QueryStep) -> None:
+    _within(frame, "query_step", query.number, 1, STEPS)
+    least, most = (0, 0) if query.number == 1 else (1, MAX_PREFIXES)
+    _within(frame, "prefixes", len(query.prefixes), least, most, " entries")
+    for prefix in query.prefixes:
+        _within(frame, "prefixes", prefix, 0, KEYS - 1)
 
 
 def _fault(frame: Frame, field: str, complaint: str) -> LocalProtocolError:

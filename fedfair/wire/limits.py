@@ -25,6 +25,9 @@ MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 64
 MAX_CHECK_ITEMS = 16
 
+MAX_PREFIXES = 60
+"""What an exact evaluation may ask about at once: three splits at twenty group sizes."""
+
 MAX_ROUND = 2**31 - 1
 MAX_ATTEMPT = 2**16
 MAX_SUM_NUMBER = 2**63 - 1

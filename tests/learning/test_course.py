@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.evaluation.exact_query import exact_header
 from fedfair.evaluation.loss_sums import block_length, loss_block
 from fedfair.learning.averaging import BLOCK, IterateMean, add_mean
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import SumRequest, histogram_spec
+from fedfair.learning.exchange import SumRequest, histogram_spec, reported_group_sizes
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Course
 from fedfair.learning.snapshot import CourseSnapshot
@@ -32,6 +33,7 @@ def make_plan(
     standardize: str = "none",
     loss_bound: float | None = None,
     worst_group_size: float = 0.25,
+    method: str = "histogram",
     **training: object,
 ) -> Plan:
     return Plan.model_validate(
@@ -40,7 +42,7 @@ def make_plan(
             "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
             "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
             "training": {"rounds": 3, "precision": "fp64", **training},
-            "evaluation": {"every": every, "group_sizes": [0.5]},
+            "evaluation": {"every": every, "group_sizes": [0.5], "method": method},
         }
     )
 
@@ -71,7 +73,10 @@ def answer(request: SumRequest, plan: Plan, scale: float = 1.0) -> Totals:
     if request.purpose is Purpose.TRAINING:
         return training(4.0, -0.4 * scale, scale, 2.0 * scale, 1.0)
     if request.purpose is Purpose.EVALUATION:
-        return evaluation(plan, [0.1, 0.4 * scale, 0.9, 1.7])
+        return evaluation(plan, [0.1, 0.4, 0.9, 1.7 * scale])
+    if request.query is not None:
+        losses = {"train": np.array([0.1, 0.4, 0.9, 1.7 * scale])}
+        return Totals(exact_header(losses, request.query, len(reported_group_sizes(plan))), np.zeros(0), 2)
     return Totals(np.array([2.0, 2.0, 2.0, 2.0, 4.0, 10.0, 8.0]), np.zeros(0), 2)
 
 
@@ -291,7 +296,7 @@ def test_an_evaluation_on_the_way_can_be_left_out_and_is_named(output: str) -> N
         if request.purpose is Purpose.EVALUATION and request.round == 1:
             assert course.may_skip
             course.retry()
-            course.skip()
+            course.skip("nobody came")
             following = course.next_sum()
             assert following is not None
             assert (following.purpose, following.attempt) == (Purpose.TRAINING, 1)
@@ -311,9 +316,9 @@ def test_only_the_evaluation_of_the_output_model_is_needed(output: str, needed: 
     assert course.may_skip is not needed
     if needed:
         with pytest.raises(LocalProtocolError, match="cannot do without its next sum"):
-            course.skip()
+            course.skip("nobody came")
         return
-    course.skip()
+    course.skip("nobody came")
     if output == "best":
         assert course.next_sum() is None
         assert course.result().evaluation == course.history[1]
@@ -439,12 +444,13 @@ def test_the_course_owns_its_model() -> None:
     output=st.sampled_from(["last", "average", "tail", "best"]),
     standardize=st.sampled_from(["none", "secure"]),
     init=st.sampled_from(["bound", "quantile", 0.3]),
+    method=st.sampled_from(["histogram", "exact"]),
     stop=st.integers(0, 25),
 )
 def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
-    output: str, standardize: str, init: object, stop: int
+    output: str, standardize: str, init: object, method: str, stop: int
 ) -> None:
-    plan = make_plan(output=output, standardize=standardize, threshold_init=init, rounds=9, every=3)
+    plan = make_plan(output=output, standardize=standardize, threshold_init=init, method=method, rounds=9, every=3)
     whole, crashed = make_course(plan), make_course(plan)
     sums = 0
     while (request := crashed.next_sum()) is not None and sums < stop:
@@ -503,3 +509,80 @@ def test_the_iterate_mean_forgets_nothing() -> None:
     # 50 updates, each with a rounding of numbers below 5.
     np.testing.assert_allclose(mean.vector, iterates.mean(axis=0), atol=50 * 5 * 2.0**-52)
     assert mean.threshold == pytest.approx(24.5, abs=1e-12)
+
+
+def until_the_query(course: Course, plan: Plan) -> None:
+    while (request := course.next_sum()) is not None and request.query is None:
+        course.absorb(answer(request, plan), ["a", "b"])
+
+
+@pytest.mark.parametrize("output", ["last", "average", "best"])
+def test_an_exact_evaluation_follows_the_last_and_sharpens_it(output: str) -> None:
+    plan = make_plan(method="exact", output=output)
+    course = make_course(plan)
+    until_the_query(course, plan)
+    coarse = course.result().evaluation
+    assert finish_query(course, plan) == [1, 2, 3, 4]
+    result = course.result()
+    assert coarse is not None
+    assert result.evaluation is not None
+    assert (result.finished, result.query_fault) == (True, "")
+    # The worst quarter of 0.1, 0.4, 0.9, 1.7 is 1.7, the worst half 1.3; the objective is half of 1.7 and 0.775.
+    sharp, blunt = result.evaluation.splits["train"].by_group_size, coarse.splits["train"].by_group_size
+    for size, worst in ((0.25, 1.7), (0.5, 1.3)):
+        assert sharp[size].bound.lower <= worst <= sharp[size].bound.upper
+        assert sharp[size].bound.upper - sharp[size].bound.lower < 1e-6
+        assert blunt[size].bound.lower <= worst <= blunt[size].bound.upper
+    assert (sharp[0.25].at_least, sharp[0.5].at_least) == (np.float32(1.7), np.float32(0.9))
+    assert sharp[0.5].best == pytest.approx(0.25, abs=1e-6)
+    objective = result.evaluation.objectives["train"]
+    assert objective.lower <= 0.5 * (1.7 + 0.775) <= objective.upper
+    assert objective.upper - objective.lower < 1e-6
+    assert len(result.history) == 3
+
+
+def finish_query(course: Course, plan: Plan) -> list[int]:
+    steps = []
+    while (request := course.next_sum()) is not None and request.query is not None:
+        steps.append(request.query.number)
+        course.absorb(answer(request, plan), ["a", "b"])
+    return steps
+
+
+def test_a_query_that_other_members_go_on_with_is_given_up_and_the_histogram_stands() -> None:
+    plan = make_plan(method="exact")
+    course = make_course(plan)
+    until_the_query(course, plan)
+    coarse = course.result().evaluation
+    for members in (["a", "b"], ["a"]):
+        request = course.next_sum()
+        assert request is not None
+        progress = course.absorb(answer(request, plan), members)
+        assert progress.evaluation is None
+    result = course.result()
+    assert course.next_sum() is None
+    assert (result.finished, result.evaluation) == (True, coarse)
+    assert result.query_fault.startswith("step 2 of a query was answered by a, step 1 by a, b")
+
+
+def test_a_query_over_other_records_than_the_evaluation_is_given_up() -> None:
+    plan = make_plan(method="exact")
+    course = make_course(plan)
+    until_the_query(course, plan)
+    sizes = len(reported_group_sizes(plan))
+    while (request := course.next_sum()) is not None:
+        assert request.query is not None
+        header = exact_header({"train": np.array([0.1, 0.4])}, request.query, sizes)
+        course.absorb(Totals(header, np.zeros(0), 2), ["a", "b"])
+    assert "other records than the evaluation" in course.result().query_fault
+
+
+def test_an_exact_evaluation_that_cannot_be_had_is_given_up_in_words() -> None:
+    plan = make_plan(method="exact")
+    course = make_course(plan)
+    until_the_query(course, plan)
+    assert course.may_skip
+    course.skip("nobody came")
+    assert course.next_sum() is None
+    assert course.result().query_fault == "nobody came"
+    assert course.result().finished

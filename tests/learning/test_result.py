@@ -160,6 +160,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             },
         },
         "left_out": [],
+        "evaluation": {"method": "histogram", "given_up": None},
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": {
             "mode": "malicious",

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import RemoteProtocolError
+from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.sums.spec import Purpose
 from fedfair.wire import codec, frames
@@ -103,6 +104,8 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (AGGREGATOR, frames.Chunk(bytes(range(200)))),
     (AGGREGATOR, frames.SumStart(SumNumber(300), Purpose.TRAINING, 290, 2, DIGEST, 600)),
     (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 600)),
+    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600, QueryStep(1, ()))),
+    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600, QueryStep(2, (0, 9)))),
     (AGGREGATOR, frames.Accepted(SumNumber(300))),
     (AGGREGATOR, frames.Finished(300, "all 300 rounds are done")),
     (AGGREGATOR, frames.Refused("another plan", "approve this one", try_again=True)),
@@ -209,6 +212,11 @@ def test_an_announced_length_of_exabytes_allocates_nothing() -> None:
     [
         (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, round=1, attempt=1)), "SumStart.purpose is 0"),
         (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=9)), "SumStart.purpose is 9"),
+        (
+            pb.AggregatorFrame(sum=pb.SumStart(query_step=2, prefixes=[1] * 61)),
+            "has 61 entries in step 2",
+        ),
+        (pb.AggregatorFrame(sum=pb.SumStart(prefixes=[1])), "prefixes has 1 entries in step 0"),
         (pb.AggregatorFrame(broadcast=pb.BroadcastStart(kind=3, length=1)), "BroadcastStart.kind is 3"),
         (pb.AggregatorFrame(welcome=pb.Welcome(run_id="x" * 5000)), "Welcome.run_id"),
         (pb.AggregatorFrame(refused=pb.Refused(reason="x" * 501)), "Refused.reason has 501 characters"),

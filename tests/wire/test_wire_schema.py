@@ -21,7 +21,9 @@ FIELDS = {
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
     "Welcome": {"run_id", "rounds_done", "rounds_total"},
     "BroadcastStart": {"kind", "length", "sha256", "threshold"},
-    "SumStart": {"sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds"},
+    "SumStart": {
+        "sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds", "query_step", "prefixes",
+    },
     "Accepted": {"sum_number"},
     "Finished": {"rounds", "outcome"},
     "Refused": {"reason", "remedy", "try_again"},
@@ -58,8 +60,10 @@ def test_no_field_can_hold_a_number_for_each_record() -> None:
     double = pb.BroadcastStart.DESCRIPTOR.fields_by_name["threshold"].type
     for message in pb.DESCRIPTOR.message_types_by_name.values():
         for field in message.fields:
-            # The one list is the preflight's, of words; the only real numbers are the threshold and a clock.
-            assert not field.is_repeated or field.full_name == "fedfair.v1.CheckReply.items"
+            # Only the aggregator sends lists: the preflight's, of words, and what an exact evaluation asks of
+            # everybody. The only real numbers are the threshold and a clock.
+            lists = {"fedfair.v1.CheckReply.items", "fedfair.v1.SumStart.prefixes"}
+            assert not field.is_repeated or field.full_name in lists
             assert field.type != double or field.name in {"threshold", "clock_seconds"}
             assert not field.message_type or field.message_type.file is pb.DESCRIPTOR  # no Any, no Struct
 

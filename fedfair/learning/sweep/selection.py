@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedfair.errors import PlanError
-from fedfair.learning.judging import reported_group_sizes
+from fedfair.learning.exchange import reported_group_sizes
 from fedfair.learning.sweep.figures import WORST, Figures, figure_name
 from fedfair.plan.schema import Plan
 

@@ -21,12 +21,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.evaluation.exact_query import QueryStep, exact_header
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.batches import round_length, round_weight, stated_batch_size
 from fedfair.learning.cohort import LocalChanges
 from fedfair.learning.data.dataset import Splits
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.exchange import (
+    FeatureScaling,
+    GlobalModel,
+    SumRequest,
+    histogram_spec,
+    reported_group_sizes,
+)
 from fedfair.learning.headers import evaluation_header, standardisation_header
 from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
@@ -103,6 +110,8 @@ class VectorisedCohort:
             header, body = self._training_totals(request, model)
         elif request.purpose is Purpose.EVALUATION:
             header, body = self._evaluation_header(model), np.zeros(0, self._model.layout.dtype)
+        elif request.query is not None:
+            header, body = self._exact_header(model, request.query), np.zeros(0, self._model.layout.dtype)
         else:
             header, body = self._standardisation_header(), np.zeros(0, self._model.layout.dtype)
         return Totals(header, body, len(self._names))
@@ -172,6 +181,10 @@ class VectorisedCohort:
         held = {name: found for name, found in losses.items() if len(found.values)}
         classes = self._schema.classes
         return evaluation_header(held, self._objective, model.threshold, self._histogram, classes)
+
+    def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:
+        losses = {name: found.values for name, found in self._pooled_losses(model).items()}
+        return exact_header(losses, step, len(reported_group_sizes(self._plan)))
 
     def _standardisation_header(self) -> NDArray[np.float64]:
         headers = (standardisation_header(site.train) for site in self._sites)

@@ -106,30 +106,36 @@ class BroadcastStart(_message.Message):
     def __init__(self, kind: _Optional[_Union[BroadcastStart.Kind, str]] = ..., length: _Optional[int] = ..., sha256: _Optional[bytes] = ..., threshold: _Optional[float] = ...) -> None: ...
 
 class SumStart(_message.Message):
-    __slots__ = ("sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds")
+    __slots__ = ("sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds", "query_step", "prefixes")
     class Purpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PURPOSE_UNSPECIFIED: _ClassVar[SumStart.Purpose]
         PURPOSE_TRAINING: _ClassVar[SumStart.Purpose]
         PURPOSE_EVALUATION: _ClassVar[SumStart.Purpose]
         PURPOSE_STANDARDISATION: _ClassVar[SumStart.Purpose]
+        PURPOSE_EXACT_EVALUATION: _ClassVar[SumStart.Purpose]
     PURPOSE_UNSPECIFIED: SumStart.Purpose
     PURPOSE_TRAINING: SumStart.Purpose
     PURPOSE_EVALUATION: SumStart.Purpose
     PURPOSE_STANDARDISATION: SumStart.Purpose
+    PURPOSE_EXACT_EVALUATION: SumStart.Purpose
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MODEL_SHA256_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUERY_STEP_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     sum_number: int
     purpose: SumStart.Purpose
     round: int
     attempt: int
     model_sha256: bytes
     deadline_seconds: int
-    def __init__(self, sum_number: _Optional[int] = ..., purpose: _Optional[_Union[SumStart.Purpose, str]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., model_sha256: _Optional[bytes] = ..., deadline_seconds: _Optional[int] = ...) -> None: ...
+    query_step: int
+    prefixes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sum_number: _Optional[int] = ..., purpose: _Optional[_Union[SumStart.Purpose, str]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., model_sha256: _Optional[bytes] = ..., deadline_seconds: _Optional[int] = ..., query_step: _Optional[int] = ..., prefixes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("sum_number",)

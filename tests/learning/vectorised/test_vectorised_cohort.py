@@ -61,6 +61,7 @@ def plan_of(
     *,
     objective: dict[str, object] | None = None,
     standardize: str = "none",
+    method: str = "histogram",
     **training: object,
 ) -> Plan:
     model = {"name": "mlp", "hidden": hidden} if hidden else {"name": "linear", "init": "random"}
@@ -77,7 +78,7 @@ def plan_of(
                 "device": "cpu",
                 **training,
             },
-            "evaluation": {"every": 2, "group_sizes": [0.3], "bins": 16},
+            "evaluation": {"every": 2, "group_sizes": [0.3], "bins": 16, "method": method},
         }
     )
 
@@ -230,6 +231,19 @@ def test_everybody_is_described_as_in_the_loop() -> None:
         assert vectorised.names == loop.names
         assert vectorised.counts.tolist() == loop.counts.tolist()
         assert vectorised.weights.tolist() == loop.weights.tolist()
+
+
+def test_an_exact_evaluation_is_that_of_the_loop() -> None:
+    sites = sites_of([20, 0, 9, 4])
+    plan = plan_of(sites, method="exact")
+    found = [played(plan, sites, cohort).result() for cohort in both(plan, sites)]
+    assert [result.query_fault for result in found] == ["", ""]
+    one, other = (result.evaluation.splits["train"].by_group_size[0.3] for result in found if result.evaluation)
+    assert one.at_least is not None
+    # The same losses up to the order of additions: a key may fall on the other side of a rounding.
+    assert other.at_least == pytest.approx(one.at_least, rel=2.0**-22)
+    assert other.bound.lower <= one.bound.upper
+    assert one.bound.lower <= other.bound.upper
 
 
 def test_losses_are_those_of_each_site() -> None:
