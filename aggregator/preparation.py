@@ -32,7 +32,7 @@ from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
 from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee, is_masked
 from fedfair.learning.server import Course
-from fedfair.plan.algorithms import check_deployable
+from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
@@ -93,7 +93,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         FedfairError: something is missing or wrong; nothing was started.
     """
     plan = load_plan(start.plan)
-    check_deployable(plan.training.algorithm)
+    check_deployment(plan)
     promised = f"secure aggregation: {guarantee(plan)}" if is_masked(plan) else IN_THE_CLEAR
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
     for warning in (promised, *identity.warnings):

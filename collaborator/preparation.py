@@ -35,8 +35,8 @@ from fedfair.learning.masked_sums import (
     sum_shapes,
 )
 from fedfair.learning.task import TrainingTask, flat_model
-from fedfair.plan.algorithms import check_deployable
 from fedfair.plan.approval import verify_approval
+from fedfair.plan.deployment import check_deployment
 from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
@@ -100,7 +100,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         FedfairError: a file is unreadable or wrong, the names do not fit, or the policy forbids the plan.
     """
     plan = load_plan(plan_file)
-    check_deployable(plan.training.algorithm)
+    check_deployment(plan)
     config = load_site_config(config_file)
     participant = parse_participant_id(config.collaborator if name is None else name)
     if config.collaborator != participant:

@@ -14,9 +14,9 @@ from rich.text import Text
 from fedfair.errors import ApprovalError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.learning.masked_sums import guarantee
-from fedfair.plan.algorithms import check_deployable
 from fedfair.plan.approval import approve
 from fedfair.plan.code import code_digests
+from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.keys import format_public_key
@@ -46,7 +46,7 @@ def check(
 ) -> None:
     """Say in words what the plan does, and what in it may not be meant."""
     plan = load_plan(plan_file)
-    check_deployable(plan.training.algorithm)
+    check_deployment(plan)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.advice import advice
 
@@ -93,7 +93,7 @@ def approve_command(
     from fedfair.identity.store import load_signing_key
 
     plan = load_plan(plan_file)
-    check_deployable(plan.training.algorithm)
+    check_deployment(plan)
     participant = parse_participant_id(name)
     key = load_signing_key(cert_folder, participant)
     _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))

@@ -79,6 +79,9 @@ __all__ = [
 MOST_EXACT_SIZES = 19
 """Sizes of an exact evaluation beside that of the objective; one masked header has no room for more."""
 
+MOST_COLLABORATORS = 100_000
+"""For simulations; how many may mask a sum together is limited by `secagg.params`."""
+
 MAX_SECONDS = 30 * 24 * 3600
 """The longest patience that a plan may ask for: thirty days."""
 
@@ -98,7 +101,9 @@ class FederationSection(Section):
         default=AggregatorAddress(), description="where collaborators connect to: {host: ..., port: ...}"
     )
     collaborators: Items[ParticipantName] = Field(
-        min_length=1, max_length=1000, description="names of the collaborators, each once, 1 to 1000"
+        min_length=1,
+        max_length=MOST_COLLABORATORS,
+        description="names of the collaborators, each once, 1 to 100000",
     )
     roster: dict[str, str] = Field(
         default={},

@@ -151,3 +151,13 @@ def test_training_records_must_reach_everybody_even_when_test_records_do() -> No
     train, test = records(np.zeros(1), site=np.array(["a"])), records(np.zeros(1), site=np.array(["b"]))
     with pytest.raises(PlanError, match="leaves no training records to b "):
         deal([train, test], rule, [ParticipantId("a"), ParticipantId("b")], 0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_everybodys_share_is_found_as_by_searching_for_each(rule: Partition) -> None:
+    train, test = turns(150), turns(40)
+    dealt = deal([train, test], rule, names(7), 3)
+    for part, place in ((train, 0), (test, 1)):
+        found = {name: identities(own[place]) for name, own in dealt.items()}
+        assert all(numbers == sorted(numbers) for numbers in found.values())
+        assert sorted(number for numbers in found.values() for number in numbers) == identities(part)
