@@ -286,7 +286,11 @@ class Driver:
 
     def _withdraw(self, effects: Sequence[Effect]) -> None:
         """Stop sending a model that has just changed; nothing was awaited since it did."""
-        changed = any(isinstance(effect, Report) and effect.progress.model_changed for effect in effects)
+        changed = any(
+            effect.progress.model_changed if isinstance(effect, Report) else effect.model_changed
+            for effect in effects
+            if isinstance(effect, Report | Skipped)
+        )
         if self._model is None or not changed:
             return
         self._model.withdraw()

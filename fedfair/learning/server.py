@@ -123,11 +123,14 @@ class Course:
             return self.rounds_done > 0 or self._training.threshold_init != "quantile"
         return self._mean is not None or (self._training.output == "best" and bool(self.history))
 
-    def skip(self, reason: str) -> None:
+    def skip(self, reason: str) -> bool:
         """Leave out the evaluation that is due; the history has none of this round.
 
         Args:
             reason: why it cannot be had.
+
+        Returns:
+            Whether the global model is another one now: that of the output, whose evaluation is due next.
 
         Raises:
             LocalProtocolError: the course cannot do without it.
@@ -138,11 +141,11 @@ class Course:
         if self._stage is Stage.EXACT_EVALUATION:
             self._exact.give_up(reason)
             self._stage = Stage.FINISHED
-            return
+            return False
         self.left_out.append(self.rounds_done)
         if self._mean is not None:
             self._evaluated_earlier = self._evaluated
-        self._advance()
+        return self._advance()
 
     def absorb(self, totals: Totals, members: Collection[str] = ()) -> Progress:
         """Take the total of the sum that is due: check it, then change the state.

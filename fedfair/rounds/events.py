@@ -275,10 +275,14 @@ class SumLost:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An evaluation that cannot be had any more is left out; training goes on without it."""
+    """An evaluation that cannot be had any more is left out, and the run goes on without it.
+
+    `model_changed` says that the output model has taken the place of the last one and must be broadcast again.
+    """
 
     request: SumRequest
     reason: str
+    model_changed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ from fedfair.rounds.events import (
 from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
 from fedfair.rounds.masked import MaskedMachine
 from fedfair.rounds.membership import Membership, Presence
+from fedfair.rounds.next_cohort import NextCohort
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.sums.spec import Purpose
 
@@ -105,8 +106,7 @@ class Federation:
         self._sum_number = SumNumber(last_sum_number)
         self._model_version = 1
         self._interrupted = False
-        self._only: tuple[ParticipantId, ...] = ()
-        self._without: tuple[ParticipantId, ...] = ()
+        self._next = NextCohort(self._members, self._quorum, len(plan.federation.collaborators))
         self._last_counted: dict[ParticipantId, SumNumber] = {}
 
     # -------------------------------------------------------------- what anybody may look at
@@ -180,7 +180,7 @@ class Federation:
             case Abstained(participant, number, reason):
                 yield from self._abstain(participant, number, reason)
             case Misbehaved(participant, message, remedy):
-                if self._is_heard(participant):
+                if self._members.is_heard(participant):
                     yield from self._expel(participant, message, remedy)
             case DeadlinePassed(token):
                 self._deadlines.check_issued(token)
@@ -234,17 +234,6 @@ class Federation:
             self._sum.step(participant, Step.EXPEL)
             yield from self._close_if_settled(self._sum)
 
-    def _is_heard(self, participant: ParticipantId) -> bool:
-        """Return whether what this participant says counts; False once it was refused.
-
-        Raises:
-            LocalProtocolError: it is not connected and cannot have said anything.
-        """
-        presence = self._members.presence(participant)
-        if presence is Presence.ABSENT:
-            raise LocalProtocolError(f"{participant} is not connected, so nothing can have come from it")
-        return presence is Presence.CONNECTED
-
     # -------------------------------------------------------------- waiting for people
 
     def _wait(self) -> Iterator[Effect]:
@@ -254,25 +243,16 @@ class Federation:
 
     def _start_if_enough(self) -> Iterator[Effect]:
         """While waiting: begin the next sum, or say whom we wait for."""
-        connected, missing = self._members.connected, self._absent
+        missing = self._next.absent
         if not missing:
             yield from self._start()
             return
-        if self._interrupted and not self._only and len(connected) >= self._quorum:
+        if self._interrupted and not self._next.is_fixed and self._next.has_quorum:
             if not self._deadlines.is_running(DeadlineKind.SETTLE):
                 yield self._deadlines.set(DeadlineKind.SETTLE, self._federation.reconnect_grace_seconds)
         else:
             yield from self._deadlines.cancel(DeadlineKind.SETTLE)
-        yield Waiting(missing, self._attendance())
-
-    @property
-    def _absent(self) -> tuple[ParticipantId, ...]:
-        """Return who must come before the next sum begins at once."""
-        return tuple(who for who in self._members.missing if who in (self._only or self._members.missing))
-
-    def _attendance(self) -> str:
-        total = len(self._federation.collaborators)
-        return f"{len(self._members.connected)} of {total} collaborators are connected, {self._quorum} are needed"
+        yield Waiting(missing, self._next.attendance)
 
     # -------------------------------------------------------------- one sum
 
@@ -290,18 +270,10 @@ class Federation:
         yield from self._close_if_settled(machine)
 
     def _machine(self, number: SumNumber, request: SumRequest) -> SumMachine | MaskedMachine:
-        cohort, quorum = self._cohort(), self._quorum
-        self._only, self._without = (), ()
+        cohort, quorum = self._next.take(), self._quorum
         if self._protection is None:
             return SumMachine(number, request, cohort, quorum, self._make_sum(request.spec))
         return MaskedMachine(number, request, cohort, quorum, self._protection, self._course.model)
-
-    def _cohort(self) -> tuple[ParticipantId, ...]:
-        connected = self._members.connected
-        if self._only:
-            return self._only
-        others = tuple(who for who in connected if who not in self._without)
-        return others if len(others) >= self._quorum else connected
 
     def _pass_on(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
         """Send what the masked sum has to say."""
@@ -317,7 +289,7 @@ class Federation:
     def _upload(
         self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview
     ) -> Iterator[Effect]:
-        if not self._is_heard(participant):
+        if not self._members.is_heard(participant):
             return
         if self._is_over(number):
             if self._last_counted.get(participant) == number:
@@ -336,7 +308,7 @@ class Federation:
     def _message(
         self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
     ) -> Iterator[Effect]:
-        if not self._is_heard(participant) or self._sum is None:
+        if not self._members.is_heard(participant) or self._sum is None:
             return
         machine = self._sum
         try:
@@ -349,7 +321,7 @@ class Federation:
         yield from self._close_if_settled(machine)
 
     def _abstain(self, participant: ParticipantId, number: SumNumber, reason: str) -> Iterator[Effect]:
-        if not self._is_heard(participant) or self._is_over(number):
+        if not self._members.is_heard(participant) or self._is_over(number):
             return
         try:
             machine = self._open_sum(number)
@@ -374,19 +346,8 @@ class Federation:
 
     def _pass_deadline(self, passed: tuple[DeadlineKind, ParticipantId | None] | None) -> Iterator[Effect]:
         match passed, self._sum:
-            case (DeadlineKind.JOIN, _), _ if self._only:
-                yield from self._abort(
-                    f"some sites have helped to open the {self._due()}, so only the very same sites can "
-                    f"repeat it, and the join deadline has passed without {', '.join(self._absent)}",
-                    "start the aggregator again once they are back: it goes on with this sum, and repeats no "
-                    "training that is done",
-                )
-            case (DeadlineKind.JOIN, _), _ if len(self._members.connected) < self._quorum:
-                absent = ", ".join(self._members.missing)
-                yield from self._abort(
-                    f"{self._attendance()}, and the join deadline has passed without {absent}",
-                    "start the missing collaborators, or lower min_collaborators in the plan",
-                )
+            case (DeadlineKind.JOIN, _), _ if not self._next.may_begin_late:
+                yield from self._abort(*self._next.lack(self._due()))
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
             case (DeadlineKind.SUM | DeadlineKind.MASKS, _), (SumMachine() | MaskedMachine()) as machine:
@@ -440,8 +401,9 @@ class Federation:
         yield SumLost(machine.number, request, reason)
         repeats = request.purpose is not Purpose.TRAINING and machine.answered
         if (repeats or request.attempt >= self._federation.max_attempts) and self._course.may_skip:
-            self._course.skip(reason)
-            yield Skipped(request, reason)
+            model_changed = self._course.skip(reason)
+            self._model_version += model_changed
+            yield Skipped(request, reason, model_changed)
         elif request.attempt >= self._federation.max_attempts:
             yield from self._abort(
                 f"the {self._due()} failed {request.attempt} times; the last time, {reason}",
@@ -450,24 +412,16 @@ class Federation:
             return
         else:
             self._course.retry()
-            self._demand_of_next_attempt(machine, repeats=repeats)
+            if repeats:
+                self._next.repeat_with(machine.cohort)
+            else:
+                self._next.go_without(machine.missing)
         yield from self._proceed()
-
-    def _demand_of_next_attempt(self, machine: SumMachine | MaskedMachine, *, repeats: bool) -> None:
-        """Note who is asked next.
-
-        What some have helped to open, they help to open again for the very same sites and for nobody else. Where
-        uploads were missing, the next attempt goes without those who owed them, if the others are enough.
-        """
-        if repeats:
-            self._only = machine.cohort
-        else:
-            self._without = machine.missing
 
     def _proceed(self) -> Iterator[Effect]:
         if self._course.next_sum() is None:
             yield from self._finish()
-        elif not self._absent if self._only else len(self._members.connected) >= self._quorum:
+        elif self._next.is_enough:
             yield from self._start()
         else:
             self._interrupted = True

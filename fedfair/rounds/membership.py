@@ -62,6 +62,17 @@ class Membership:
             raise LocalProtocolError(f"{participant} is not a collaborator of this plan")
         return self._presence[participant]
 
+    def is_heard(self, participant: ParticipantId) -> bool:
+        """Return whether what `participant` says counts; False once it was refused.
+
+        Raises:
+            LocalProtocolError: it is not connected and cannot have said anything.
+        """
+        presence = self.presence(participant)
+        if presence is Presence.ABSENT:
+            raise LocalProtocolError(f"{participant} is not connected, so nothing can have come from it")
+        return presence is Presence.CONNECTED
+
     def connect(self, participant: ParticipantId) -> None:
         """Hear `participant` on a new connection, which holds nothing yet."""
         self._presence[participant] = Presence.CONNECTED

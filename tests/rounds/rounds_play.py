@@ -123,7 +123,10 @@ class Play:
             assert effects == []
             return effects
         assert self.federation.phase in PHASES[before][type(event)]
-        reported = any(isinstance(effect, events.Report) for effect in effects)
+        reported = any(
+            isinstance(effect, events.Report) or (isinstance(effect, events.Skipped) and effect.model_changed)
+            for effect in effects
+        )
         assert reported or self.model_bytes() == model, "the model changed without a total"
         if isinstance(event, events.Connected):
             self._held.pop(event.participant, None)
@@ -165,6 +168,7 @@ class Play:
                 self.story.append(("absorbed", self.newest_number()))
             case events.SumLost() | events.Skipped():
                 what = "lost" if isinstance(effect, events.SumLost) else "skipped"
+                self._version += isinstance(effect, events.Skipped) and effect.model_changed
                 self.story.append((what, self.newest_number()))
 
     def _ask(self, question: events.SendSum) -> None:
