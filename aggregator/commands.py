@@ -13,12 +13,14 @@ from rich.text import Text
 from aggregator.address import Listen
 from aggregator.live import LiveDisplay
 from aggregator.memory import use_one_heap
-from aggregator.observer import Lines, Observer, Silent
+from aggregator.observer import Lines, Observer, Several, Silent
 from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve, write_ready_file
 from fedfair.errors import FedfairError
 from fedfair.learning.result import JsonObject
+from fedfair.report.document import parse_result
+from fedfair.report.doubts import doubts
 from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 app = typer.Typer(
@@ -78,6 +80,8 @@ def start(
         console.print_json(json.dumps(result))
     if ending.state is not State.FINISHED:
         raise _unfinished(run, ending)
+    for doubt in doubts(parse_result(json.dumps(result), "the run")):
+        warn(doubt)
     if not as_json and not quiet:
         console.print(Text(f"{ending.state.value}: {ending.words}"))
 
@@ -110,7 +114,8 @@ def _unfinished(run: Run, ending: Ending) -> FedfairError:
 
 
 def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -> Ending:
-    observer = _observer(run, quiet=quiet)
+    rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
+    observer = Several(_shown(run, quiet=quiet), Lines(run.records.append_note, rounds, group_size))
 
     def announce(port: int) -> None:
         if ready_file is not None:
@@ -122,7 +127,7 @@ def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -
         observer.close()
 
 
-def _observer(run: Run, *, quiet: bool) -> Observer:
+def _shown(run: Run, *, quiet: bool) -> Observer:
     if quiet:
         return Silent()
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size

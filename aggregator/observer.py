@@ -1,6 +1,6 @@
 """Who is told what happens in a run; the driver speaks, an observer shows.
 
-Three of them: silence, one plain line per event for a log file, and a live display for a terminal (`live.py`).
+Silence, one plain line per event for a log file, a live display for a terminal (`live.py`), or several of them.
 None decides anything, and none sees more than the sums do.
 """
 
@@ -44,6 +44,33 @@ class Silent:
 
     def close(self) -> None:
         """Show nothing."""
+
+
+class Several:
+    """Tells several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.note(text)
+
+    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.waiting(present, awaited)
+
+    def progressed(self, progress: Progress) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.progressed(progress)
+
+    def close(self) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.close()
 
 
 class Lines:

@@ -3,6 +3,7 @@
     save/init.safetensors, last, best   the models, for anybody to load
     save/journal.sqlite                 what a restart continues from (`journal.py`)
     logs/aggregator_metrics.jsonl       one line per sum
+    logs/aggregator_notes.log           one line for everything that the operator was told
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
     result.json                         the result, by the contract `fedfair/result/1`
 
@@ -77,6 +78,11 @@ class Paths:
         return self.folder / "logs" / "aggregator_metrics.jsonl"
 
     @property
+    def notes(self) -> Path:
+        """The notes."""
+        return self.folder / "logs" / "aggregator_notes.log"
+
+    @property
     def result(self) -> Path:
         """The result."""
         return self.folder / "result.json"
@@ -120,7 +126,8 @@ class Records:
         self._seconds_before = 0.0 if recorded is None else recorded.seconds
         self._started: float | None = None
         self._entered = time.monotonic()
-        self._lines = paths.metrics.open("w" if recorded is None else "a", buffering=1)
+        mode = "w" if recorded is None else "a"
+        self._lines, self._notes = paths.metrics.open(mode, buffering=1), paths.notes.open(mode, buffering=1)
 
     @property
     def seconds(self) -> float:
@@ -174,6 +181,10 @@ class Records:
             line |= {name: self._split_figures(split) for name, split in progress.evaluation.splits.items()}
         self._lines.write(json.dumps(line) + "\n")
 
+    def append_note(self, line: str) -> None:
+        """Append what the operator was told."""
+        self._notes.write(line + "\n")
+
     def costs(self) -> list[SumCost]:
         """Return what every sum of this run cost, over all its starts, as the metrics say."""
         with self._paths.metrics.open() as lines:
@@ -197,6 +208,7 @@ class Records:
     def close(self) -> None:
         """Close every file."""
         self._lines.close()
+        self._notes.close()
         self._journal.close()
 
 

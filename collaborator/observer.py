@@ -1,4 +1,4 @@
-"""Who at this site is told what happens: one plain line per event, or nothing."""
+"""Who at this site is told what happens: one plain line per event, nothing, or several."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Show nothing."""
+
+
+class Several:
+    """Tells several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.note(text)
 
 
 class Lines:

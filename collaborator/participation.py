@@ -16,7 +16,7 @@ from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.link import Address, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
-from collaborator.observer import Observer
+from collaborator.observer import Lines, Observer, Several
 from collaborator.preparation import Readiness, introduction, masking_site, objection
 from collaborator.queries import AnsweredQueries
 from collaborator.records import Records
@@ -72,9 +72,10 @@ async def participate(
     Raises:
         FedfairError: the run ended in another way than finished, for this site at least.
     """
-    records = Records(terms.logs / f"{ready.site.participant}_metrics.jsonl")
+    records = Records(terms.logs, ready.site.participant)
+    told = Several(observer, Lines(records.append_note))
     try:
-        return await _until_stopped(driver_of(ready, answers, terms, records, observer), observer)
+        return await _until_stopped(driver_of(ready, answers, terms, records, told), told)
     finally:
         answers.close()
         records.close()

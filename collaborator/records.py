@@ -1,4 +1,8 @@
-"""What this site writes down about its own part: one JSON line per accepted answer, in `logs/`."""
+"""What this site writes down about its own part, in `logs/`.
+
+<name>_metrics.jsonl    one JSON line per accepted answer
+<name>_notes.log        one line for everything that the operator was told
+"""
 
 from __future__ import annotations
 
@@ -27,15 +31,17 @@ class Tally:
 
 
 class Records:
-    """The metrics file of one collaborator.
+    """The files of one collaborator; lines are appended to them.
 
     Args:
-        path: the file; lines are appended to it.
+        folder: where they are.
+        name: the collaborator.
     """
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lines = path.open("a", buffering=1)
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lines = (folder / f"{name}_metrics.jsonl").open("a", buffering=1)
+        self._notes = (folder / f"{name}_notes.log").open("a", buffering=1)
         self._open: Tally | None = None
         self._received = 0
 
@@ -64,6 +70,11 @@ class Records:
         self._received = link.bytes_received
         self._lines.write(json.dumps(line) + "\n")
 
+    def append_note(self, line: str) -> None:
+        """Append what the operator was told."""
+        self._notes.write(line + "\n")
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         self._lines.close()
+        self._notes.close()

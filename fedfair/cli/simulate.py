@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.text import Text
 
 from fedfair.cli.progress import RoundsBar
 from fedfair.evaluation.record import to_text
 from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.plan.source import load_plan
 from fedfair.report.document import parse_result
+from fedfair.report.doubts import doubts
 from fedfair.report.tables import by_group_size
 from fedfair.report.terminal import console, error_console
 from fedfair.whole_file import write_whole
@@ -49,8 +51,11 @@ def simulate_command(
     _write(outcome, json_file, model_file)
     if save_folder is not None:
         _save(outcome, save_folder)
+    document = parse_result(json.dumps(outcome.result), "the simulation")
     if not quiet and str(json_file) != "-":
-        console.print(by_group_size(parse_result(json.dumps(outcome.result), "the simulation")))
+        console.print(by_group_size(document))
+    for doubt in doubts(document):
+        error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
 
 
 def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:

@@ -63,7 +63,7 @@ def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[f
         yield Link(ScriptedCall(next(script)), Address("localhost", 1)), HELLO
 
     async def scenario() -> list[float]:
-        backoff, records = CountedBackoff(), Records(folder / "metrics.jsonl")
+        backoff, records = CountedBackoff(), Records(folder, "clinic-a")
         answers = Answers(CountingTask(), SPECS, lambda _: "not here")
         try:
             await Driver(dial, SHAPES, answers, records, Silent(), Patience(backoff)).run()

@@ -127,7 +127,7 @@ class Federation:
         """Play an honest collaborator to the end."""
         ready = self.ready(name)
         folder = self.workspace.folder / "logs"
-        answers, records = answers_of(ready), Records(folder / f"{name}_metrics.jsonl")
+        answers, records = answers_of(ready), Records(folder, name)
         terms = Terms(Address("localhost", self.port), folder)
         try:
             return await driver_of(ready, answers, terms, records, SilentSite()).run()

@@ -80,7 +80,7 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(script), str(out)]
     child = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": paths}, cwd=tmp_path, capture_output=True, text=True,
-        check=False, timeout=120,
+        check=False, timeout=250,
     )  # fmt: skip
     assert child.returncode == 0, child.stderr
     found = json.loads(out.read_text())
