@@ -301,3 +301,16 @@ def test_a_plan_that_cannot_be_vectorised_is_refused_in_one_sentence(
     )
     with pytest.raises(PlanError, match=reason):
         simulate_sites(plan, sites, Path(), engine="vectorised")
+
+
+def test_an_exact_evaluation_asks_everybody_at_once_and_finds_the_same_risks() -> None:
+    sites = sites_of([20, 0, 9, 30])
+    stated = plan_of(sites, (8,)).model_dump()
+    plan = Plan.model_validate({**stated, "evaluation": stated["evaluation"] | {"method": "exact"}})
+    one, other = (played(plan, sites, cohort).result() for cohort in both(plan, sites))
+    assert (one.query_fault, other.query_fault) == ("", "")
+    assert one.evaluation is not None
+    assert other.evaluation is not None
+    for name, split in one.evaluation.splits.items():
+        for size, risk in split.by_group_size.items():
+            assert other.evaluation.splits[name].by_group_size[size].worst == pytest.approx(risk.worst, abs=1e-11)
