@@ -48,6 +48,14 @@ def test_the_shortest_free_combination_is_a_descent_direction_for_everybody() ->
     assert (vectors @ direction >= direction @ direction - 1e-8).all()
 
 
+def test_nearly_parallel_directions_are_weighed_exactly() -> None:
+    # 2/3 (1, a) + 1/3 (1, -2 a) = (1, 0). What tells them apart is a^2 = 1e-8, of which products of numbers near 1
+    # keep eight digits.
+    close = np.array([[1.0, 1e-4], [1.0, -2e-4]])
+    weights = shortest_combination(close, *FREE)
+    assert weights.tolist() == pytest.approx([2 / 3, 1 / 3], abs=1e-7)
+
+
 def test_directions_that_are_all_zero_are_weighed_somehow() -> None:
     weights = shortest_combination(np.zeros((3, 4)), np.zeros(3), np.ones(3))
     assert weights.sum() == pytest.approx(1.0)

@@ -45,13 +45,11 @@ def tail(losses: np.ndarray, weights: np.ndarray, share: float) -> float:
     return total / share
 
 
-def main() -> None:
-    features, signs = records()
+def optima_of(features: np.ndarray, signs: np.ndarray, parts: list[np.ndarray], groups: list[np.ndarray]) -> dict:
+    """Return the optimum of every objective, over records (n, p) with labels -1 and 1, sites and groups."""
     count = len(signs)
-    parts = np.split(np.arange(count), CUTS)
     share = np.array([len(part) / count for part in parts])
-    groups = [np.flatnonzero(features[:, 0] > 0), np.flatnonzero(features[:, 0] <= 0)]
-    w, b = cp.Variable(10), cp.Variable()
+    w, b = cp.Variable(features.shape[1]), cp.Variable()
     losses = cp.logistic(-cp.multiply(signs, features @ w + b))
 
     def means(of: list[np.ndarray]) -> list[cp.Expression]:
@@ -117,6 +115,13 @@ def main() -> None:
             "site_means": means_of(values, parts).tolist(),
             "group_means": means_of(values, groups).tolist(),
         }
+    return optima
+
+
+def main() -> None:
+    features, signs = records()
+    groups = [np.flatnonzero(features[:, 0] > 0), np.flatnonzero(features[:, 0] <= 0)]
+    optima = optima_of(features, signs, np.split(np.arange(len(signs)), CUTS), groups)
     meta = {
         "made_by": "tests/vectors/make_algorithms_bc10.py",
         "solver": f"Clarabel through cvxpy {cp.__version__}",
