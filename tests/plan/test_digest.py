@@ -101,7 +101,7 @@ WORDS = {
     "heart": "lungs", "malicious": "off", "softplus": "zang", "fedsrcvar": "fedavg", "step": "round",
     "samples": "batch", "bound": "quantile", "last": "best", "auto": "cpu", "fp32": "fp64", "none": "secure",
     "refuse": "mean", ",": ";", "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
-    "x25519": "x25519-mlkem768",
+    "x25519": "x25519-mlkem768", "histogram": "exact",
 }  # fmt: skip
 
 
