@@ -25,6 +25,7 @@ from fedfair.learning import checkpoint
 from fedfair.learning.costs import SumCost
 from fedfair.learning.layout import Layout
 from fedfair.learning.result import JsonObject
+from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
 from fedfair.rounds.events import CheckpointKind, Clipping
 from fedfair.sums.spec import Purpose
@@ -104,7 +105,7 @@ class Records:
         paths: where they are.
         layout: of the model.
         journal: of this run, open.
-        metadata: strings that every model file carries.
+        metadata: strings that every model file carries; among them `plan_digest`.
         worst_group_size: the group size of the objective, whose risk the metrics hold.
 
     Attributes:
@@ -156,7 +157,8 @@ class Records:
         """
         for kind in kinds:
             model = course.best if kind is CheckpointKind.BEST else course.model
-            words = {**self._metadata, "round": str(course.rounds_done), "threshold": repr(model.threshold)}
+            plan_digest = self._metadata["plan_digest"]
+            words = {**self._metadata, **model_words(model, course.rounds_done, plan_digest, course.scaling)}
             checkpoint.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
             self._journal.record(Entry(course.snapshot(), self.seconds, clip))

@@ -11,6 +11,7 @@ from fedfair.cli import (
     certs,
     collaborator,
     demo,
+    evaluate,
     plan,
     report,
     simulate,
@@ -35,6 +36,7 @@ app.add_typer(aggregator.app, name="aggregator")
 app.add_typer(collaborator.app, name="collaborator")
 app.add_typer(certificate.app, name="certificate")
 app.command("simulate")(simulate.simulate_command)
+app.command("evaluate")(evaluate.evaluate_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("report")(report.report_command)
 

@@ -77,13 +77,10 @@ def _save(outcome: SimulationOutcome, folder: Path) -> None:
 
 def _save_model(outcome: SimulationOutcome, path: Path) -> None:
     from fedfair.learning.checkpoint import save
+    from fedfair.learning.saved_model import model_words
 
-    metadata = {
-        "threshold": repr(outcome.model.threshold),
-        "round": str(outcome.result["rounds"]),
-        "plan_digest": str(outcome.result["plan_digest"]),
-    }
-    save(path, outcome.layout, outcome.model.vector, metadata)
+    digest, rounds = outcome.evaluation.plan_digest, int(str(outcome.result["rounds"]))
+    save(path, outcome.layout, outcome.model.vector, model_words(outcome.model, rounds, digest, outcome.scaling))
 
 
 def _check_writable(*files: Path | None) -> None:

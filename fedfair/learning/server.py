@@ -307,6 +307,11 @@ class Course:
         if "scaling.mean" in vectors:
             self.scaling = FeatureScaling(np.array(vectors["scaling.mean"]), np.array(vectors["scaling.scale"]))
 
+    def resume_at(self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None) -> None:
+        """Take the initial model for one that has so many rounds behind it: its evaluation is due."""
+        self.model.threshold, self.rounds_done, self.scaling = threshold, rounds_done, scaling
+        self._stage = Stage.EVALUATION
+
     def _initial_threshold(self) -> float:
         """Return c before round 1: a number of the plan, or the bound B; without either, 1 (the paper's B)."""
         given = self._training.threshold_init

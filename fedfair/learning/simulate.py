@@ -27,6 +27,7 @@ from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
 from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.learning.evaluated import evaluation_record
+from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.layout import Layout
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import JsonObject, exact_evaluation, simulated_result
@@ -50,12 +51,14 @@ class SimulationOutcome:
         model: the output model.
         layout: where its tensors lie.
         evaluation: the sums behind the evaluation of the output model.
+        scaling: of the features that the model expects; None where it takes them as they are.
     """
 
     result: JsonObject
     model: GlobalModel
     layout: Layout
     evaluation: EvaluationRecord
+    scaling: FeatureScaling | None
 
 
 def simulate(
@@ -132,7 +135,7 @@ def simulate_sites(
         raise LocalProtocolError("a course that was played to its end has no evaluation")
     # One process holds everybody's records here, so there was nobody to mask anything from.
     record = evaluation_record(plan, binding.digest, schema, course.evaluated, masked=False)
-    return SimulationOutcome(result, course.model, model.layout, record)
+    return SimulationOutcome(result, course.model, model.layout, record, course.scaling)
 
 
 def _cohort(plan: Plan, sites: Mapping[ParticipantId, Splits], model: FlatModel, *, vectorised: bool) -> Cohort:

@@ -1,0 +1,44 @@
+"""`fedfair evaluate`: a saved model on the plan's data, on this machine, with the result of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import typer
+
+from fedfair.plan.source import load_plan, workspace_of
+from fedfair.report.document import parse_result
+from fedfair.report.tables import by_group_size
+from fedfair.report.terminal import console, error_console
+from fedfair.whole_file import write_whole
+
+
+def evaluate_command(
+    plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
+    model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
+    exact: bool = typer.Option(False, "--exact", help="Take the four sums of an exact evaluation too."),
+    json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+) -> None:
+    """Judge a saved model again, with the plan's data on this machine."""
+    plan = load_plan(plan_file)
+    if not model_file.is_file():
+        raise typer.BadParameter(f"there is no model {model_file}", param_hint="--model")
+    if json_file is not None and str(json_file) != "-" and not json_file.parent.is_dir():
+        raise typer.BadParameter(f"the folder {json_file.parent} does not exist", param_hint="--json")
+    # Torch takes seconds to load; a wrong path should not have to wait for it.
+    from fedfair.learning.evaluate import evaluate
+
+    exact |= plan.evaluation.method == "exact"
+    with nullcontext() if quiet else error_console.status("evaluating"):
+        outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
+    text = json.dumps(outcome.result, indent=2) + "\n"
+    if json_file is not None and str(json_file) == "-":
+        sys.stdout.write(text)
+    elif json_file is not None:
+        write_whole(json_file, text)
+    if not quiet and str(json_file) != "-":
+        console.print(by_group_size(parse_result(text, "the evaluation")))
