@@ -1,0 +1,52 @@
+"""`fedfair reproduce`: the paper's experiments on data that are at hand, with figures, tables and what differs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedfair.errors import FedfairError
+from fedfair.report.html import check_replaceable
+from fedfair.report.terminal import console, error_console
+
+DATA_SETS = ("acs-employment", "acs-income", "mnist", "eicu", "heart", "adult")
+
+
+def reproduce_command(
+    data_set: str = typer.Argument(..., help=f"One of {', '.join(DATA_SETS)}."),
+    data: Path = typer.Option(..., "--data", help="The folder of the published files."),
+    out: Path = typer.Option(None, "--out", help="Where everything goes.", show_default="reproduction/DATA_SET"),
+    quick: bool = typer.Option(True, "--quick/--full", help="Minutes, or hours."),
+    workers: int = typer.Option(0, "--workers", min=0, help="Processes; 0 takes one for each processor."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+) -> None:
+    """Run the paper's experiments again. What is finished is kept: the same command goes on where it stopped."""
+    if data_set not in DATA_SETS:
+        raise typer.BadParameter(f"{data_set!r} is none of {', '.join(DATA_SETS)}", param_hint="DATA_SET")
+    if not data.is_dir():
+        raise FedfairError(f"{data} is no folder", f"name the folder of the {data_set} files by --data")
+    place = out or Path("reproduction") / data_set
+    check_replaceable(place / "index.html")
+    # Torch and its friends take seconds to load; a mistake on the command line should not have to wait.
+    from fedfair.cli.reproduction import reproduce
+
+    crew = workers or os.cpu_count() or 1
+    command = shlex.join(["fedfair", *sys.argv[1:]])
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=error_console, disable=quiet or not error_console.is_terminal,
+    ) as bar:  # fmt: skip
+        summary = reproduce(data_set, data, place, quick=quick, workers=crew, command=command, bar=bar)
+    if not quiet:
+        for table in summary.tables:
+            console.print(table)
+    console.print(f"The page: {place / 'index.html'}   the tables: {place / 'README.md'}")
+    if summary.failures:
+        raise FedfairError(
+            f"{summary.failures} runs failed; the figures go without them", f"see {place}/*/runs/failed"
+        )

@@ -1,0 +1,75 @@
+"""The compared methods: how each is written as a plan, and which of the comparison's settings it knows.
+
+FedAvg makes `local_epochs` passes over its records in a round, as the paper runs it; every other method makes one
+step a round. The centralised references see the pooled records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedfair.learning.reproduction.study import Size, Study, Values
+from fedfair.plan.document import Value
+
+EPOCH_BATCH = 128
+"""FedAvg's batches, as the paper states them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the comparison.
+
+    Attributes:
+        name: its name in plans and results.
+        label: its name in figures.
+        knows_group_size: it is trained for a group size.
+        has_tradeoff: it has a tradeoff between the worst group and the mean.
+        knows_groups: it is told the groups.
+        by_epochs: it makes passes over the records instead of steps.
+        centralised: it sees the pooled records.
+    """
+
+    name: str
+    label: str
+    knows_group_size: bool = False
+    has_tradeoff: bool = False
+    knows_groups: bool = False
+    by_epochs: bool = False
+    centralised: bool = False
+
+    def changes(self, study: Study, size: Size, group_size: float, tradeoff: float | None) -> Values:
+        """Return what this method changes in a study's base plan.
+
+        Args:
+            study: the study.
+            size: how much of it is run.
+            group_size: what is trained for, where the method knows it.
+            tradeoff: its tradeoff, where it has one.
+        """
+        training: dict[str, Value] = {"algorithm": self.name, "rounds": size.rounds}
+        if self.by_epochs:
+            training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
+        if self.knows_groups and study.group_column is not None:
+            training["options"] = {"group_column": study.group_column}
+        objective: dict[str, Value] = {}
+        if self.knows_group_size:
+            objective["worst_group_size"] = group_size
+        if self.has_tradeoff and tradeoff is not None:
+            objective["tradeoff"] = tradeoff
+        return {"training": training, "objective": objective}
+
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method("fedsrcvar", "FedSRCVaR", knows_group_size=True, has_tradeoff=True),
+        Method("fedavg", "FedAvg", by_epochs=True),
+        Method("afl", "AFL"),
+        Method("fedminmax", "FedMinMax (told the groups)", knows_groups=True),
+        Method("erm", "ERM (central)", centralised=True),
+        Method("dro", "DRO (central)", knows_group_size=True, centralised=True),
+        Method("bpf", "BPF (central)", knows_group_size=True, has_tradeoff=True, centralised=True),
+    )
+}
+"""By name, in the order of the legend."""

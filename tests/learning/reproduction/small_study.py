@@ -1,0 +1,49 @@
+"""A study that needs no files and takes seconds: breast cancer at three collaborators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedfair.learning.reproduction.study import Figure, Repeats, Size, Study, Values
+
+SIZE = Size(
+    rounds=3,
+    epoch_rounds=2,
+    local_epochs=1,
+    group_sizes=(0.1, 0.3),
+    small_tradeoffs=(0.01, 0.05),
+    tradeoffs=(0.01, 0.5),
+    learning_rates=(0.1, 0.01),
+    repeats=2,
+)
+
+
+def base(folder: Path) -> Values:  # noqa: ARG001
+    return {
+        "federation": {"name": "small", "collaborators": ["a", "b", "c"]},
+        "task": {
+            "data": "breast-cancer",
+            "partition": {"scheme": "random"},
+            "test_fraction": 0.5,
+            "validation_fraction": 0.1,
+            "standardize": "secure",
+            "model": {"name": "linear"},
+        },
+        "training": {"rounds": 1, "batch_size": 16},
+        "evaluation": {"every": 10**9},
+    }
+
+
+def study(*figures: Figure, methods: tuple[str, ...] = ("fedsrcvar", "fedavg")) -> Study:
+    return Study(
+        name="small",
+        title="A small study of <three>",
+        base=base,
+        repeats=Repeats.FOLDS,
+        figures=frozenset(figures),
+        methods=methods,
+        quick=SIZE,
+        full=SIZE,
+        stated=("Stated.",),
+        chosen=("Chosen & open.",),
+    )

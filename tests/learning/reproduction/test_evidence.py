@@ -1,0 +1,94 @@
+"""From results to marks: validation records choose, test records report, failures are named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfair.learning.reproduction.claims import Verdict, below, findings
+from fedfair.learning.reproduction.evidence import evidence_of
+from fedfair.learning.reproduction.runs import Cell, RunList
+from fedfair.learning.reproduction.study import Figure
+from fedfair.learning.result import JsonObject
+from fedfair.learning.sweep.figures import Spread
+from tests.learning.reproduction.small_study import SIZE, study
+
+OURS = Cell(Figure.BASELINES, "fedsrcvar", 0.1, None)
+
+
+def split(worst: float) -> JsonObject:
+    risks: JsonObject = {str(size): {"worst": worst, "best": 0.1, "disparity": worst - 0.1} for size in (0.1, 0.3)}
+    return {"n": 10, "mean": worst / 2, "accuracy": 0.9, "by_group_size": risks}
+
+
+def result(validation: float, test: float, train: float = 1.0) -> JsonObject:
+    parts: JsonObject = {"train": split(train), "validation": split(validation), "test": split(test)}
+    return {"format": "fedfair/result/1", "uniform_floor": math.log(2), **parts}
+
+
+def answered(runs: RunList, answers: dict[tuple[object, object], tuple[float, float]]) -> dict[str, JsonObject]:
+    """Return results whose validation and test risks depend on learning rate and tradeoff."""
+    return {
+        point.id: result(*answers[point.settings["learning_rate"], point.settings.get("tradeoff")])
+        for point in runs.points
+        if (point.settings["learning_rate"], point.settings.get("tradeoff")) in answers
+    }
+
+
+ANSWERS: dict[tuple[object, object], tuple[float, float]] = {
+    (0.1, 0.01): (0.8, 0.9),
+    (0.1, 0.05): (0.7, 1.5),  # best on validation records, worst on test records
+    (0.01, 0.01): (0.9, 0.2),
+    (0.01, 0.05): (0.95, 0.1),
+    (0.1, None): (0.6, 2.0),
+    (0.01, None): (0.5, 3.0),
+}
+
+
+def test_validation_records_choose_and_test_records_only_report() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    evidence = evidence_of(runs, answered(runs, ANSWERS))
+    (mark,) = evidence.of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
+    assert (mark.settings["learning_rate"], mark.settings["tradeoff"]) == (0.1, 0.05)
+    assert mark.worst("test") == Spread(1.5, 0.0)
+    assert not evidence.missing
+
+
+@given(st.lists(st.floats(0.01, 5), min_size=4, max_size=4))
+def test_no_test_risk_changes_what_is_chosen(test_risks: list[float]) -> None:
+    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
+    keys = [key for key in ANSWERS if key[1] is not None]
+    answers = {key: (ANSWERS[key][0], risk) for key, risk in zip(keys, test_risks, strict=True)}
+    (mark,) = evidence_of(runs, answered(runs, answers)).of(Figure.BASELINES, group_size=0.1)
+    assert mark.settings["tradeoff"] == 0.05
+
+
+def test_a_candidate_that_failed_in_one_repetition_is_out_and_a_cell_without_any_is_named() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    results = answered(runs, ANSWERS)
+    best = next(each for each in runs.candidates[OURS] if each.settings["tradeoff"] == 0.05)
+    del results[best.points[1].id]
+    (mark,) = evidence_of(runs, results).of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
+    assert mark.settings["tradeoff"] == 0.01
+    without = {identity: one for identity, one in results.items() if one is None}
+    assert set(evidence_of(runs, without).missing) == set(runs.candidates)
+
+
+def test_a_claim_that_fails_is_told_with_its_numbers() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    found = [each for each in findings(evidence_of(runs, answered(runs, ANSWERS))) if each.claim == "C6"]
+    by_split = {each.sentence.split(",")[1].strip().split(":")[0]: each for each in found if "worst 10%" in each.sentence}
+    assert by_split["test"].verdict is Verdict.HOLDS
+    assert "fedsrcvar 1.500" in by_split["test"].sentence
+    assert "fedavg 3.000" in by_split["test"].sentence
+    assert by_split["train"].verdict is Verdict.UNDECIDED
+
+
+def test_a_difference_counts_beyond_two_standard_errors_of_the_difference() -> None:
+    # Errors 0.3 and 0.4 make 0.5; two of them are 1.
+    assert below(Spread(1.0, 0.3), Spread(2.1, 0.4)) is Verdict.HOLDS
+    assert below(Spread(2.1, 0.3), Spread(1.0, 0.4)) is Verdict.FAILS
+    assert below(Spread(1.0, 0.3), Spread(2.0, 0.4)) is Verdict.UNDECIDED

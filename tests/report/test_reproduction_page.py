@@ -1,0 +1,59 @@
+"""The page and the summary of a repetition, from real runs of a small study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedfair.learning.reproduction.execution import Done, PreparedStudy
+from fedfair.learning.reproduction.membership import worst_group_shares
+from fedfair.learning.reproduction.study import Figure
+from fedfair.learning.sweep.events import Event, Finished
+from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
+from tests.learning.reproduction.small_study import SIZE, study
+
+FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduction")
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> Done:
+    return PreparedStudy(study(*FIGURES), SIZE, folder, folder).run(2, lambda event: None)  # noqa: ARG005
+
+
+def test_every_run_has_a_result_and_every_cell_a_mark(done: Done) -> None:
+    assert not done.failures
+    assert not done.evidence.missing
+    assert len(done.results) == len(done.runs.points)
+    assert worst_group_shares(done) == {}
+
+
+def test_a_second_run_repeats_nothing(done: Done, folder: Path) -> None:
+    events: list[Event] = []
+    again = PreparedStudy(study(*FIGURES), SIZE, folder, folder)
+    assert again.finished() == len(done.runs.points)
+    assert again.run(1, events.append).results == done.results
+    assert not any(isinstance(event, Finished) for event in events)
+
+
+def test_the_page_has_its_figures_tables_and_sentences_and_escapes_them(done: Done) -> None:
+    page = reproduction_page("A <repetition>", [(done, {})])
+    assert page.count("<svg") == 3
+    assert "<repetition>" not in page
+    assert "A small study of &lt;three&gt;" in page
+    assert "Chosen &amp; open." in page
+    for words in ("Figure 2", "Figure 3", "Figure 4", "uniform guess", "Chosen on validation records"):
+        assert words in page
+
+
+def test_the_summary_has_the_command_and_a_row_for_every_method(done: Done) -> None:
+    summary = reproduction_summary("Title", "fedfair reproduce small", [(done, {})])
+    assert "`fedfair reproduce small`" in summary
+    rows = [line for line in summary.splitlines() if line.startswith("| FedSRCVaR |")]
+    assert len(rows[0].split("|")) == 9  # a method, four risks, mean and accuracy, between bars
+    assert "| uniform guess | 0.693 |" in summary
