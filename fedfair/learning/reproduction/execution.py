@@ -57,7 +57,7 @@ class PreparedStudy:
         self.study, self.size = study, size
         folder = out / study.name
         folder.mkdir(parents=True, exist_ok=True)
-        self.workspace = data if study.prepare is None else study.prepare(data, folder)
+        self.workspace = data
         self.runs = RunList(study, size, self.workspace)
         self._folder = SweepFolder(folder / "runs")
         self._folder.open(Plan.model_validate(self.runs.base), self.workspace)

@@ -74,8 +74,6 @@ class Study:
         name: such as acs-employment-race; also the name of its folder.
         title: what it is, for a heading.
         base: from the folder of the data to the plan that every run varies, without a size.
-        prepare: makes the table that the plan reads out of what was published, in the second folder, and returns
-            the folder that the plan's paths start from; None where the published files are read as they are.
         repeats: how it is repeated.
         figures: what of the paper it repeats.
         methods: the names of the compared methods (`methods.py`), in the order of the legend.
@@ -97,7 +95,6 @@ class Study:
     stated: tuple[str, ...]
     chosen: tuple[str, ...]
     group_column: str | None = None
-    prepare: Callable[[Path, Path], Path] | None = None
 
 
 def merged(base: Values, *changes: Values) -> dict[str, Value]:
@@ -106,5 +103,6 @@ def merged(base: Values, *changes: Values) -> dict[str, Value]:
     for change in changes:
         for key, value in change.items():
             there = whole.get(key)
-            whole[key] = merged(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
+            both = isinstance(there, Mapping) and isinstance(value, Mapping)
+            whole[key] = merged(there, value) if both else value
     return whole

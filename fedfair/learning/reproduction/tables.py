@@ -1,4 +1,4 @@
-"""The published tables that the built-in sources do not read: how a plan describes them, and one that is put together.
+"""The published tables that no built-in source reads, as a plan describes them.
 
 Columns, categories and labels are those of the data sets' own descriptions (UCI Machine Learning Repository, Adult
 and Heart Disease).
@@ -6,11 +6,6 @@ and Heart Disease).
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pandas as pd
-
-from fedfair.errors import DataError
 from fedfair.learning.reproduction.study import Values
 
 ADULT_COLUMNS = (
@@ -54,11 +49,12 @@ HEART_COLUMNS = (
     "age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak", "slope", "ca", "thal",
     "num",
 )  # fmt: skip
-HEART_HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-HEART_FILE = "heart.csv"
 
 HEART: Values = {
-    "train": HEART_FILE,
+    "train_of": {
+        hospital: f"processed.{hospital}.data" for hospital in ("cleveland", "hungarian", "switzerland", "va")
+    },
+    "columns": list(HEART_COLUMNS),
     "label": "num",
     "label_above": 0,
     "numeric": ["age", "trestbps", "chol", "thalach", "oldpeak"],
@@ -72,37 +68,32 @@ HEART: Values = {
         "thal": [3, 6, 7],
     },
     "missing": "mean",
-    "collaborator": "hospital",
+    "missing_values_of": {"chol": ["0"]},
     "keep": ["sex"],
 }
-"""The four hospitals in one table; a missing category falls into the column for any other value."""
+"""The hospitals' own files; a missing category falls into the column for any other value, and a chol of 0 is a
+measurement that was not made."""
 
+INCOME_STATES = (
+    "AK", "AL", "AR", "AZ", "CO", "CT", "DE", "GA", "HI", "IA", "ID", "IL", "IN", "KS", "KY", "LA", "MA", "MD", "ME",
+    "MI", "MN", "MO", "MS", "MT", "NC", "ND", "NE", "NH", "NJ", "NM", "NV", "NY", "OH", "OK", "OR", "PA", "RI", "SC",
+    "SD", "TN", "TX", "UT", "VA", "VT", "WA", "WI", "WV", "WY",
+)  # fmt: skip
+"""All states that are there whole; California is not there, Florida is a third, Puerto Rico is no state."""
 
-def heart_table(data: Path, workspace: Path) -> Path:
-    """Write the four hospitals' files as one table with a header line and a column `hospital`.
-
-    Args:
-        data: the folder of processed.cleveland.data and the others.
-        workspace: where heart.csv goes.
-
-    Returns:
-        The workspace.
-
-    Raises:
-        DataError: a file is missing or has another number of columns.
-    """
-    parts = []
-    for hospital in HEART_HOSPITALS:
-        path = data / f"processed.{hospital}.data"
-        if not path.is_file():
-            raise DataError(f"{path} is missing", "name the folder of UCI's processed.*.data files by --data")
-        part = pd.read_csv(path, header=None, na_values="?")
-        if part.shape[1] != len(HEART_COLUMNS):
-            raise DataError(f"{path} has {part.shape[1]} columns, expected {len(HEART_COLUMNS)}")
-        part.columns = pd.Index(HEART_COLUMNS)
-        parts.append(part.assign(hospital=hospital))
-    whole = pd.concat(parts, ignore_index=True)
-    # UCI writes 1 at one hospital and 1.0 at another; a chol of 0 is a measurement that was not made.
-    whole["chol"] = whole["chol"].where(whole["chol"] > 0)
-    whole.to_csv(workspace / HEART_FILE, index=False, float_format="%g", na_rep="?")
-    return workspace
+ACS_INCOME: Values = {
+    "train": "acs_income_2018_feda4fair.csv.gz",
+    "rows": {"STATE": list(INCOME_STATES)},
+    "label": "PINCP_gt_50k",
+    "numeric": ["AGEP", "SCHL", "WKHP"],
+    "categorical": {
+        "COW": [1, 2, 3, 4, 5, 6, 7, 8],
+        "MAR": [1, 2],
+        "RELP": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        "SEX": [1, 2],
+        "RAC1P": [1, 2, 3, 4, 5],
+    },
+    "collaborator": "STATE",
+    "keep": ["RAC1P"],
+}
+"""ACS Income as FeDa4Fair publishes it; occupation and place of birth are left out."""
