@@ -14,6 +14,7 @@ from fedfair.cli import (
     evaluate,
     plan,
     report,
+    reproduce,
     simulate,
     sweep,
     workspace,
@@ -38,6 +39,7 @@ app.add_typer(certificate.app, name="certificate")
 app.command("simulate")(simulate.simulate_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("sweep")(sweep.sweep_command)
+app.command("reproduce")(reproduce.reproduce_command)
 app.command("report")(report.report_command)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.progress import Progress
 from rich.table import Table
 
-from fedfair.atomic import write_atomically
 from fedfair.learning.reproduction.claims import findings
 from fedfair.learning.reproduction.composition import Shares
 from fedfair.learning.reproduction.execution import Done, PreparedStudy
@@ -19,6 +18,7 @@ from fedfair.learning.reproduction.studies import STUDIES
 from fedfair.learning.sweep.events import Advanced, Event
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import Rows, verdicts, worst_groups
+from fedfair.whole_file import write_whole
 
 Finished = list[tuple[Done, Mapping[str, Shares]]]
 
@@ -66,9 +66,9 @@ def reproduce(
         finished = prepared.run(workers, note)
         done.append((finished, worst_group_shares(finished)))
     title = f"{data_set}: the paper's experiments again ({'quick' if quick else 'full'} size)"
-    write_atomically(out / "index.html", reproduction_page(title, done).encode())
-    write_atomically(out / "README.md", reproduction_summary(title, command, done).encode())
-    write_atomically(out / "marks.json", (json.dumps(_marks(done), indent=1) + "\n").encode())
+    write_whole(out / "index.html", reproduction_page(title, done))
+    write_whole(out / "README.md", reproduction_summary(title, command, done))
+    write_whole(out / "marks.json", json.dumps(_marks(done), indent=1) + "\n")
     tables = [_terminal(rows) for one, _ in done for rows in (worst_groups(one), verdicts(findings(one.evidence)))]
     return Summary(tuple(tables), sum(len(one.failures) for one, _ in done))
 

@@ -30,7 +30,7 @@ from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.layout import Layout
 from fedfair.learning.parameters import FlatModel
-from fedfair.learning.result import JsonObject, exact_evaluation, simulated_result
+from fedfair.learning.result import JsonObject, SiteLosses, exact_evaluation, simulated_result
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.cohort import VectorisedCohort
@@ -52,6 +52,7 @@ class SimulationOutcome:
         layout: where its tensors lie.
         evaluation: the sums behind the evaluation of the output model.
         scaling: of the features that the model expects; None where it takes them as they are.
+        losses: those of the output model, record by record in the order of every collaborator's splits.
     """
 
     result: JsonObject
@@ -59,6 +60,7 @@ class SimulationOutcome:
     layout: Layout
     evaluation: EvaluationRecord
     scaling: FeatureScaling | None
+    losses: Mapping[ParticipantId, SiteLosses]
 
 
 def simulate(
@@ -121,12 +123,13 @@ def simulate_sites(
     play(course, cohort, algorithm, note)
     # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
     history = tuple(exact[: len(course.history)])
-    losses = cohort.last_losses if plan.training.output == "last" else cohort.losses(course.model)
+    held = cohort.last_losses if plan.training.output == "last" else cohort.losses(course.model)
+    losses = dict(zip(cohort.names, held, strict=True))
     result = simulated_result(
         plan,
         format_digest(binding.digest),
         replace(course.result(), history=history),
-        dict(zip(cohort.names, losses, strict=True)),
+        losses,
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=costs,
@@ -135,7 +138,7 @@ def simulate_sites(
         raise LocalProtocolError("a course that was played to its end has no evaluation")
     # One process holds everybody's records here, so there was nobody to mask anything from.
     record = evaluation_record(plan, binding.digest, schema, course.evaluated, masked=False)
-    return SimulationOutcome(result, course.model, model.layout, record, course.scaling)
+    return SimulationOutcome(result, course.model, model.layout, record, course.scaling, losses)
 
 
 def _cohort(plan: Plan, sites: Mapping[ParticipantId, Splits], model: FlatModel, *, vectorised: bool) -> Cohort:

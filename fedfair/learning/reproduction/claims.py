@@ -45,7 +45,12 @@ class Finding:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Return what the evidence says about the claims that its figures speak to."""
-    return [*_not_above_baselines(evidence), *_close_to_central(evidence), *_fan(evidence), *_local_steps(evidence)]
+    return [
+        *_not_above_baselines(evidence),
+        *_close_to_central(evidence),
+        *_fan(evidence),
+        *_local_steps(evidence),
+    ]
 
 
 def _not_above_baselines(evidence: Evidence) -> Iterator[Finding]:
@@ -68,7 +73,9 @@ def _fan(evidence: Evidence) -> Iterator[Finding]:
     for size in sorted({mark.cell.group_size for mark in evidence.of(Figure.TRADEOFFS)}):
         fan = sorted(evidence.of(Figure.TRADEOFFS, group_size=size), key=lambda mark: mark.cell.tradeoff or 0.0)
         if len(fan) > 1:
-            yield from _ordered("C5", fan[0], fan[-1], f"tradeoff {fan[0].cell.tradeoff} and {fan[-1].cell.tradeoff}")
+            yield from _ordered(
+                "C5", fan[0], fan[-1], f"tradeoff {fan[0].cell.tradeoff} and {fan[-1].cell.tradeoff}"
+            )
 
 
 def _local_steps(evidence: Evidence) -> Iterator[Finding]:
@@ -121,4 +128,6 @@ def below(one: Spread, other: Spread) -> Verdict:
 
 def written(value: Spread) -> str:
     """Return a mean and its standard error as text."""
-    return f"{value.mean:.3f}" if value.standard_error is None else f"{value.mean:.3f} ± {value.standard_error:.3f}"
+    return (
+        f"{value.mean:.3f}" if value.standard_error is None else f"{value.mean:.3f} ± {value.standard_error:.3f}"
+    )

@@ -49,6 +49,8 @@ def worst_group(
 
 
 def _shares(groups: NDArray[np.generic], labels: NDArray[np.int64], member: NDArray[np.float64]) -> Shares:
-    kinds, place = np.unique(np.stack([groups.astype(str), labels.astype(str)], axis=1), axis=0, return_inverse=True)
+    kinds, place = np.unique(
+        np.stack([groups.astype(str), labels.astype(str)], axis=1), axis=0, return_inverse=True
+    )
     sums = np.bincount(place.ravel(), weights=member, minlength=len(kinds)) / member.sum()
     return {(str(group), int(label)): float(share) for (group, label), share in zip(kinds, sums, strict=True)}

@@ -61,7 +61,8 @@ class Evidence:
         return [
             mark
             for mark in self.marks
-            if mark.cell.figure is figure and all(getattr(mark.cell, key) == value for key, value in wanted.items())
+            if mark.cell.figure is figure
+            and all(getattr(mark.cell, key) == value for key, value in wanted.items())
         ]
 
 

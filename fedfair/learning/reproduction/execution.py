@@ -9,11 +9,10 @@ from pathlib import Path
 from fedfair.learning.reproduction.evidence import Evidence, Results, evidence_of
 from fedfair.learning.reproduction.runs import RunList
 from fedfair.learning.reproduction.study import Size, Study
-from fedfair.learning.sweep.events import Event
+from fedfair.learning.sweep.events import Event, Failure
 from fedfair.learning.sweep.execution import run_points
 from fedfair.learning.sweep.folder import SweepFolder
 from fedfair.learning.sweep.local import run_locally
-from fedfair.learning.sweep.runner import Failure
 from fedfair.plan.schema import Plan
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedfair.learning.reproduction.study import Size, Study, Values
-from fedfair.plan.document import Value
 
 EPOCH_BATCH = 128
 """FedAvg's batches, as the paper states them."""
@@ -47,12 +46,12 @@ class Method:
             group_size: what is trained for, where the method knows it.
             tradeoff: its tradeoff, where it has one.
         """
-        training: dict[str, Value] = {"algorithm": self.name, "rounds": size.rounds}
+        training: dict[str, object] = {"algorithm": self.name, "rounds": size.rounds}
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
         if self.knows_groups and study.group_column is not None:
             training["options"] = {"group_column": study.group_column}
-        objective: dict[str, Value] = {}
+        objective: dict[str, object] = {}
         if self.knows_group_size:
             objective["worst_group_size"] = group_size
         if self.has_tradeoff and tradeoff is not None:

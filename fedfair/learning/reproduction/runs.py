@@ -1,13 +1,13 @@
 """Which plans a study runs, and which of them stand behind each mark of each figure.
 
-A `Cell` is one mark before its error bar: a method under one group size, tradeoff and number of local steps. It has
-candidates (learning rates, and tradeoffs where several stand for "about 0"), and every candidate has one run for
-each repetition. Cells share runs: FedAvg does not know the group size, so one model serves all of them.
+A `Cell` is one mark before its error bar: a method under one group size, tradeoff and number of local steps. It
+has candidates (learning rates, and tradeoffs where several stand for "about 0"), and every candidate has one run
+for each repetition. Cells share runs: FedAvg does not know the group size, so one model serves all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Cell:
 class Candidate:
     """One setting of what validation records decide, with its run for each repetition."""
 
-    settings: Values
+    settings: Mapping[str, Value]
     points: tuple[Point, ...]
 
 
@@ -92,7 +92,7 @@ class RunList:
     def _rates(self, cell: Cell) -> Sequence[float]:
         return self._size.learning_rates if cell.figure in CHOOSING else self._size.learning_rates[:1]
 
-    def _repeated(self, whole: Values, settings: Values) -> Iterator[Point]:
+    def _repeated(self, whole: Values, settings: Mapping[str, Value]) -> Iterator[Point]:
         for number in range(1, self._size.repeats + 1):
             part: Values = {"task": {"test_fold": number}}
             if self._study.repeats is Repeats.SEEDS:

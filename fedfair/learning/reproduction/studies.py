@@ -25,8 +25,11 @@ FIGURES = frozenset((Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS))
 OPEN = (
     "The paper does not state the number of rounds; rounds and learning rates here are in the settings below.",
     "Numeric features are standardised by federated means and variances; the paper does not say what it did.",
-    "Every choice (learning rate, small tradeoff) is made on validation records, a tenth of what is not tested on; "
-    "the paper takes the combination with the best solution and does not say on which records.",
+    (
+        "Every choice (learning rate, small tradeoff) is made on validation records, a tenth of what is not "
+        "tested on; the paper takes the combination with the best solution and does not say on which "
+        "records."
+    ),
 )
 
 _STATES = ("10", "15", "16", "23", "30", "38", "31", "33", "35", "44", "46", "50", "54", "56")
@@ -49,17 +52,21 @@ _THIRDS: Values = {"test_fraction": 1 / 3, "validation_fraction": 1 / 15, "stand
 def _acs(name: str, collaborators: tuple[str, ...], owner: str, folder: Path) -> Values:
     file = next(iter(sorted(path.name for path in folder.glob("*.csv*"))), "psam_p06.csv")
     data: Values = {"acs_employment": {"train": file, "collaborator": owner, "working_age_only": True}}
-    task = {"data": data, **_THIRDS, "model": {"name": "mlp", "hidden": [512]}}
+    task: Values = {"data": data, **_THIRDS, "model": {"name": "mlp", "hidden": [512]}}
     return _plan(name, collaborators, task, {"batch_size": 64})
 
 
 _ACS_STATED = (
-    "ACS Employment (Ding et al. 2021), an MLP with one hidden layer of 512, cross-entropy, soft-ReLU with "
-    "gamma 0.05, batches of 64, three folds.",
+    (
+        "ACS Employment (Ding et al. 2021), an MLP with one hidden layer of 512, cross-entropy, soft-ReLU "
+        "with gamma 0.05, batches of 64, three folds."
+    ),
 )
 _ACS_CHOSEN = (
-    "The records are those of 14 states of 2018, ages 17 to 89, not of the whole country: the race mix differs from "
-    "the paper's, whose own table suggests California.",
+    (
+        "The records are those of 14 states of 2018, ages 17 to 89, not of the whole country: the race mix "
+        "differs from the paper's, whose own table suggests California."
+    ),
     *OPEN,
 )
 
@@ -93,7 +100,7 @@ ACS_STATES = Study(
 
 
 def _mnist(folder: Path) -> Values:  # noqa: ARG001  # the idx files have fixed names
-    task = {
+    task: Values = {
         "data": {"mnist": {"folder": "."}},
         "partition": {"scheme": "label"},
         "validation_fraction": 0.1,
@@ -112,8 +119,10 @@ MNIST = Study(
     quick=Size(400, 4, 3, (0.1, 0.3, 0.7), (0.01,), (0.01, 0.3, 0.9), (0.1,)),
     full=Size(20_000, 60, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=(
-        "MNIST, each digit allocated to a collaborator, an MLP with one hidden layer of 512, cross-entropy, soft-ReLU "
-        "with gamma 0.05, batches of 64, the authors' own test records, three runs.",
+        (
+            "MNIST, each digit allocated to a collaborator, an MLP with one hidden layer of 512, cross-entropy, "
+            "soft-ReLU with gamma 0.05, batches of 64, the authors' own test records, three runs."
+        ),
     ),
     chosen=OPEN,
     group_column="digit",
@@ -121,7 +130,7 @@ MNIST = Study(
 
 
 def _eicu(folder: Path) -> Values:  # noqa: ARG001  # the tables have fixed names
-    task = {
+    task: Values = {
         "data": {"eicu": {"folder": ".", "collaborator": "region"}},
         **_THIRDS,
         "model": {"name": "linear"},
@@ -140,12 +149,17 @@ EICU = Study(
     quick=Size(1500, 30, 3, SOME_SIZES, (0.01,), SOME_TRADEOFFS, (0.1, 0.03)),
     full=Size(20_000, 200, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=(
-        "eICU, patient mortality, logistic regression, cross-entropy, soft-ReLU with gamma 0.05, batches of 32, "
-        "three folds.",
+        (
+            "eICU, patient mortality, logistic regression, cross-entropy, soft-ReLU with gamma 0.05, batches of "
+            "32, three folds."
+        ),
     ),
     chosen=(
-        "The data are the open demo (2,179 stays of 186 hospitals), not the credentialed database, and a hospital "
-        "is too small to be a collaborator: there are five by region, where the paper has eleven hospitals.",
+        (
+            "The data are the open demo (2,179 stays of 186 hospitals), not the credentialed database, and a "
+            "hospital is too small to be a collaborator: there are five by region, where the paper has eleven "
+            "hospitals."
+        ),
         *OPEN,
     ),
     group_column="ethnicity",
@@ -153,7 +167,7 @@ EICU = Study(
 
 
 def _heart(folder: Path) -> Values:  # noqa: ARG001  # the published files have fixed names
-    task = {"data": {"csv": HEART}, **_THIRDS, "model": {"name": "linear"}}
+    task: Values = {"data": {"csv": HEART}, **_THIRDS, "model": {"name": "linear"}}
     return _plan("heart-hospitals", ("cleveland", "hungarian", "switzerland", "va"), task, {"batch_size": 32})
 
 
@@ -168,8 +182,10 @@ HEART_HOSPITALS = Study(
     full=Size(20_000, 400, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=("Cross-entropy, soft-ReLU with gamma 0.05, batches of 32, three folds.",),
     chosen=(
-        "The paper does not use these data. Four hospitals with their own tables, missing values filled in with the "
-        "federation's means, logistic regression.",
+        (
+            "The paper does not use these data. Four hospitals with their own tables, missing values filled in "
+            "with the federation's means, logistic regression."
+        ),
         *OPEN[1:],
     ),
     group_column="sex",
@@ -178,7 +194,7 @@ HEART_HOSPITALS = Study(
 
 def _adult(folder: Path) -> Values:  # noqa: ARG001  # the published files have fixed names
     names = ("amer-indian-eskimo", "asian-pac-islander", "black", "other", "white")
-    task = {
+    task: Values = {
         "data": {"csv": ADULT},
         "validation_fraction": 0.1,
         "standardize": "secure",
@@ -207,7 +223,7 @@ ADULT_RACE = Study(
 
 def _income(folder: Path) -> Values:  # noqa: ARG001  # the published file has a fixed name
     names = tuple(state.lower() for state in INCOME_STATES)
-    task = {"data": {"csv": ACS_INCOME}, **_THIRDS, "model": {"name": "mlp", "hidden": [64]}}
+    task: Values = {"data": {"csv": ACS_INCOME}, **_THIRDS, "model": {"name": "mlp", "hidden": [64]}}
     return _plan("acs-income-states", names, task, {"batch_size": 64})
 
 
@@ -222,9 +238,11 @@ ACS_INCOME_STATES = Study(
     full=Size(10_000, 20, 3, ALL_SIZES, (0.01,), (0.01,), RATES),
     stated=("Cross-entropy, soft-ReLU with gamma 0.05, batches of 64, three folds.",),
     chosen=(
-        "The paper does not use these data; they are here for scale: 48 collaborators with 1.4 million records. "
-        "Their authors recoded race and marital status, and dropped positive labels of one race in eleven of these "
-        "states, so the figures say nothing about incomes.",
+        (
+            "The paper does not use these data; they are here for scale: 48 collaborators with 1.4 million "
+            "records. Their authors recoded race and marital status, and dropped positive labels of one race in "
+            "eleven of these states, so the figures say nothing about incomes."
+        ),
         *OPEN[1:],
     ),
     group_column="RAC1P",

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from fedfair.plan.document import Value
-
-Values: TypeAlias = Mapping[str, Value]
+Values: TypeAlias = Mapping[str, object]
 """A plan, or a part of one, as it would be written in YAML."""
 
 
@@ -97,12 +95,14 @@ class Study:
     group_column: str | None = None
 
 
-def merged(base: Values, *changes: Values) -> dict[str, Value]:
+def merged(base: Values, *changes: Values) -> dict[str, object]:
     """Return a plan with parts of it replaced; mappings are merged, everything else is taken over."""
     whole = dict(base)
     for change in changes:
         for key, value in change.items():
             there = whole.get(key)
-            both = isinstance(there, Mapping) and isinstance(value, Mapping)
-            whole[key] = merged(there, value) if both else value
+            if isinstance(there, Mapping) and isinstance(value, Mapping):
+                whole[key] = merged(there, value)
+            else:
+                whole[key] = value
     return whole

@@ -33,11 +33,14 @@ def charts(done: Done) -> Iterator[tuple[Figure, Markup]]:
     """Yield the pictures of a study's figures, in the order of the paper."""
     found, name = done.evidence, done.study.name
     if Figure.BASELINES in done.study.figures:
-        lines = [(METHODS[method].label, found.of(Figure.BASELINES, method=method)) for method in done.study.methods]
+        lines = [
+            (METHODS[method].label, found.of(Figure.BASELINES, method=method)) for method in done.study.methods
+        ]
         panels = [_panel(lines, quantity, "test") for quantity in _PANELS]
         panels.append(_panel(lines, "worst", "train"))
-        yield Figure.BASELINES, draw(
-            panels, f"{name}-baselines", "All methods against the group size", _DESCRIPTION, columns=2
+        yield (
+            Figure.BASELINES,
+            draw(panels, f"{name}-baselines", "All methods against the group size", _DESCRIPTION, columns=2),
         )
     if Figure.TRADEOFFS in done.study.figures:
         lines = [
@@ -45,17 +48,21 @@ def charts(done: Done) -> Iterator[tuple[Figure, Markup]]:
             for tradeoff in done.size.tradeoffs
         ]
         panels = [_panel(lines, quantity, "test") for quantity in ("worst", "mean")]
-        yield Figure.TRADEOFFS, draw(
-            panels, f"{name}-tradeoffs", "The fan over the tradeoff", _DESCRIPTION, columns=2
+        yield (
+            Figure.TRADEOFFS,
+            draw(panels, f"{name}-tradeoffs", "The fan over the tradeoff", _DESCRIPTION, columns=2),
         )
     if Figure.LOCAL_STEPS in done.study.figures:
         panels = [_panel(_step_lines(found), quantity, "test") for quantity in _PANELS]
-        yield Figure.LOCAL_STEPS, draw(
-            panels, f"{name}-local-steps", "One, five and ten local steps", _DESCRIPTION, columns=2
+        yield (
+            Figure.LOCAL_STEPS,
+            draw(panels, f"{name}-local-steps", "One, five and ten local steps", _DESCRIPTION, columns=2),
         )
 
 
-_DESCRIPTION = "One line for each method or setting, over the sizes of the worst group; bands are one standard error."
+_DESCRIPTION = (
+    "One line for each method or setting, over the sizes of the worst group; bands are one standard error."
+)
 
 
 def _step_lines(found: Evidence) -> Lines:

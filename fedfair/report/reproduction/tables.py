@@ -61,8 +61,8 @@ def worst_groups(done: Done) -> Rows:
     floors = {mark.uniform_floor for mark in done.evidence.marks}
     rows += [("uniform guess", *[f"{floor:.3f}"] * (2 * len(sizes) + 1), "") for floor in floors]
     caption = (
-        "Mean loss in nats, mean over the repetitions ± one standard error. A method that knows the group size was "
-        "trained for the one in its column; the mean and the accuracy are those of its model for the smallest."
+        "Mean loss in nats, mean over the repetitions ± one standard error. A method that knows the group size "
+        "was trained for the one in its column; the mean and the accuracy are those of its model for the smallest."
     )
     return Rows(caption, tuple(head), tuple(rows))
 
@@ -132,7 +132,9 @@ def chosen_settings(done: Done) -> Rows:
                 str(settings.get("tradeoff", "")),
             )
         )
-    return Rows("Chosen on validation records.", ("method", "group size", "learning rate", "tradeoff"), tuple(body))
+    return Rows(
+        "Chosen on validation records.", ("method", "group size", "learning rate", "tradeoff"), tuple(body)
+    )
 
 
 def _nearest(sizes: Sequence[float]) -> tuple[float, ...]:

@@ -80,7 +80,9 @@ def test_a_candidate_that_failed_in_one_repetition_is_out_and_a_cell_without_any
 def test_a_claim_that_fails_is_told_with_its_numbers() -> None:
     runs = RunList(study(Figure.BASELINES), SIZE, Path())
     found = [each for each in findings(evidence_of(runs, answered(runs, ANSWERS))) if each.claim == "C6"]
-    by_split = {each.sentence.split(",")[1].strip().split(":")[0]: each for each in found if "worst 10%" in each.sentence}
+    by_split = {
+        each.sentence.split(",")[1].strip().split(":")[0]: each for each in found if "worst 10%" in each.sentence
+    }
     assert by_split["test"].verdict is Verdict.HOLDS
     assert "fedsrcvar 1.500" in by_split["test"].sentence
     assert "fedavg 3.000" in by_split["test"].sentence
