@@ -7,7 +7,7 @@ about training; `LoopCohort` asks one task after the other and adds up the bytes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.result import SiteLosses
@@ -83,8 +84,8 @@ class Cohort(Protocol):
                 coefficient is multiplied; None multiplies by nothing.
         """
 
-    def losses(self, model: GlobalModel) -> list[SiteLosses]:
-        """Return the losses of the model at each collaborator, by split."""
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
 
 
 class LoopCohort:
@@ -153,6 +154,6 @@ class LoopCohort:
             models[place], moved[place] = change.model, change.threshold
         return LocalChanges(models, moved)
 
-    def losses(self, model: GlobalModel) -> list[SiteLosses]:
-        """Return the losses of the model at each collaborator, by split."""
-        return [task.losses(model) for task in self._tasks]
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+        return [task.losses(model, splits) for task in self._tasks]

@@ -9,7 +9,7 @@ here too, because `fairness` knows no plans.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,10 +256,11 @@ class TrainingTask:
             self._queried = digest, {name: losses.values for name, losses in self.losses(model).items()}
         return self._header_only(exact_header(self._queried[1], step, len(reported_group_sizes(self._plan))))
 
-    def losses(self, model: GlobalModel) -> dict[str, Losses]:
-        """Return the losses of every split that has records."""
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
+        """Return the losses of those of the splits that have records."""
         self._model.load(model.vector)
-        return {name: evaluate(self._model, records) for name, records in self._ready().items() if len(records)}
+        held = {name: records for name, records in self._ready().items() if name in splits and len(records)}
+        return {name: evaluate(self._model, records) for name, records in held.items()}
 
     def _batches(
         self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None = None

@@ -40,6 +40,11 @@ class OptionsSection(Section):
         description="afl, drfa, fedminmax, bpf: step size of the adversary's weights, above 0; null takes "
         "learning_rate",
     )
+    adversary_interval: PositiveInt | None = Field(
+        default=None,
+        description="afl, fedminmax, dro, bpf: rounds from one look of the adversary at all losses to the next, at "
+        "least 1, with as much longer a step; null takes 1",
+    )
     drawn_collaborators: PositiveInt | None = Field(
         default=None, description="drfa: collaborators drawn in a round, at least 1; null draws as many as exist"
     )
@@ -102,7 +107,7 @@ class AlgorithmFacts:
 
 _MEAN = "the mean loss"
 _TAIL = "{rest} the mean loss of the worst {worst} plus {mean} the mean loss of everybody"
-_ADVERSARY = "adversary_learning_rate"
+_ADVERSARY = ("adversary_learning_rate", "adversary_interval")
 _NOTHING_IN_THE_CLEAR = "everything"
 
 ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
@@ -133,7 +138,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         about_one={"K": 1},
         masked="the gradients, not the losses",
         work="one step",
-        options=(_ADVERSARY,),
+        options=_ADVERSARY,
     ),
     "drfa": AlgorithmFacts(
         title="DRFA",
@@ -143,7 +148,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         about_one={"m": 1},
         masked="the models, not the losses",
         work="steps",
-        options=(_ADVERSARY, "drawn_collaborators"),
+        options=(_ADVERSARY[0], "drawn_collaborators"),
     ),
     "fedminmax": AlgorithmFacts(
         title="FedMinMax",
@@ -154,7 +159,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         about_one={"G": 1},
         masked=_NOTHING_IN_THE_CLEAR,
         work="one step",
-        options=(_ADVERSARY, "group_column"),
+        options=(*_ADVERSARY, "group_column"),
     ),
     "qffl": AlgorithmFacts(
         title="q-FFL",
@@ -209,7 +214,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         about_one={"n x": 1},
         masked="nothing",
         centralised=True,
-        options=("divergence",),
+        options=("divergence", _ADVERSARY[1]),
     ),
     "bpf": AlgorithmFacts(
         title="BPF",
@@ -219,7 +224,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         about_one={"n x": 1},
         masked="nothing",
         centralised=True,
-        options=(_ADVERSARY,),
+        options=_ADVERSARY,
     ),
 }
 

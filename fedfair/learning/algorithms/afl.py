@@ -12,7 +12,7 @@ Federated Learning", Algorithm 1, with the losses of all training records instea
 from __future__ import annotations
 
 from fedfair.ids import RoundNumber
-from fedfair.learning.algorithms.asking import mean_losses, moved, present, shares
+from fedfair.learning.algorithms.asking import adversary_acts, mean_losses, moved, present, shares
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.simplex import Vector, project_on_simplex
@@ -23,13 +23,15 @@ class AgnosticFederatedLearning:
 
     Args:
         learning_rate: eta_lambda, of the adversary.
+        interval: rounds from one of its steps to the next, at least 1; a step is as long as so many.
 
     Attributes:
         weights: lambda, float64 array (collaborators with records,); None before the first round.
     """
 
-    def __init__(self, learning_rate: float) -> None:
+    def __init__(self, learning_rate: float, interval: int = 1) -> None:
         self._learning_rate = learning_rate
+        self._interval = interval
         self.weights: Vector | None = None
 
     def round(self, cohort: Cohort, model: GlobalModel, number: RoundNumber) -> GlobalModel:
@@ -37,5 +39,7 @@ class AgnosticFederatedLearning:
         members = present(cohort)
         weights = shares(cohort, members) if self.weights is None else self.weights
         changes = cohort.changes(model, number, members=members)
-        self.weights = project_on_simplex(weights + self._learning_rate * mean_losses(cohort, model, members))
+        if adversary_acts(number, self._interval):
+            rate = self._interval * self._learning_rate
+            self.weights = project_on_simplex(weights + rate * mean_losses(cohort, model, members))
         return moved(model, weights @ changes.models)

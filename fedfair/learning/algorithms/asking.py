@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedfair.ids import RoundNumber
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.simplex import Vector
+
+
+def adversary_acts(number: RoundNumber, interval: int) -> bool:
+    """Return whether an adversary that looks at the losses every `interval` rounds looks in this one: 1, 1 + interval."""
+    return (number - 1) % interval == 0
 
 
 def present(cohort: Cohort) -> list[int]:
@@ -36,7 +42,7 @@ def moved(model: GlobalModel, step: Vector, threshold: float | None = None) -> G
 
 def training_losses(cohort: Cohort, model: GlobalModel, members: Sequence[int]) -> list[Vector]:
     """Return the losses of each member's training records, in nats: arrays (n_k,)."""
-    found = cohort.losses(model)
+    found = cohort.losses(model, ("train",))
     return [found[member]["train"].values for member in members]
 
 

@@ -36,7 +36,7 @@ def algorithm_of(plan: Plan, sites: Sites) -> Algorithm | None:
 
 
 def _afl(plan: Plan, _: Sites) -> Algorithm:
-    return AgnosticFederatedLearning(_adversary_rate(plan))
+    return AgnosticFederatedLearning(_adversary_rate(plan), _interval(plan))
 
 
 def _drfa(plan: Plan, _: Sites) -> Algorithm:
@@ -47,7 +47,7 @@ def _drfa(plan: Plan, _: Sites) -> Algorithm:
 
 def _fedminmax(plan: Plan, sites: Sites) -> Algorithm:
     groups = groups_of((splits.train for splits in sites.values()), plan.training.options.group_column)
-    return MinimaxOverGroups(groups, _adversary_rate(plan))
+    return MinimaxOverGroups(groups, _adversary_rate(plan), _interval(plan))
 
 
 def _qffl(plan: Plan, _: Sites) -> Algorithm:
@@ -72,16 +72,20 @@ def _localbpf(plan: Plan, _: Sites) -> Algorithm:
 
 def _dro(plan: Plan, _: Sites) -> Algorithm:
     rule = chi_square_weights if plan.training.options.divergence == "chi2" else cvar_weights
-    return WorstReweighting(rule, plan.objective.worst_group_size)
+    return WorstReweighting(rule, plan.objective.worst_group_size, _interval(plan))
 
 
 def _bpf(plan: Plan, _: Sites) -> Algorithm:
     group_size, floor = bpf_of_rcvar(plan.objective.worst_group_size, plan.objective.tradeoff)
-    return BlindParetoFairness(group_size, floor, _adversary_rate(plan))
+    return BlindParetoFairness(group_size, floor, _adversary_rate(plan), _interval(plan))
 
 
 def _adversary_rate(plan: Plan) -> float:
     return plan.training.options.adversary_learning_rate or plan.training.learning_rate
+
+
+def _interval(plan: Plan) -> int:
+    return plan.training.options.adversary_interval or 1
 
 
 _MAKERS: Mapping[AlgorithmName, Callable[[Plan, Sites], Algorithm]] = {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
 from fedfair.ids import RoundNumber
-from fedfair.learning.algorithms.asking import moved, present, shares, training_losses
+from fedfair.learning.algorithms.asking import adversary_acts, moved, present, shares, training_losses
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import GlobalModel
@@ -60,12 +60,14 @@ class MinimaxOverGroups:
     Args:
         groups: of everybody's training records, in the order of the cohort.
         learning_rate: eta_mu, of the adversary.
+        interval: rounds from one of its steps to the next, at least 1; a step is as long as so many.
 
     Attributes:
         weights: mu, float64 array (groups,).
     """
 
-    def __init__(self, groups: Sequence[Groups], learning_rate: float) -> None:
+    def __init__(self, groups: Sequence[Groups], learning_rate: float, interval: int = 1) -> None:
+        self._interval = interval
         self._groups = tuple(groups)
         self._learning_rate = learning_rate
         counts = np.bincount(np.concatenate(self._groups))
@@ -79,7 +81,9 @@ class MinimaxOverGroups:
         ratio = self.weights / self._shares
         by_record = [ratio[self._groups[member]] for member in members]
         changes = cohort.changes(model, number, members=members, record_weights=by_record)
-        self.weights = project_on_simplex(self.weights + self._learning_rate * self._risks(cohort, model, members))
+        if adversary_acts(number, self._interval):
+            rate = self._interval * self._learning_rate
+            self.weights = project_on_simplex(self.weights + rate * self._risks(cohort, model, members))
         return moved(model, shares(cohort, members) @ changes.models)
 
     def _risks(self, cohort: Cohort, model: GlobalModel, members: Sequence[int]) -> Vector:

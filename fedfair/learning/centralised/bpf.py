@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedfair.ids import RoundNumber
-from fedfair.learning.algorithms.asking import moved
+from fedfair.learning.algorithms.asking import adversary_acts, moved
 from fedfair.learning.centralised.pooled import pooled_losses
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
@@ -29,12 +29,14 @@ class BlindParetoFairness:
         group_size: rho of BPF, above `floor` and at most 1.
         floor: epsilon of BPF, the least weight of a record, at least 0.
         learning_rate: eta_w, of the adversary.
+        interval: rounds from one of its steps to the next, at least 1; a step is as long as so many.
 
     Attributes:
         weights: w, float64 array (n,), of mean rho; None before the first round.
     """
 
-    def __init__(self, group_size: float, floor: float, learning_rate: float) -> None:
+    def __init__(self, group_size: float, floor: float, learning_rate: float, interval: int = 1) -> None:
+        self._interval = interval
         self._group_size = group_size
         self._floor = floor
         self._learning_rate = learning_rate
@@ -42,9 +44,10 @@ class BlindParetoFairness:
 
     def round(self, cohort: Cohort, model: GlobalModel, number: RoundNumber) -> GlobalModel:
         """Make one step of both players from the same model."""
-        losses, rho = pooled_losses(cohort, model), self._group_size
-        weights = np.full(len(losses), rho) if self.weights is None else self.weights
+        rho = self._group_size
+        weights = np.full(int(cohort.counts.sum()), rho) if self.weights is None else self.weights
         change = cohort.changes(model, number, record_weights=[weights / rho]).models[0]
-        raised = weights + self._learning_rate * losses
-        self.weights = project_on_box(raised, self._floor, 1.0, rho * len(losses))
+        if adversary_acts(number, self._interval):
+            raised = weights + self._interval * self._learning_rate * pooled_losses(cohort, model)
+            self.weights = project_on_box(raised, self._floor, 1.0, rho * len(weights))
         return moved(model, change)

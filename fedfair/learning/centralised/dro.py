@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.ids import RoundNumber
-from fedfair.learning.algorithms.asking import moved
+from fedfair.learning.algorithms.asking import adversary_acts, moved
 from fedfair.learning.bisection import bisect
 from fedfair.learning.centralised.pooled import pooled_losses
 from fedfair.learning.cohort import Cohort
@@ -88,14 +88,18 @@ class WorstReweighting:
     Args:
         rule: the adversary.
         group_size: rho, in (0, 1].
+        interval: rounds from one of the adversary's answers to the next, at least 1.
     """
 
-    def __init__(self, rule: Reweighting, group_size: float) -> None:
+    def __init__(self, rule: Reweighting, group_size: float, interval: int = 1) -> None:
         self._rule = rule
         self._group_size = group_size
+        self._interval = interval
+        self._weights: Vector | None = None
 
     def round(self, cohort: Cohort, model: GlobalModel, number: RoundNumber) -> GlobalModel:
         """Make one round on the pooled records."""
-        weights = self._rule(pooled_losses(cohort, model), self._group_size)
-        change = cohort.changes(model, number, record_weights=[weights]).models[0]
+        if self._weights is None or adversary_acts(number, self._interval):
+            self._weights = self._rule(pooled_losses(cohort, model), self._group_size)
+        change = cohort.changes(model, number, record_weights=[self._weights]).models[0]
         return moved(model, change)

@@ -6,11 +6,12 @@ that a reference has the result file of a federated run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import Cohort, LocalChanges
 from fedfair.learning.data.dataset import Dataset
@@ -33,7 +34,7 @@ def pool(records: Iterable[Dataset]) -> Dataset:
 
 def pooled_losses(cohort: Cohort, model: GlobalModel) -> Vector:
     """Return the losses of everybody's training records, in the order in which they are pooled: array (n,)."""
-    held = [site["train"].values for site in cohort.losses(model) if "train" in site]
+    held = [site["train"].values for site in cohort.losses(model, ("train",)) if "train" in site]
     return np.concatenate(held)
 
 
@@ -94,6 +95,6 @@ class PooledCohort:
             model, number, members=members, thresholds=thresholds, steps=steps, record_weights=record_weights
         )
 
-    def losses(self, model: GlobalModel) -> list[SiteLosses]:
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, by split."""
-        return self._sites.losses(model)
+        return self._sites.losses(model, splits)

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -145,9 +145,9 @@ class VectorisedCohort:
             moved[places] = _difference(last, first)
         return LocalChanges(models, moved)
 
-    def losses(self, model: GlobalModel) -> list[SiteLosses]:
-        """Return the losses of the model at each collaborator, by split."""
-        return self._by_site(self._pooled_losses(model))
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+        return self._by_site(self._pooled_losses(model, splits))
 
     @training_faults()
     def _training_totals(
@@ -190,12 +190,13 @@ class VectorisedCohort:
         headers = (standardisation_header(site.train) for site in self._sites)
         return functools.reduce(operator.add, headers)
 
-    def _pooled_losses(self, model: GlobalModel) -> dict[str, Losses]:
+    def _pooled_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
         self._model.load(model.vector)
-        return {name: evaluate(self._model, pool.records) for name, pool in self._ready().items()}
+        held = {name: pool for name, pool in self._ready().items() if name in splits}
+        return {name: evaluate(self._model, pool.records) for name, pool in held.items()}
 
     def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
-        parts = {name: pool.of_each(losses[name]) for name, pool in self._ready().items()}
+        parts = {name: self._ready()[name].of_each(found) for name, found in losses.items()}
         return [
             {name: each[k] for name, each in parts.items() if len(each[k].values)} for k in range(len(self._names))
         ]
