@@ -1,4 +1,4 @@
-"""An adversary that looks every few rounds makes as much longer a step, and between its looks nobody is evaluated."""
+"""An adversary that looks every few rounds makes as much longer a step; between its looks nobody is evaluated."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fedfair.learning.simplex import Vector
 
 
 def adversary_acts(number: RoundNumber, interval: int) -> bool:
-    """Return whether an adversary that looks at the losses every `interval` rounds looks in this one: 1, 1 + interval."""
+    """Return whether an adversary that looks at the losses every `interval` rounds, from the first, looks now."""
     return (number - 1) % interval == 0
 
 

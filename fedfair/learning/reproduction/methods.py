@@ -25,6 +25,7 @@ class Method:
         knows_group_size: it is trained for a group size.
         has_tradeoff: it has a tradeoff between the worst group and the mean.
         knows_groups: it is told the groups.
+        has_adversary: an adversary looks at all losses.
         by_epochs: it makes passes over the records instead of steps.
         centralised: it sees the pooled records.
     """
@@ -34,6 +35,7 @@ class Method:
     knows_group_size: bool = False
     has_tradeoff: bool = False
     knows_groups: bool = False
+    has_adversary: bool = False
     by_epochs: bool = False
     centralised: bool = False
 
@@ -49,8 +51,10 @@ class Method:
         training: dict[str, object] = {"algorithm": self.name, "rounds": size.rounds}
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
+        options: dict[str, object] = {"adversary_interval": size.adversary_interval} if self.has_adversary else {}
         if self.knows_groups and study.group_column is not None:
-            training["options"] = {"group_column": study.group_column}
+            options["group_column"] = study.group_column
+        training["options"] = options
         objective: dict[str, object] = {}
         if self.knows_group_size:
             objective["worst_group_size"] = group_size
@@ -64,11 +68,18 @@ METHODS: Mapping[str, Method] = {
     for method in (
         Method("fedsrcvar", "FedSRCVaR", knows_group_size=True, has_tradeoff=True),
         Method("fedavg", "FedAvg", by_epochs=True),
-        Method("afl", "AFL"),
-        Method("fedminmax", "FedMinMax (told the groups)", knows_groups=True),
+        Method("afl", "AFL", has_adversary=True),
+        Method("fedminmax", "FedMinMax (told the groups)", knows_groups=True, has_adversary=True),
         Method("erm", "ERM (central)", centralised=True),
-        Method("dro", "DRO (central)", knows_group_size=True, centralised=True),
-        Method("bpf", "BPF (central)", knows_group_size=True, has_tradeoff=True, centralised=True),
+        Method("dro", "DRO (central)", knows_group_size=True, has_adversary=True, centralised=True),
+        Method(
+            "bpf",
+            "BPF (central)",
+            knows_group_size=True,
+            has_tradeoff=True,
+            has_adversary=True,
+            centralised=True,
+        ),
     )
 }
 """By name, in the order of the legend."""

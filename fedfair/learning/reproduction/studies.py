@@ -14,9 +14,11 @@ from fedfair.learning.reproduction.tables import ACS_INCOME, ADULT, HEART, INCOM
 
 ALL_SIZES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SOME_SIZES = (0.1, 0.3, 0.5, 0.7, 0.9)
+FEW_SIZES = (0.1, 0.3, 0.7)
 SMALL_TRADEOFFS = (0.001, 0.005, 0.01, 0.05)
 ALL_TRADEOFFS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 SOME_TRADEOFFS = (0.01, 0.1, 0.3, 0.5, 0.9)
+FEW_TRADEOFFS = (0.01, 0.3, 0.9)
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
 
 METHODS = ("fedsrcvar", "fedavg", "afl", "fedminmax", "erm", "dro", "bpf")
@@ -77,7 +79,7 @@ ACS_RACE = Study(
     repeats=Repeats.FOLDS,
     figures=frozenset((Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS, Figure.KNOWN_GROUPS)),
     methods=METHODS,
-    quick=Size(2000, 8, 3, SOME_SIZES, (0.01, 0.05), SOME_TRADEOFFS, (0.1, 0.03)),
+    quick=Size(1000, 4, 3, FEW_SIZES, (0.01, 0.05), FEW_TRADEOFFS, (0.1,), 20),
     full=Size(20_000, 60, 3, ALL_SIZES, SMALL_TRADEOFFS, ALL_TRADEOFFS, RATES),
     stated=(*_ACS_STATED, "Three collaborators by race: black, white, others."),
     chosen=_ACS_CHOSEN,
@@ -91,7 +93,7 @@ ACS_STATES = Study(
     repeats=Repeats.FOLDS,
     figures=frozenset((Figure.BASELINES, Figure.LOCAL_STEPS)),
     methods=METHODS,
-    quick=Size(600, 8, 3, SOME_SIZES, (0.01,), SOME_TRADEOFFS, (0.1,)),
+    quick=Size(300, 4, 3, (0.1, 0.3), (0.01,), FEW_TRADEOFFS, (0.1,), 20),
     full=Size(20_000, 60, 3, ALL_SIZES, SMALL_TRADEOFFS, ALL_TRADEOFFS, RATES),
     stated=(*_ACS_STATED, "One collaborator for each state."),
     chosen=("The paper has 51 collaborators, here are 14.", *_ACS_CHOSEN),
@@ -116,7 +118,7 @@ MNIST = Study(
     repeats=Repeats.SEEDS,
     figures=frozenset((Figure.BASELINES, Figure.TRADEOFFS)),
     methods=METHODS,
-    quick=Size(400, 4, 3, (0.1, 0.3, 0.7), (0.01,), (0.01, 0.3, 0.9), (0.1,)),
+    quick=Size(300, 4, 3, (0.1, 0.3), (0.01,), (0.01, 0.5), (0.1,), 20),
     full=Size(20_000, 60, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=(
         (
@@ -125,7 +127,6 @@ MNIST = Study(
         ),
     ),
     chosen=OPEN,
-    group_column="digit",
 )
 
 
@@ -146,7 +147,7 @@ EICU = Study(
     repeats=Repeats.FOLDS,
     figures=FIGURES,
     methods=METHODS,
-    quick=Size(1500, 30, 3, SOME_SIZES, (0.01,), SOME_TRADEOFFS, (0.1, 0.03)),
+    quick=Size(1000, 30, 3, FEW_SIZES, (0.01,), FEW_TRADEOFFS, (0.1, 0.03), 20),
     full=Size(20_000, 200, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=(
         (
@@ -178,7 +179,7 @@ HEART_HOSPITALS = Study(
     repeats=Repeats.FOLDS,
     figures=FIGURES,
     methods=METHODS,
-    quick=Size(1500, 60, 3, SOME_SIZES, (0.01,), SOME_TRADEOFFS, (0.1, 0.03)),
+    quick=Size(1500, 60, 3, SOME_SIZES, (0.01,), SOME_TRADEOFFS, (0.1, 0.03), 20),
     full=Size(20_000, 400, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=("Cross-entropy, soft-ReLU with gamma 0.05, batches of 32, three folds.",),
     chosen=(
@@ -210,7 +211,7 @@ ADULT_RACE = Study(
     repeats=Repeats.SEEDS,
     figures=FIGURES,
     methods=METHODS,
-    quick=Size(1500, 15, 3, SOME_SIZES, (0.01,), SOME_TRADEOFFS, (0.1, 0.03)),
+    quick=Size(1000, 8, 3, FEW_SIZES, (0.01,), FEW_TRADEOFFS, (0.1,), 20),
     full=Size(20_000, 100, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=("Cross-entropy, soft-ReLU with gamma 0.05, batches of 64, the authors' own test records.",),
     chosen=(
@@ -234,7 +235,7 @@ ACS_INCOME_STATES = Study(
     repeats=Repeats.FOLDS,
     figures=frozenset((Figure.BASELINES,)),
     methods=("fedsrcvar", "fedavg"),
-    quick=Size(300, 2, 1, (0.1, 0.3, 0.7), (0.01,), (0.01,), (0.1,)),
+    quick=Size(200, 2, 1, (0.1, 0.3), (0.01,), (0.01,), (0.1,)),
     full=Size(10_000, 20, 3, ALL_SIZES, (0.01,), (0.01,), RATES),
     stated=("Cross-entropy, soft-ReLU with gamma 0.05, batches of 64, three folds.",),
     chosen=(

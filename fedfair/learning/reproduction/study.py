@@ -51,6 +51,7 @@ class Size:
         small_tradeoffs: what stands for a tradeoff (epsilon) of about 0; the best on validation records is taken.
         tradeoffs: the fan of Figure 3.
         learning_rates: candidates of every method; the best on validation records is taken.
+        adversary_interval: rounds from one look of an adversary at all losses to the next.
         repeats: folds or seeds.
     """
 
@@ -61,6 +62,7 @@ class Size:
     small_tradeoffs: tuple[float, ...]
     tradeoffs: tuple[float, ...]
     learning_rates: tuple[float, ...]
+    adversary_interval: int = 1
     repeats: int = 3
 
 
