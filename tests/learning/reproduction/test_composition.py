@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.learning.reproduction.composition import everybody, worst_group
@@ -25,6 +25,7 @@ def test_the_worst_group_of_everybody_is_everybody() -> None:
     assert worst_group(np.arange(5.0), GROUPS, LABELS, 1.0) == everybody(GROUPS, LABELS)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 40), st.floats(0.01, 1.0), st.integers(0, 5))
 def test_shares_add_up_to_one(n: int, size: float, seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.learning.reproduction.claims import Verdict, below, findings
@@ -57,6 +57,7 @@ def test_validation_records_choose_and_test_records_only_report() -> None:
     assert not evidence.missing
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.lists(st.floats(0.01, 5), min_size=4, max_size=4))
 def test_no_test_risk_changes_what_is_chosen(test_risks: list[float]) -> None:
     runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
