@@ -56,14 +56,15 @@ def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> Simula
     if course.evaluated is None:
         raise LocalProtocolError("an evaluation that was played to its end has no sums")
     history = tuple(exact_evaluation(past, cohort.last_losses) for past in course.history)
+    losses = dict(zip(cohort.names, cohort.last_losses, strict=True))
     result = simulated_result(
         with_method(plan, exact=exact),
         digest,
         replace(course.result(), history=history),
-        dict(zip(cohort.names, cohort.last_losses, strict=True)),
+        losses,
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=(),
     )
     record = evaluation_record(plan, binding.digest, schema, course.evaluated, masked=False)
-    return SimulationOutcome(result, course.model, model.layout, record, course.scaling)
+    return SimulationOutcome(result, course.model, model.layout, record, course.scaling, losses)

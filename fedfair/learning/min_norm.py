@@ -50,7 +50,7 @@ def shortest_combination(vectors: NDArray[np.floating], lower: Vector, upper: Ve
 
 
 def _polished(products: Vector, weights: Vector, lower: Vector, upper: Vector) -> Vector:
-    """Return the best weights if only those within their ranges may change; the same weights if that leaves these."""
+    """Return the best weights if only those within their ranges may change; the same ones if that leaves these."""
     free = (weights > lower) & (weights < upper)
     count = int(free.sum())
     if count < 2:

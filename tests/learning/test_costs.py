@@ -76,8 +76,9 @@ def test_the_bytes_of_a_plain_plan_are_those_of_its_sums(tmp_path: Path) -> None
     traffic = simulate(plan("off"), tmp_path).result["traffic"]
     assert isinstance(traffic, dict)
     # 30 columns and 2 classes: a model of 62 float64. A training sum is [w, w dc, w dtheta], an evaluation three
-    # blocks of [n, correct, smoothed] and 17 counts and 17 sums, a standardisation [n, 30 sums, 30 squares].
-    training_up, evaluation_up, scaling_up = 8 * (2 + 62), 8 * 3 * (3 + 2 * 17), 8 * 61
+    # blocks of [n, correct, smoothed], 17 counts, 17 sums and a 2 x 2 confusion matrix, a standardisation [n] and
+    # for each column how many values it has, their sum and the sum of their squares.
+    training_up, evaluation_up, scaling_up = 8 * (2 + 62), 8 * 3 * (3 + 2 * 17 + 4), 8 * (1 + 3 * 30)
     # Evaluations after rounds 0, 2 and 3; the model is sent before round 1 and after each round, the scaling once.
     up, down = 3 * training_up + 3 * evaluation_up + scaling_up, 8 * (62 * 4 + 2 * 30)
     assert (traffic["basis"], traffic["bytes_up"], traffic["bytes_down"]) == ("computed", 2 * up, 2 * down)
