@@ -141,7 +141,7 @@ class Bench:
 
 
 def first_ten(sites: Sites) -> Sites:
-    """Return the sites with ten columns: all thirty separate the classes, so that every objective's infimum is 0."""
+    """Return the sites with ten columns: all thirty separate the classes, and every objective's infimum is 0."""
     schema = FeatureSchema((10,), 2, tuple(range(10)))
     return {
         name: Splits(Dataset(splits.train.features[:, :10], splits.train.labels, schema))

@@ -1,20 +1,20 @@
 """Nearest points with a given sum: on the simplex, and in a box, where adversaries keep their weights.
 
 Projection onto {x : lower <= x <= upper, sum x = total} is clip(v - t, lower, upper) for one number t, because the
-multiplier of the sum is the only thing that the entries share. The clipped sum falls with t, so that t is found by
-bisection to the last digit, and then once more exactly on the straight piece that it lies on. Source: Held,
-Wolfe and Crowder 1974, "Validation of subgradient optimization"; Duchi et al. 2008 for the simplex.
+multiplier of the sum is the only thing that the entries share. The clipped sum falls with t in straight pieces
+between the ends at which an entry begins or ceases to be clipped: bisection finds the piece, and there t is exact.
+Source: Held, Wolfe and Crowder 1974, "Validation of subgradient optimization"; Duchi et al. 2008 for the simplex.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
-from fedfair.learning.bisection import bisect
 
 Vector = NDArray[np.float64]
 
@@ -46,17 +46,17 @@ def project_on_box(point: Vector, lower: Vector | float, upper: Vector | float, 
             f"no point of the box can sum up to {total:g} (its sums run from {low.sum():g} to "
             f"{high.sum():g}), or the point is not finite"
         )
-    below, above = float((point - high).min()), float((point - low).max())
-    # At `below` every entry is at its upper end, at `above` at its lower end; doubles between them run out.
-    shift = bisect(lambda t: bool(np.clip(point - t, low, high).sum() > total), below, above)
-    return np.clip(point - _on_the_piece(point, low, high, total, shift), low, high)
-
-
-def _on_the_piece(point: Vector, low: Vector, high: Vector, total: float, shift: float) -> float:
-    """Return the shift at which the entries that are free at `shift` make up the sum exactly."""
-    moved = point - shift
-    free = (moved > low) & (moved < high)
-    if not free.any():
-        return shift
-    fixed = math.fsum(np.where(moved <= low, low, high)[~free])
-    return (math.fsum(point[free]) - (total - fixed)) / int(free.sum())
+    tops, bottoms = point - high, point - low
+    ends = np.unique(np.concatenate([tops, bottoms]))
+    # At the first end every entry is at its upper end, at the last one at its lower end.
+    place = bisect_left(ends, -total, key=lambda shift: -float(np.clip(point - shift, low, high).sum()))
+    place = min(place, len(ends) - 1)
+    free = np.zeros(len(point), np.bool_)
+    if place > 0:
+        free = (tops <= ends[place - 1]) & (bottoms >= ends[place])
+    shift = float(ends[place])
+    if free.any():
+        fixed = math.fsum(np.where(tops >= ends[place], high, low)[~free])
+        shift = (math.fsum(point[free]) - (total - fixed)) / int(free.sum())
+    nearest: Vector = np.clip(point - shift, low, high)
+    return nearest
