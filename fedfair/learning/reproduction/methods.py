@@ -14,6 +14,9 @@ from fedfair.learning.reproduction.study import Size, Study, Values
 EPOCH_BATCH = 128
 """FedAvg's batches, as the paper states them."""
 
+ADVERSARY_RATE = 0.001
+"""Step size of every adversary, as the paper states it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -26,6 +29,7 @@ class Method:
         has_tradeoff: it has a tradeoff between the worst group and the mean.
         knows_groups: it is told the groups.
         has_adversary: an adversary looks at all losses.
+        adversary_steps: that adversary makes steps, instead of answering at once.
         by_epochs: it makes passes over the records instead of steps.
         centralised: it sees the pooled records.
     """
@@ -36,6 +40,7 @@ class Method:
     has_tradeoff: bool = False
     knows_groups: bool = False
     has_adversary: bool = False
+    adversary_steps: bool = False
     by_epochs: bool = False
     centralised: bool = False
 
@@ -51,7 +56,13 @@ class Method:
         training: dict[str, object] = {"algorithm": self.name, "rounds": size.rounds}
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
-        options: dict[str, object] = {"adversary_interval": size.adversary_interval} if self.has_adversary else {}
+        options: dict[str, object] = {}
+        if self.has_adversary:
+            # The theory of these methods speaks of the mean of the models; the last one swings with the adversary.
+            training["output"] = "tail"
+            options["adversary_interval"] = size.adversary_interval
+        if self.adversary_steps:
+            options["adversary_learning_rate"] = ADVERSARY_RATE
         if self.knows_groups and study.group_column is not None:
             options["group_column"] = study.group_column
         training["options"] = options
@@ -68,8 +79,14 @@ METHODS: Mapping[str, Method] = {
     for method in (
         Method("fedsrcvar", "FedSRCVaR", knows_group_size=True, has_tradeoff=True),
         Method("fedavg", "FedAvg", by_epochs=True),
-        Method("afl", "AFL", has_adversary=True),
-        Method("fedminmax", "FedMinMax (told the groups)", knows_groups=True, has_adversary=True),
+        Method("afl", "AFL", has_adversary=True, adversary_steps=True),
+        Method(
+            "fedminmax",
+            "FedMinMax (told the groups)",
+            knows_groups=True,
+            has_adversary=True,
+            adversary_steps=True,
+        ),
         Method("erm", "ERM (central)", centralised=True),
         Method("dro", "DRO (central)", knows_group_size=True, has_adversary=True, centralised=True),
         Method(
@@ -78,6 +95,7 @@ METHODS: Mapping[str, Method] = {
             knows_group_size=True,
             has_tradeoff=True,
             has_adversary=True,
+            adversary_steps=True,
             centralised=True,
         ),
     )

@@ -120,21 +120,20 @@ def verdicts(found: Sequence[Finding]) -> Rows:
 
 
 def chosen_settings(done: Done) -> Rows:
-    """Return what validation records chose for every mark of the comparison."""
+    """Return what validation records chose for every method and group size: learning rate, and tradeoff if any."""
+    sizes = sorted({mark.cell.group_size for mark in done.evidence.of(Figure.BASELINES)})
     body = []
-    for mark in done.evidence.of(Figure.BASELINES):
-        settings = mark.settings
-        body.append(
-            (
-                METHODS[mark.cell.method].label,
-                f"{mark.cell.group_size:.0%}",
-                str(settings["learning_rate"]),
-                str(settings.get("tradeoff", "")),
-            )
-        )
-    return Rows(
-        "Chosen on validation records.", ("method", "group size", "learning rate", "tradeoff"), tuple(body)
-    )
+    for name in done.study.methods:
+        cells = [done.evidence.of(Figure.BASELINES, method=name, group_size=size) for size in sizes]
+        if any(cells):
+            body.append((METHODS[name].label, *(_setting(marks[0]) if marks else "" for marks in cells)))
+    head = ("method", *(f"for the worst {size:.0%}" for size in sizes))
+    return Rows("Chosen on validation records: learning rate, and tradeoff where there is one.", head, tuple(body))
+
+
+def _setting(mark: Mark) -> str:
+    tradeoff = mark.settings.get("tradeoff")
+    return f"{mark.settings['learning_rate']}" + ("" if tradeoff is None else f", {tradeoff}")
 
 
 def _nearest(sizes: Sequence[float]) -> tuple[float, ...]:
