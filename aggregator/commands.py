@@ -47,11 +47,13 @@ ReadyFile = Annotated[
     typer.Option("--ready-file", help="Write one JSON line with the port here when connections are accepted."),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin anew.")]
+ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
 
 DEFAULT_PLAN = Path("plan/plan.yaml")
 DEFAULT_CERT_FOLDER = Path("cert")
+DEFAULT_MODEL = Path("save/last.safetensors")
 
 
 @app.command()
@@ -68,9 +70,33 @@ def start(
 
     Stopped or crashed, it continues after the last recorded round when it is started again.
     """
+    _carry(Start(plan, Path(), cert_folder, fresh=fresh), listen, ready_file, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def evaluate(
+    plan: PlanFile = DEFAULT_PLAN,
+    model: ModelFile = DEFAULT_MODEL,
+    cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
+    listen: ListenOn = None,
+    ready_file: ReadyFile = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have the collaborators evaluate a saved model, in the same sums as during a run, and train nothing.
+
+    They start as for a run. The result is written to the folder `evaluation`.
+    """
+    # Nothing of an earlier evaluation is continued: it may have been of another model.
+    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)
+    _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
+
+
+def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: bool, as_json: bool) -> None:
+    """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
-    run = prepare(Start(plan, Path(), cert_folder, fresh=fresh), warn)
+    run = prepare(start, warn)
     try:
         ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, quiet=quiet)
         result = _written(run, ending)

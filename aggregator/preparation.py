@@ -31,6 +31,7 @@ from fedfair.learning import checkpoint
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
 from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee, is_masked
+from fedfair.learning.saved_model import evaluation_course, load_saved
 from fedfair.learning.server import Course
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest, parse_digest
@@ -47,12 +48,14 @@ class Start:
         folder: where the files of the run go.
         cert_folder: where the aggregator's identity is.
         fresh: forget the run that was recorded in the folder, if any.
+        model: evaluate this saved model, and train nothing; None for a whole run.
     """
 
     plan: Path
     folder: Path
     cert_folder: Path
     fresh: bool = False
+    model: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
     binding = (bind or initial_binding)(start.plan)
-    course = Course(plan, binding.layout, binding.schema, binding.vector)
+    course = _course(plan, binding, start.model)
     paths = Paths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     clip = _resume(course, journal, note, masked=is_masked(plan))
@@ -122,6 +125,14 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
     )
+
+
+def _course(plan: Plan, binding: Binding, model: Path | None) -> Course:
+    if model is None:
+        return Course(plan, binding.layout, binding.schema, binding.vector)
+    saved = load_saved(model, plan, binding.layout, binding.schema)
+    exact = plan.evaluation.method == "exact"
+    return evaluation_course(plan, binding.layout, binding.schema, saved, exact=exact)
 
 
 def initial_binding(plan: Path) -> Binding:

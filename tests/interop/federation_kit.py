@@ -147,19 +147,23 @@ def in_process_binding(plan: Path) -> Binding:
     return Binding(made.layout, made.vector, made.schema, made.digest)
 
 
-def prepared(workspace: loopback.Workspace, *, fresh: bool = False) -> Run:
-    folder = workspace.folder
-    start = Start(workspace.plan, folder, folder / "cert", fresh=fresh)
+def prepared(workspace: loopback.Workspace, *, fresh: bool = False, model: Path | None = None) -> Run:
+    folder = workspace.folder if model is None else workspace.folder / "evaluation"
+    start = Start(workspace.plan, folder, workspace.folder / "cert", fresh=fresh, model=model)
     return prepare(start, lambda _: None, in_process_binding)
 
 
 def play(
-    workspace: loopback.Workspace, scenario: Callable[[Federation], Awaitable[None]], *, fresh: bool = False
+    workspace: loopback.Workspace,
+    scenario: Callable[[Federation], Awaitable[None]],
+    *,
+    fresh: bool = False,
+    model: Path | None = None,
 ) -> Ending:
     """Start an aggregator, let the scenario happen, and return how the run ended."""
 
     async def playing() -> Ending:
-        run, watching = prepared(workspace, fresh=fresh), Watching()
+        run, watching = prepared(workspace, fresh=fresh, model=model), Watching()
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
         try:

@@ -53,3 +53,31 @@ def test_an_exact_evaluation_has_the_risks_of_the_simulation(
     low, high = deployed["objective"]["rcvar_bound"]
     assert low - tolerance <= simulated["objective"]["rcvar"] <= high + tolerance
     assert high - low <= 1e-6
+
+
+@pytest.mark.parametrize("mode", ["off", "malicious"])
+def test_the_collaborators_evaluate_a_saved_model_without_training_anything(tmp_path: Path, mode: str) -> None:
+    protection = {"mode": mode} if mode == "off" else {"mode": mode, "most_records": 512, "clip": 1.0}
+    plan = small_plan(rounds=2, protection=protection) | {"evaluation": {"every": 5, "bins": 8, "method": "exact"}}
+    workspace = prepare(tmp_path, plan)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    model = workspace.folder / "save" / "last.safetensors"
+    before = model.read_bytes()
+    assert play(workspace, everybody, model=model).state.value == "finished"
+    folder = workspace.folder / "evaluation"
+    lines = (folder / "logs" / "aggregator_metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["purpose"] for line in lines] == ["evaluation", *["exact-evaluation"] * 4]
+    run, again = (json.loads((place / "result.json").read_text()) for place in (workspace.folder, folder))
+    assert again["evaluation"] == {"method": "exact", "given_up": None}
+    assert again["rounds"] == run["rounds"] == 2
+    # The same model, the same records: all that can differ is what masks take from a sum, 2^-56 of an addend.
+    for size, risk in run["train"]["by_group_size"].items():
+        other = again["train"]["by_group_size"][size]
+        assert other["at_least"] == risk["at_least"]
+        assert other["worst"] == pytest.approx(risk["worst"], rel=1e-12)
+    assert again["train"]["confusion"] == run["train"]["confusion"]
+    assert model.read_bytes() == before

@@ -41,10 +41,10 @@ class Started:
         self.running.append(process)
         return process
 
-    def aggregator(self, *words: str) -> subprocess.Popen[str]:
+    def aggregator(self, *words: str, command: str = "start") -> subprocess.Popen[str]:
         """Start the aggregator and wait until it listens."""
         listen = f"localhost:{self.port}"
-        process = self._start("aggregator", "start", "--listen", listen, "--ready-file", "ready.json", *words)
+        process = self._start("aggregator", command, "--listen", listen, "--ready-file", "ready.json", *words)
         until_line(process, "listening on port")
         assert self.workspace is not None
         self.port = json.loads((self.workspace.folder / "ready.json").read_text())["port"]

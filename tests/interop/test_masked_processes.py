@@ -164,3 +164,21 @@ def test_an_aggregator_killed_in_the_middle_opens_a_new_session_and_finishes(
     assert clips[0] == 1.0
     assert max(clips[1:]) < 1.0
     assert json.loads(started.workspace.result.read_text())["state"] == "finished"
+
+
+def test_a_saved_model_is_evaluated_by_processes_that_train_nothing(tmp_path: Path, started: Started) -> None:
+    plan = small_plan(rounds=2, protection=MASKED) | {"evaluation": {"every": 5, "bins": 16, "method": "exact"}}
+    started.workspace = prepare(tmp_path, plan)
+    results = {}
+    for command, result in (("start", "result.json"), ("evaluate", "evaluation/result.json")):
+        aggregator = started.aggregator(command=command)
+        sites = [started.collaborator(name) for name in started.workspace.collaborators]
+        for process in (aggregator, *sites):
+            code, output = ended(process)
+            assert code == 0, output
+        results[command] = json.loads((tmp_path / result).read_text())
+    trained, judged = results["start"], results["evaluate"]
+    assert judged["evaluation"] == {"method": "exact", "given_up": None}
+    assert judged["train"]["confusion"] == trained["train"]["confusion"]
+    for size, risk in trained["train"]["by_group_size"].items():
+        assert judged["train"]["by_group_size"][size]["at_least"] == risk["at_least"]
