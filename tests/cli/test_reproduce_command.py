@@ -1,0 +1,61 @@
+"""`fedfair reproduce`: mistakes on its line, and a whole small repetition."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedfair.cli import reproduction
+from fedfair.cli.commands import app
+from fedfair.learning.reproduction import studies
+from fedfair.learning.reproduction.study import Figure
+from fedfair.report.terminal import run_app
+from tests.learning.reproduction.small_study import study
+
+
+def ended(*words: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        run_app(app, ["reproduce", *words])
+    return int(stop.value.code or 0)
+
+
+def test_an_unknown_data_set_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("celeba", "--data", str(tmp_path)) == 2
+    shown = capsys.readouterr().err
+    assert "celeba" in shown
+    assert "acs-employment" in shown
+
+
+def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("heart", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "out")) == 1
+    assert "is no folder" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_page_of_somebody_else_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "index.html").write_text("mine")
+    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    assert "no page of fedfair" in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "out" / "index.html").read_text() == "mine"
+
+
+def test_every_data_set_of_the_command_has_its_studies() -> None:
+    from fedfair.cli.reproduce import DATA_SETS
+
+    assert set(DATA_SETS) == set(studies.STUDIES)
+
+
+def test_a_small_repetition_writes_its_page_tables_and_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproduction, "STUDIES", {"heart": (study(Figure.BASELINES),)})
+    out = tmp_path / "out"
+    assert ended("heart", "--data", str(tmp_path), "--out", str(out), "--workers", "2") == 0
+    marks = json.loads((out / "marks.json").read_text())
+    assert {mark["method"] for mark in marks} == {"fedsrcvar", "fedavg"}
+    assert "<svg" in (out / "index.html").read_text()
+    assert "## A small study of <three>" in (out / "README.md").read_text()
+    assert "FedSRCVaR" in capsys.readouterr().out
