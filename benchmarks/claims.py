@@ -64,6 +64,8 @@ SETS: dict[str, tuple[list[str], dict[str, object]]] = {
 }
 ADVERSARIES = {"afl", "bpf"}
 GAMMA = 0.02
+RATES = (0.3, 0.05, 0.01)
+"""Learning rates; every run is the best of them on the training objective, as the paper picks its own."""
 
 
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -86,6 +88,7 @@ class Bench:
         eps: float = 0.01,
         steps: int = 1,
         batch: int | None = None,
+        rate: float = RATES[-1],
     ) -> Plan:
         """Return the plan of a run; everything that the claims vary is an argument."""
         return Plan.model_validate(
@@ -103,8 +106,8 @@ class Bench:
                     "rounds": self._rounds,
                     "local_steps": steps,
                     "batch_size": batch or "full",
-                    "learning_rate": 0.3,
-                    "threshold_learning_rate": 0.01,
+                    "learning_rate": rate,
+                    "threshold_learning_rate": 2.5 * GAMMA * rho,
                     "threshold_init": "quantile",
                     "output": "tail",
                     "precision": "fp64",
@@ -117,7 +120,9 @@ class Bench:
     def _run(
         self, algorithm: str, rho: float = 0.1, eps: float = 0.01, steps: int = 1, batch: int | None = None
     ) -> SimulationOutcome:
-        return simulate_sites(self.plan(algorithm, rho, eps, steps, batch), self.sites, Path())
+        plans = [self.plan(algorithm, rho, eps, steps, batch, rate) for rate in RATES]
+        outcomes = [simulate_sites(plan, self.sites, Path()) for plan in plans]
+        return min(outcomes, key=lambda outcome: outcome.result["objective"]["rcvar"])  # type: ignore[call-overload,index,return-value]
 
     def worst(self, size: float, *run: object) -> float:
         """Return the mean training loss of the worst group of a size, after a run."""
@@ -167,27 +172,29 @@ Finding = dict[str, object]
 
 def c1(bench: Bench) -> Finding:
     """One full local step of everybody is descent on the pooled records, for this split."""
-    federated = bench.run("fedsrcvar").model
+    federated = simulate_sites(bench.plan(), bench.sites, Path()).model
     alone = bench.plan().model_copy(
         update={"federation": bench.plan().federation.model_copy(update={"collaborators": (POOLED,)})}
     )
     pooled = Splits(pool(splits.train for splits in bench.sites.values()))
     central = simulate_sites(alone, {POOLED: pooled}, Path()).model
     apart = float(np.abs(federated.vector - central.vector).max())
-    # Roundings grow by the slope of the smoothed function, 1 / gamma, from round to round.
+    # At the smallest learning rate: beyond the stable ones every rounding grows from round to round.
     return {"holds": apart <= 1e-8, "largest_difference": apart}
 
 
 def c2(bench: Bench) -> Finding:
     """With tradeoff 1 it is FedAvg, bit for bit."""
-    fair, plain = (bench.run(name, 0.1, 1.0, 3, 64).model.vector for name in ("fedsrcvar", "fedavg"))
+    plans = [bench.plan(name, 0.1, 1.0, 3, 64) for name in ("fedsrcvar", "fedavg")]
+    fair, plain = (simulate_sites(plan, bench.sites, Path()).model.vector for plan in plans)
     return {"holds": fair.tobytes() == plain.tobytes()}
 
 
 def c3(bench: Bench) -> Finding:
     """As the group grows to everybody, the worst risks of FedSRCVaR and FedAvg meet."""
     gaps = [
-        abs(bench.worst(size, "fedsrcvar", size) - bench.worst(size, "fedavg")) for size in (0.1, 0.5, 0.9, 1.0)
+        abs(bench.worst(size, "fedsrcvar", size) - bench.worst(size, "fedavg", size))
+        for size in (0.1, 0.5, 0.9, 1.0)
     ]
     return {"holds": gaps[0] > gaps[2] and gaps[3] == 0.0, "gaps": gaps}
 
