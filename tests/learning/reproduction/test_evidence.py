@@ -95,3 +95,15 @@ def test_a_difference_counts_beyond_two_standard_errors_of_the_difference() -> N
     assert below(Spread(1.0, 0.3), Spread(2.1, 0.4)) is Verdict.HOLDS
     assert below(Spread(2.1, 0.3), Spread(1.0, 0.4)) is Verdict.FAILS
     assert below(Spread(1.0, 0.3), Spread(2.0, 0.4)) is Verdict.UNDECIDED
+
+
+@given(st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.sampled_from([None, 0.0, 0.1]))
+def test_single_runs_decide_nothing(one: float, other: float, error: float | None) -> None:
+    assert below(Spread(one), Spread(other, error)) is Verdict.UNDECIDED
+    assert below(Spread(one, error), Spread(other)) is Verdict.UNDECIDED
+
+
+def test_no_difference_to_the_central_methods_is_not_counted_as_a_claim_that_holds() -> None:
+    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar", "bpf")), SIZE, Path())
+    found = findings(evidence_of(runs, {point.id: result(0.5, 0.5) for point in runs.points}))
+    assert {each.verdict for each in found if each.claim == "C9"} == {Verdict.UNDECIDED}
