@@ -1,7 +1,8 @@
 """Who is in the worst group: Table A.2 of the paper.
 
-The worst group of a size is made of the records with the largest losses, the record on its edge in part. Its
-members are counted by their group and label, which only a simulation can do: it holds everybody's records.
+The worst group of a size is made of the records with the largest losses, the record on its edge in part; records
+whose losses tie there belong to it with equal parts, whatever their order. Its members are counted by their group
+and label, which only a simulation can do: it holds everybody's records.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.fairness.cvar import tail_count
+from fedfair.learning.tail_weights import worst_weights
 
 Shares = Mapping[tuple[str, int], float]
 """Share of each (group, label), adding up to 1."""
@@ -38,14 +39,8 @@ def worst_group(
         labels: int64 array (n,).
         group_size: share of all records (rho in the paper), in (0, 1].
     """
-    size = tail_count(len(losses), group_size)
-    order = np.argsort(-losses, kind="stable")
-    member = np.zeros(len(losses))
-    whole = int(size)
-    member[order[:whole]] = 1.0
-    if whole < len(losses):
-        member[order[whole]] = size - whole
-    return _shares(groups, labels, member)
+    equal = np.full(len(losses), 1.0 / len(losses))
+    return _shares(groups, labels, worst_weights(losses, equal, group_size))
 
 
 def _shares(groups: NDArray[np.generic], labels: NDArray[np.int64], member: NDArray[np.float64]) -> Shares:

@@ -1,18 +1,21 @@
 """From results to marks: which candidate validation records choose, and what it does on training and test records.
 
-A mark is the mean over the repetitions with its standard error. A candidate that failed or diverged in one of them
-is out; a cell without any is left out and named, never filled in.
+Every repetition chooses by itself, by its own validation records: those of one fold are test records of another,
+so that one choice for all folds would be made, in part, by records that it is then tested on. A mark is the mean
+over the repetitions with its standard error, which covers the choice too. A candidate that failed or diverged in
+one repetition is out; a cell without any is left out and named, never filled in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfair.learning.reproduction.runs import Candidate, Cell, RunList
 from fedfair.learning.reproduction.study import Figure, Values
 from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.figures import WORST, Spread, figure_name, split_figures
+from fedfair.learning.sweep.grid import Point
 
 Results = Mapping[str, JsonObject]
 """Results by the identity of their points."""
@@ -24,15 +27,17 @@ class Mark:
 
     Attributes:
         cell: which.
-        settings: the chosen candidate's.
+        settings: those of the chosen candidates, one for each repetition.
+        points: the chosen runs, one for each repetition.
         train: figures over the training records.
         test: figures over the test records; `worst_0.1`, `disparity_0.1`, `mean` and so on.
-        results: those of the chosen candidate, one for each repetition.
+        results: those of the chosen runs, one for each repetition.
         uniform_floor: loss of the uniform classifier, in nats.
     """
 
     cell: Cell
-    settings: Values
+    settings: tuple[Values, ...]
+    points: tuple[Point, ...]
     train: Mapping[str, Spread]
     test: Mapping[str, Spread]
     results: tuple[JsonObject, ...]
@@ -78,23 +83,42 @@ def evidence_of(runs: RunList, results: Results) -> Evidence:
     return Evidence(tuple(marks), tuple(missing))
 
 
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A candidate that finished everywhere: its results and validation risks, one for each repetition."""
+
+    candidate: Candidate
+    results: tuple[JsonObject, ...]
+    risks: tuple[float, ...]
+
+
 def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results) -> Mark | None:
-    """Return the mark of the candidate whose validation records have the smallest worst-group risk."""
-    judged = []
-    for place, candidate in enumerate(candidates):
-        own = _results(candidate, results)
-        validation = split_figures(own, "validation") if own else None
-        risk = validation.get(figure_name(WORST, cell.group_size)) if validation else None
-        if risk is not None:
-            judged.append((risk.mean, place, own))
+    """Return the mark of the candidates whose validation records have the smallest worst-group risk."""
+    judged = list(_judged(candidates, results, figure_name(WORST, cell.group_size)))
     if not judged:
         return None
-    _, place, own = min(judged, key=lambda entry: entry[:2])
+    chosen = [_best(judged, place) for place in range(len(judged[0].risks))]
+    own = [one.results[place] for place, one in enumerate(chosen)]
     train, test = split_figures(own, "train"), split_figures(own, "test")
     if train is None or test is None:
         return None
-    floor = own[0]["uniform_floor"]
-    return Mark(cell, candidates[place].settings, train, test, tuple(own), float(str(floor)))
+    settings = tuple(one.candidate.settings for one in chosen)
+    points = tuple(one.candidate.points[place] for place, one in enumerate(chosen))
+    return Mark(cell, settings, points, train, test, tuple(own), float(str(own[0]["uniform_floor"])))
+
+
+def _best(judged: Sequence[_Judged], repetition: int) -> _Judged:
+    """Return the first of those with the smallest validation risk in one repetition."""
+    return min(judged, key=lambda one: one.risks[repetition])
+
+
+def _judged(candidates: Sequence[Candidate], results: Results, risk: str) -> Iterator[_Judged]:
+    """Yield the candidates that have this risk on the validation records of every repetition."""
+    for candidate in candidates:
+        own = _results(candidate, results)
+        figures = [split_figures([one], "validation") or {} for one in own]
+        if own and all(risk in found for found in figures):
+            yield _Judged(candidate, tuple(own), tuple(found[risk].mean for found in figures))
 
 
 def _results(candidate: Candidate, results: Results) -> list[JsonObject]:

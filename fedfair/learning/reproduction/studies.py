@@ -28,9 +28,9 @@ OPEN = (
     "The paper does not state the number of rounds; rounds and learning rates here are in the settings below.",
     "Numeric features are standardised by federated means and variances; the paper does not say what it did.",
     (
-        "Every choice (learning rate, small tradeoff) is made on validation records, a tenth of what is not "
-        "tested on; the paper takes the combination with the best solution and does not say on which "
-        "records."
+        "Every choice (learning rate, small tradeoff) is made by each repetition on its own validation records, a "
+        "tenth of what it is not tested on; the paper takes the combination with the best solution and does not "
+        "say on which records."
     ),
     (
         "AFL, FedMinMax, DRO and BPF give the mean model of the second half of the rounds, of which their theory "

@@ -11,7 +11,7 @@ from fedfair.learning.reproduction.evidence import Evidence, Mark
 from fedfair.learning.reproduction.execution import Done
 from fedfair.learning.reproduction.methods import METHODS
 from fedfair.learning.reproduction.runs import KNOWN_GROUP_SIZES
-from fedfair.learning.reproduction.study import Figure
+from fedfair.learning.reproduction.study import Figure, Values
 from fedfair.learning.sweep.figures import Spread
 
 PAPER_A1: Mapping[tuple[str, float | None], tuple[str, str]] = {
@@ -131,12 +131,22 @@ def chosen_settings(done: Done) -> Rows:
         if any(cells):
             body.append((METHODS[name].label, *(_setting(marks[0]) if marks else "" for marks in cells)))
     head = ("method", *(f"for the worst {size:.0%}" for size in sizes))
-    return Rows("Chosen on validation records: learning rate, and tradeoff where there is one.", head, tuple(body))
+    caption = (
+        "Chosen on validation records: learning rate, and tradeoff where there is one; where the repetitions "
+        "chose differently, each one's choice."
+    )
+    return Rows(caption, head, tuple(body))
 
 
 def _setting(mark: Mark) -> str:
-    tradeoff = mark.settings.get("tradeoff")
-    return f"{mark.settings['learning_rate']}" + ("" if tradeoff is None else f", {tradeoff}")
+    """Return the settings of a mark; those of each repetition where they differ."""
+    written_out = [_one_setting(settings) for settings in mark.settings]
+    return written_out[0] if len(set(written_out)) == 1 else " / ".join(written_out)
+
+
+def _one_setting(settings: Values) -> str:
+    tradeoff = settings.get("tradeoff")
+    return f"{settings['learning_rate']}" + ("" if tradeoff is None else f", {tradeoff}")
 
 
 def _nearest(sizes: Sequence[float]) -> tuple[float, ...]:

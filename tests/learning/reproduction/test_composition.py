@@ -22,7 +22,13 @@ def test_a_worked_example_with_a_record_on_the_edge() -> None:
 
 
 def test_the_worst_group_of_everybody_is_everybody() -> None:
-    assert worst_group(np.arange(5.0), GROUPS, LABELS, 1.0) == everybody(GROUPS, LABELS)
+    assert worst_group(np.arange(5.0), GROUPS, LABELS, 1.0) == pytest.approx(everybody(GROUPS, LABELS))
+
+
+@pytest.mark.parametrize("size", [0.1, 0.3, 0.5, 1.0])
+def test_a_model_that_treats_all_alike_has_everybody_in_its_worst_group(size: float) -> None:
+    # All losses tie, as those of a uniform guess: the order of the records must not decide who is in.
+    assert worst_group(np.full(5, np.log(2)), GROUPS, LABELS, size) == pytest.approx(everybody(GROUPS, LABELS))
 
 
 @settings(deadline=None)
