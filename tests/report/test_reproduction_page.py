@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedfair.learning.reproduction.execution import Done, PreparedStudy
 from fedfair.learning.reproduction.membership import worst_group_shares
+from fedfair.learning.reproduction.runs import Cell
 from fedfair.learning.reproduction.study import Figure
 from fedfair.learning.sweep.events import Event, Finished
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
@@ -57,3 +59,11 @@ def test_the_summary_has_the_command_and_a_row_for_every_method(done: Done) -> N
     rows = [line for line in summary.splitlines() if line.startswith("| FedSRCVaR |")]
     assert len(rows[0].split("|")) == 9  # a method, four risks, mean and accuracy, between bars
     assert "| uniform guess | 0.693 |" in summary
+
+
+def test_page_and_summary_name_what_is_left_out(done: Done) -> None:
+    lost = Cell(Figure.BASELINES, "dro", 0.3, None)
+    short = replace(done, evidence=replace(done.evidence, missing=(lost,)))
+    for text in (reproduction_page("T", [(short, {})]), reproduction_summary("T", "fedfair", [(short, {})])):
+        assert "Left out, because no run finished everywhere: dro at 30% (baselines)." in text
+    assert "Left out" not in reproduction_summary("T", "fedfair", [(done, {})])

@@ -27,6 +27,8 @@ HEADINGS = {
     Figure.LOCAL_STEPS: "One, five and ten local steps (Figure 4)",
 }
 
+NOTHING_FAILS = "Nothing that these repetitions could tell."
+
 
 def reproduction_page(title: str, studies: Sequence[tuple[Done, Mapping[str, Shares]]]) -> str:
     """Return the whole page.
@@ -46,7 +48,9 @@ def reproduction_summary(title: str, command: str, studies: Sequence[tuple[Done,
         parts += [f"## {done.study.title}", _summary(done), _markdown(worst_groups(done))]
         parts += [_markdown(rows) for rows in _more(done, shares)]
         failing = _failing(done)
-        parts.append("What does not hold here:\n" + _bullets(failing) if failing else "No claim fails here.")
+        parts.append("What does not hold here:\n" + _bullets(failing or [NOTHING_FAILS]))
+        if done.evidence.missing:
+            parts.append(f"Left out, because no run finished everywhere: {_missing(done)}.")
         parts += ["As the paper states it:\n" + _bullets(done.study.stated)]
         parts += ["Chosen here, or different:\n" + _bullets(done.study.chosen)]
     return "\n\n".join(parts) + "\n"
@@ -62,7 +66,8 @@ def _body(done: Done, shares: Mapping[str, Shares]) -> Markup:
         failing=_failing(done),
         stated=done.study.stated,
         chosen=done.study.chosen,
-        missing=", ".join(f"{cell.method} at {cell.group_size:.0%}" for cell in done.evidence.missing),
+        nothing_fails=NOTHING_FAILS,
+        missing=_missing(done),
     )
 
 
@@ -71,6 +76,11 @@ def _more(done: Done, shares: Mapping[str, Shares]) -> list[Rows]:
     tables = [] if known is None else [known]
     tables += [composition(shares)] if shares else []
     return [*tables, verdicts(findings(done.evidence)), chosen_settings(done)]
+
+
+def _missing(done: Done) -> str:
+    cells = (f"{cell.method} at {cell.group_size:.0%} ({cell.figure.value})" for cell in done.evidence.missing)
+    return ", ".join(dict.fromkeys(cells))
 
 
 def _failing(done: Done) -> list[str]:
