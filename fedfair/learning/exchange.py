@@ -49,7 +49,7 @@ class FeatureScaling:
 
     Attributes:
         mean: float64 array (numeric columns,).
-        scale: float64 array (numeric columns,), positive; 1 for a column that never varies.
+        scale: float64 array (numeric columns,), positive; at least 1 for a column that does not seem to vary.
     """
 
     mean: NDArray[np.float64]

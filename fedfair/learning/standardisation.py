@@ -56,9 +56,10 @@ def column_sums(values: NDArray[np.floating], units: tuple[float, ...] = ()) -> 
 def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()) -> FeatureScaling:
     """Return means and standard deviations from the total of `column_sums`.
 
-    A column that never varies gets scale 1, and so does one that nobody has a value of, with mean 0. The variance
-    is a difference of two numbers of the size of the mean square, each with a relative rounding error of up to
-    n * 2^-53; a smaller result than that is rounding noise of a constant column.
+    A column that nobody has a value of gets mean 0 and scale 1. The variance is a difference of two numbers of the
+    size of the mean square, each with a relative rounding error of up to n * 2^-53. A smaller result may be a
+    constant column's, or one's that varies by a few millionths of its size, such as milliseconds since 1970 within
+    an hour: it gets the largest deviation that the rounding may hide, at least 1, so that neither is blown up.
 
     Raises:
         RemoteProtocolError: no records at all, or sums that no data can have.
@@ -78,9 +79,9 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
     if (variance < -noise).any():
         column = int(np.argmin(variance))
         raise RemoteProtocolError(f"numeric column {column} has a negative variance {variance[column]:g}")
-    constant = variance <= noise
     unit = _array(units, len(mean))
-    return FeatureScaling(mean * unit, np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)) * unit))
+    deviation = np.sqrt(np.maximum(variance, noise)) * unit
+    return FeatureScaling(mean * unit, np.where(variance > noise, deviation, np.maximum(deviation, 1.0)))
 
 
 def scale_columns(

@@ -104,9 +104,25 @@ def test_more_values_than_records_are_refused() -> None:
         scaling_from_sums(np.array([2.0, 3.0, 1.0, 1.0]))
 
 
-def test_a_constant_column_far_from_zero_keeps_scale_one() -> None:
-    scaling = scaling_from_sums(column_sums(np.full((1000, 1), 1e8 + 0.1)))
-    assert scaling.scale.tolist() == [1.0]
+def test_a_constant_column_far_from_zero_is_not_blown_up() -> None:
+    column = np.full((1000, 1), 1e8 + 0.1)
+    scaling = scaling_from_sums(column_sums(column))
+    # Its mean is off by at most 1000 roundings of 2^-53; anything but zero after scaling is that.
+    assert np.abs(scale_columns(column, (0,), scaling)).max() <= 1000 * 2.0**-53 * 1e8
+    assert scaling_from_sums(column_sums(np.full((1000, 1), 3.3))).scale.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("origin", "width"), [(1.7e12, 3.6e6), (1e9, 10.0), (-1e15, 1e7), (1e6, 1.0)])
+def test_a_column_too_far_from_zero_to_be_told_from_a_constant_is_not_left_as_it_is(
+    origin: float, width: float
+) -> None:
+    """Milliseconds since 1970 within one hour: the sums cannot show how they vary, but they bound by how much."""
+    column = origin + width * np.random.default_rng(3).uniform(-0.5, 0.5, (10_000, 1))
+    scaling = scaling_from_sums(column_sums(column))
+    deviation = float(column.std())
+    # The mean square carries n = 10^4 roundings of 2^-52 of it, and so does the largest deviation that they hide.
+    assert deviation * (1 - 1e-3) <= scaling.scale[0] <= max(1.0, 2 * np.sqrt(1e4 * 2.0**-52) * abs(origin))
+    assert np.abs(scale_columns(column, (0,), scaling)).max() <= 2.0
 
 
 @given(st.floats(-1e300, 1e300), st.floats(1e-300, 1e300))
