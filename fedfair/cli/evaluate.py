@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from fedfair.plan.source import load_plan, workspace_of
-from fedfair.report.document import parse_result
+from fedfair.report.document import check_result_place, parse_result
 from fedfair.report.tables import by_group_size
 from fedfair.report.terminal import console, error_console
 from fedfair.whole_file import write_whole
@@ -27,8 +27,8 @@ def evaluate_command(
     plan = load_plan(plan_file)
     if not model_file.is_file():
         raise typer.BadParameter(f"there is no model {model_file}", param_hint="--model")
-    if json_file is not None and str(json_file) != "-" and not json_file.parent.is_dir():
-        raise typer.BadParameter(f"the folder {json_file.parent} does not exist", param_hint="--json")
+    if json_file is not None and str(json_file) != "-":
+        check_result_place(json_file)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.learning.evaluate import evaluate
 

@@ -11,10 +11,11 @@ import typer
 from rich.text import Text
 
 from fedfair.cli.progress import RoundsBar
+from fedfair.errors import DataError
 from fedfair.evaluation.record import to_text
 from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.plan.source import load_plan
-from fedfair.report.document import parse_result
+from fedfair.report.document import check_result_place, parse_result
 from fedfair.report.doubts import doubts
 from fedfair.report.tables import by_group_size
 from fedfair.report.terminal import console, error_console
@@ -40,7 +41,7 @@ def simulate_command(
 ) -> None:
     """Run the plan in one process: same draws, same sums, same model as the deployed federation."""
     plan = load_plan(plan_file)
-    _check_writable(json_file, model_file, save_folder)
+    _check_places(json_file, model_file, save_folder)
     chosen_engine(plan, engine)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.simulate import simulate
@@ -63,7 +64,7 @@ def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path 
     if json_file is not None and str(json_file) == "-":
         sys.stdout.write(text)
     elif json_file is not None:
-        json_file.write_text(text)
+        write_whole(json_file, text)
     if model_file is not None:
         _save_model(outcome, model_file)
 
@@ -83,8 +84,28 @@ def _save_model(outcome: SimulationOutcome, path: Path) -> None:
     save(path, outcome.layout, outcome.model.vector, model_words(outcome.model, rounds, digest, outcome.scaling))
 
 
-def _check_writable(*files: Path | None) -> None:
-    """Refuse before the work, not after it, when a file could not be written."""
-    for file in files:
-        if file is not None and str(file) != "-" and not file.parent.is_dir():
-            raise typer.BadParameter(f"the folder {file.parent} does not exist")
+def _check_places(json_file: Path | None, model_file: Path | None, save_folder: Path | None) -> None:
+    """Refuse before the work, not after it, when a file could not be written, or would replace another one."""
+    if json_file is not None and str(json_file) != "-":
+        check_result_place(json_file)
+    for place in (model_file, save_folder):
+        if place is not None and not place.parent.is_dir():
+            raise DataError(f"{place}: the folder {place.parent} does not exist", "create it")
+    if model_file is not None:
+        _check_model_place(model_file)
+    if model_file is not None and json_file is not None and model_file.resolve() == json_file.resolve():
+        raise DataError(f"--json and --model both name {model_file}", "name two files")
+    if save_folder is not None and save_folder.exists() and not save_folder.is_dir():
+        raise DataError(f"{save_folder} is a file, --save needs a folder", "name a new or an existing folder")
+
+
+def _check_model_place(path: Path) -> None:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", "name a file in it")
+    if path.is_file() and path.stat().st_size > 0:
+        from fedfair.learning.checkpoint import load
+
+        try:
+            load(path)
+        except DataError as fault:
+            raise DataError(f"{path} exists and is no model", "move it away, or name another file") from fault

@@ -16,6 +16,9 @@ from fedfair.errors import DataError
 FORMAT = "fedfair/result/1"
 MAX_RESULT_BYTES = 64 << 20
 
+_OPENING = b'{\n  "format": "fedfair/result/'
+"""What every result file of any version begins with."""
+
 USUAL_SIZE = 0.1
 """The group size that is looked for where a result does not say for which it was trained."""
 
@@ -229,6 +232,25 @@ def parse_result(text: str | bytes, place: str) -> ResultDocument:
     if document.format != FORMAT:
         raise DataError(f"{place} has format {document.format!r}, expected {FORMAT!r}")
     return document
+
+
+def check_result_place(path: Path) -> None:
+    """Refuse, before the work, a place where a result may not go.
+
+    Raises:
+        DataError: its folder does not exist, there is a folder, or a file that is no result of fedfair's.
+    """
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: the folder {path.parent} does not exist", "create it, or name another file")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", "name a file in it")
+    if not path.is_file():
+        return
+    with path.open("rb") as source:
+        begin = source.read(len(_OPENING))
+    # An empty file is what `mktemp` makes.
+    if begin and begin != _OPENING:
+        raise DataError(f"{path} exists and is no result of fedfair's", "move it away, or name another file")
 
 
 def read_result(path: Path) -> ResultDocument:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
-from fedfair.errors import PlanError
+from fedfair.errors import DataError, PlanError
 
 PLAN = """
 federation: {name: demo, collaborators: [a, b, c]}
@@ -61,3 +61,40 @@ def test_an_engine_that_does_not_exist_is_a_mistake_of_usage(tmp_path: Path) -> 
     with pytest.raises(SystemExit) as ended:
         simulated(tmp_path, "warp")
     assert ended.value.code == 2
+
+
+def attempted(folder: Path, *words: str) -> BaseException | None:
+    plan = folder / "plan" / "plan.yaml"
+    plan.parent.mkdir(exist_ok=True)
+    plan.write_text(PLAN)
+    return CliRunner().invoke(app, ["simulate", "-p", str(plan), "--quiet", *words]).exception
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--json", "{}/plan/plan.yaml"), "is no result of fedfair's"),
+        (("--model", "{}/plan/plan.yaml"), "exists and is no model"),
+        (("--json", "{}/plan"), "is a folder"),
+        (("--model", "{}/plan"), "is a folder"),
+        (("--save", "{}/plan/plan.yaml"), "--save needs a folder"),
+        (("--save", "{}/none/save"), "does not exist"),
+        (("--json", "{}/same", "--model", "{}/same"), "both name"),
+    ],
+)
+def test_a_place_that_may_not_be_written_is_refused_before_the_run(
+    words: tuple[str, ...], fault: str, tmp_path: Path
+) -> None:
+    refused = attempted(tmp_path, *(word.format(tmp_path) for word in words))
+    assert isinstance(refused, DataError)
+    assert fault in refused.message
+    assert refused.remedy
+    assert (tmp_path / "plan" / "plan.yaml").read_text() == PLAN
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
+
+
+def test_an_empty_file_and_an_older_result_are_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "auto.json"
+    place.touch()
+    assert simulated(tmp_path, "auto") == json.loads(place.read_text()) != {}
+    assert attempted(tmp_path, "--json", str(place)) is None
