@@ -65,7 +65,8 @@ SETS: dict[str, tuple[list[str], dict[str, object]]] = {
 ADVERSARIES = {"afl", "bpf"}
 GAMMA = 0.02
 RATES = (0.3, 0.05, 0.01)
-"""Learning rates; every run is the best of them on the training objective, as the paper picks its own."""
+"""Learning rates; every run, of any method, is the best of them on the training objective. The paper takes "the
+combination with the best solution", and does not say of what."""
 
 
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
