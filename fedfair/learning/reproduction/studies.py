@@ -39,8 +39,9 @@ OPEN = (
     ),
     (
         "One batch size for each method, where the paper chooses among 32, 64 and 128, and one number of FedAvg's "
-        "epochs, where it chooses among 3, 8 and 15. The fan and the local steps are at the first learning rate, "
-        "without a choice."
+        "epochs, where it chooses among 3, 8 and 15. The fan and the local steps are at the first learning rate "
+        "and the local steps at the largest small tradeoff, without a choice; their rounds are equally many, so "
+        "that ten local steps make ten times as many steps as one."
     ),
     (
         "AFL, FedMinMax, DRO and BPF give the mean model of the second half of the rounds, of which their theory "
