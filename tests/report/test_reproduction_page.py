@@ -13,6 +13,7 @@ from fedfair.learning.reproduction.runs import Cell
 from fedfair.learning.reproduction.study import Figure
 from fedfair.learning.sweep.events import Event, Finished
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
+from fedfair.report.reproduction.tables import composition
 from tests.learning.reproduction.small_study import SIZE, study
 
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS)
@@ -67,3 +68,10 @@ def test_page_and_summary_name_what_is_left_out(done: Done) -> None:
     for text in (reproduction_page("T", [(short, {})]), reproduction_summary("T", "fedfair", [(short, {})])):
         assert "Left out, because no run finished everywhere: dro at 30% (baselines)." in text
     assert "Left out" not in reproduction_summary("T", "fedfair", [(done, {})])
+
+
+def test_table_a2_sets_our_shares_above_the_papers_row_by_row() -> None:
+    rows = composition({"everybody": {("white", 0): 0.25, ("black", 1): 0.125}, "worst 10 %": {("other", 1): 1.0}})
+    assert [row[0] for row in rows.body] == ["worst 10 %", "worst 10 %, paper", "everybody", "everybody, paper"]
+    assert rows.body[0][1:] == ("0.0", "0.0", "0.0", "0.0", "0.0", "100.0")
+    assert rows.body[2][1:] == ("25.0", "0.0", "0.0", "12.5", "0.0", "0.0")

@@ -91,14 +91,14 @@ def composition(shares: Mapping[str, Shares]) -> Rows:
     """Return Table A.2, ours and the paper's in turn.
 
     Args:
-        shares: by the words of the row, such as "worst 10 %".
+        shares: by the words of the row, those of `PAPER_A2`.
     """
     head = ("", *(f"{race}, {'employed' if label else 'unemployed'}" for race, label in _A2_COLUMNS))
     body: list[tuple[str, ...]] = []
-    for row, own in shares.items():
-        body.append((row, *(f"{100 * own.get(kind, 0.0):.1f}" for kind in _A2_COLUMNS)))
-        if row in PAPER_A2:
-            body.append((f"{row}, paper", *PAPER_A2[row]))
+    for row, paper in PAPER_A2.items():
+        if row in shares:
+            body.append((row, *(f"{100 * shares[row].get(kind, 0.0):.1f}" for kind in _A2_COLUMNS)))
+            body.append((f"{row}, paper", *paper))
     return Rows("Table A.2: who is in the worst group of the test records, in percent.", head, tuple(body))
 
 
