@@ -14,6 +14,7 @@ from fedfair.certificate.issue import privacy_statement, speaks_for_others
 from fedfair.certificate.proof import mean_loss, statements
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.fairness.metrics import uniform_classifier_loss
+from fedfair.learning.exchange import planned_loss_range
 from fedfair.plan.schema import Plan
 
 RELATIVE = 1e-9
@@ -59,11 +60,19 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         "worst_group_size": (stated.worst_group_size, objective.worst_group_size),
         "tradeoff": (stated.tradeoff, objective.tradeoff),
         "bins": (certificate.histogram.bins, plan.evaluation.bins),
+        "loss_range": (certificate.loss_range, planned_loss_range(plan, certificate.classes)),
         "privacy": (certificate.privacy, privacy_statement(plan)),
     }
     for name, (found, planned) in expected.items():
         if found != planned:
             raise CertificateError(f"the certificate says {name} {found}, the plan says {planned}")
+    sites = len(plan.federation.collaborators)
+    if certificate.participants > sites:
+        raise CertificateError(f"the certificate says {certificate.participants} sites, the plan names {sites}")
+    if certificate.round > plan.training.rounds:
+        raise CertificateError(
+            f"the certificate is about round {certificate.round}, the plan trains {plan.training.rounds}"
+        )
     if certificate.histogram.fewest < plan.evaluation.min_group:
         raise CertificateError(
             f"the certificate tells of as few as {certificate.histogram.fewest} people, the plan allows "

@@ -63,12 +63,14 @@ def certificate_command(
 ) -> None:
     """Certify an evaluation: a signed file, and a page to read."""
     if context.invoked_subcommand is not None:
+        _refuse_misplaced(context)
         return
     from fedfair.certificate.document import to_text
     from fedfair.certificate.issue import draft
     from fedfair.certificate.page import certificate_page
     from fedfair.report.html import check_replaceable
 
+    _check_places(output, page)
     check_replaceable(page)
     _check_certificate_file(output)
     plan = load_plan(plan_file)
@@ -106,6 +108,11 @@ def verify(
     certificate = parse_certificate(_read(file, MAX_BYTES, "a certificate"), str(file))
     check_figures(certificate)
     plan = None if plan_file is None else load_plan(plan_file)
+    if unsigned and certificate.signature is not None:
+        error_console.print(
+            Text("warning: the SIGNATURE WAS NOT CHECKED: anybody could have made this", style="bold red"),
+            soft_wrap=True,
+        )
     if not unsigned:
         verify_seal(certificate, _issuer_key(certificate, key, plan, cert_folder))
     if plan is not None:
@@ -117,6 +124,24 @@ def verify(
         console.print(
             Text(_checked(certificate, signed=not unsigned, plan=plan is not None, model=model is not None))
         )
+
+
+def _refuse_misplaced(context: typer.Context) -> None:
+    """Refuse options before the subcommand: it would not hear of them, and check less than it was asked to."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(
+                f"write it after {context.invoked_subcommand}", param_hint=max(parameter.opts, key=len)
+            )
+
+
+def _check_places(output: Path, page: Path) -> None:
+    for place in (output, page):
+        if not place.parent.is_dir():
+            raise CertificateError(f"{place}: the folder {place.parent} does not exist", "create it")
+    if output.resolve() == page.resolve():
+        raise CertificateError(f"--output and --page both name {output}", "name two files")
 
 
 def _evaluation_of(path: Path, plan: Plan, plan_file: Path) -> EvaluationRecord:

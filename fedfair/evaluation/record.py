@@ -23,7 +23,11 @@ from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length, sp
 FORMAT: Final = "fedfair/evaluation/1"
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+MOST_COUNT = 1 << 53
+"""Up to here every whole number is a float64, in which sums are kept."""
+
 Count = Annotated[int, Field(ge=0)]
+Summed = Annotated[Count, Field(le=MOST_COUNT)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Split = Literal["train", "validation", "test"]
 
@@ -43,12 +47,12 @@ class SplitSums(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    n: Annotated[int, Field(ge=1)]
-    correct: Count
+    n: Annotated[int, Field(ge=1, le=MOST_COUNT)]
+    correct: Summed
     smoothed: Finite
-    counts: tuple[Count, ...]
+    counts: tuple[Summed, ...]
     sums: tuple[Finite, ...]
-    confusion: tuple[tuple[Count, ...], ...] | None = None
+    confusion: tuple[tuple[Summed, ...], ...] | None = None
 
 
 class EvaluationRecord(BaseModel):
@@ -91,7 +95,7 @@ class EvaluationRecord(BaseModel):
         """Return one split's sums as the block that `secure_cvar.py` reads: float64 array (block_length,).
 
         Raises:
-            DataError: the split has no records, or another number of bins than the record says.
+            DataError: the split has no records, other bins than the record says, or others than n in them.
         """
         sums = self.splits.get(split)
         if sums is None:
@@ -101,6 +105,11 @@ class EvaluationRecord(BaseModel):
             raise DataError(
                 f"the evaluation's {split} split has {len(sums.counts)} counts and {len(sums.sums)} sums; "
                 f"{self.bins} bins and the one above them have {self.bins + 1} of each"
+            )
+        if sum(sums.counts) != sums.n:
+            raise DataError(
+                f"the evaluation's {split} split has {sums.n} records, its bins hold {sum(sums.counts)}",
+                "it was edited or damaged; give the save/evaluation.json of a run as it was written",
             )
         return block
 

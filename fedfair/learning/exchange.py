@@ -81,11 +81,14 @@ def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
 
 
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
-    """Return the loss histogram that the plan declares; without a range, 8 log(classes)."""
-    loss_range = plan.evaluation.loss_range
-    if loss_range is None:
-        loss_range = LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(schema.classes)
-    return HistogramSpec(plan.evaluation.bins, loss_range)
+    """Return the loss histogram that the plan declares."""
+    return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes))
+
+
+def planned_loss_range(plan: Plan, classes: int) -> float:
+    """Return where the plan's open bin begins, in nats; 8 log(classes) where the plan does not say."""
+    stated = plan.evaluation.loss_range
+    return LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(classes) if stated is None else stated
 
 
 def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:

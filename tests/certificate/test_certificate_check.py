@@ -197,6 +197,9 @@ def test_another_model_or_plan_is_named() -> None:
         (_set("training", "algorithm", to="fedavg"), "algorithm fedavg, the plan says fedsrcvar"),
         (_set("privacy", to="(epsilon 1, delta 1e-5)"), "privacy .*, the plan says none"),
         (_set("histogram", "bins", to=65), "bins 65, the plan says 64"),
+        (_set("loss_range", to=3.5), r"loss_range 3\.5, the plan says 4\.0"),
+        (_set("participants", to=3), "says 3 sites, the plan names 2"),
+        (_set("round", to=4), "about round 4, the plan trains 3"),
     ],
 )
 def test_a_certificate_that_says_something_else_than_its_plan_is_refused(

@@ -222,3 +222,30 @@ def test_a_mistake_on_the_line_is_told_as_one() -> None:
     with pytest.raises(CertificateError, match="there is no evaluation nowhere"):
         run("--evaluation", "nowhere")
     assert not Path("certificate.json").exists()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_an_option_before_verify_is_refused_and_not_forgotten() -> None:
+    run("--quiet")
+    for words in (("--plan", "plan/plan.yaml"), ("--unsigned",), ("--cert-folder", "cert")):
+        outcome = attempt(*words, "verify", "certificate.json")
+        assert outcome.exit_code == 2
+        assert words[0] in outcome.output
+        assert "write it after verify" in " ".join(outcome.output.split())
+
+
+@pytest.mark.usefixtures("workspace")
+def test_two_files_for_one_place_or_a_missing_folder_leave_nothing_behind() -> None:
+    with pytest.raises(CertificateError, match="both name certificate"):
+        run("--page", "certificate.json")
+    for option in ("--output", "--page"):
+        with pytest.raises(CertificateError, match="folder none does not exist"):
+            run(option, "none/file")
+    assert not Path("certificate.json").exists()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_signature_that_was_not_checked_is_told_of_even_quietly() -> None:
+    run("--quiet")
+    assert "SIGNATURE WAS NOT CHECKED" in run("verify", "certificate.json", "--unsigned", "--quiet")
+    assert run("verify", "certificate.json", "--quiet") == ""

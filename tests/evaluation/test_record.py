@@ -78,3 +78,20 @@ def test_a_file_that_is_no_evaluation_is_refused_with_its_place(change: dict[str
     text = json.dumps(json.loads(to_text(make_record([0.5]))) | change)
     with pytest.raises(DataError, match=fault):
         parse_evaluation(text, "save/evaluation.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"n": 2}, "train split has 2 records, its bins hold 1"),
+        ({"n": 10**400}, r"splits\.train\.n"),
+        ({"counts": [10**400, 0, 0, 0, 0]}, r"splits\.train\.counts\.0"),
+    ],
+)
+def test_sums_that_contradict_each_other_or_are_beyond_counting_are_refused(
+    change: dict[str, object], fault: str
+) -> None:
+    document = json.loads(to_text(make_record([0.5])))
+    document["splits"]["train"] |= change
+    with pytest.raises(DataError, match=fault):
+        parse_evaluation(json.dumps(document), "save/evaluation.json")
