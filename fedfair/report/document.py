@@ -6,6 +6,7 @@ What older results lack is None or empty.
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from fedfair.errors import DataError
 FORMAT = "fedfair/result/1"
 MAX_RESULT_BYTES = 64 << 20
 
+_REMEDY = "give the result.json of a finished run"
 _OPENING = b'{\n  "format": "fedfair/result/'
 """What every result file of any version begins with."""
 
@@ -215,6 +217,21 @@ class ResultDocument(BaseModel):
         return min(told, key=lambda size: abs(size - wanted))
 
 
+def _refuse_controls(value: JsonValue, place: str, where: str) -> None:
+    """Refuse text that would speak to a terminal instead of a reader, wherever it stands."""
+    match value:
+        case str():
+            if any(unicodedata.category(sign) == "Cc" and sign not in "\n\t" for sign in value):
+                raise DataError(f"{place} is not a result file: {where} holds control characters", _REMEDY)
+        case list():
+            for item in value:
+                _refuse_controls(item, place, where)
+        case dict():
+            for key, item in value.items():
+                _refuse_controls(key, place, where)
+                _refuse_controls(item, place, f"{where}.{key}" if where else key)
+
+
 def parse_result(text: str | bytes, place: str) -> ResultDocument:
     """Return a result file's content.
 
@@ -226,9 +243,8 @@ def parse_result(text: str | bytes, place: str) -> ResultDocument:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise DataError(
-            f"{place} is not a result file: {where}: {first['msg']}", "give the result.json of a finished run"
-        ) from error
+        raise DataError(f"{place} is not a result file: {where}: {first['msg']}", _REMEDY) from error
+    _refuse_controls(document.model_dump(mode="json"), place, "")
     if document.format != FORMAT:
         raise DataError(f"{place} has format {document.format!r}, expected {FORMAT!r}")
     return document

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from fedfair.plan.algorithms import ALGORITHMS
@@ -36,7 +37,7 @@ def comparison(results: Sequence[ResultDocument], group_sizes: Sequence[float]) 
     table.add_column("disparity", justify="right")
     table.add_column("accuracy", justify="right")
     for result in results:
-        table.add_row(NAMES.get(result.algorithm, result.algorithm), *_cells(result.shown[1], group_sizes))
+        table.add_row(escape(NAMES.get(result.algorithm, result.algorithm)), *_cells(result.shown[1], group_sizes))
     floor = f"{results[0].uniform_floor:.3f}"
     table.add_row("uniform guess", floor, *[floor] * len(group_sizes), "0.000", "", style="dim")
     return table
@@ -57,7 +58,9 @@ def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:
 def by_group_size(result: ResultDocument) -> Table:
     """Return the whole curve of one result: worst and best group of every size, with the proven interval."""
     split, risk = result.shown
-    title = f"{NAMES.get(result.algorithm, result.algorithm)}: mean loss (nats), {risk.n} {SPLIT_WORDS[split]}"
+    title = (
+        f"{escape(NAMES.get(result.algorithm, result.algorithm))}: mean loss (nats), {risk.n} {SPLIT_WORDS[split]}"
+    )
     table = Table(title=title, title_justify="left")
     for heading in ("group size", "worst group", "between", "best group", "disparity"):
         table.add_column(heading, justify="right")

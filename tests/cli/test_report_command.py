@@ -61,3 +61,17 @@ def test_a_result_that_cannot_be_read_writes_nothing(files: tuple[Path, Path]) -
     with pytest.raises(FedfairError, match="is not a result file"):
         report(*map(str, files))
     assert not files[0].with_name("report.html").exists()
+
+
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\x9b2J", "\x07", "\x00"])
+def test_a_result_cannot_speak_to_the_terminal(sign: str, files: tuple[Path, Path]) -> None:
+    for change in ({"outcome": sign}, {"versions": {"fedfair": sign}}, {"versions": {sign: "1"}}):
+        files[0].write_text(json.dumps(complete() | change))
+        with pytest.raises(FedfairError, match="holds control characters"):
+            report(str(files[0]))
+    assert not files[0].with_name("report.html").exists()
+
+
+def test_the_name_of_an_algorithm_is_no_markup(files: tuple[Path, Path]) -> None:
+    files[0].write_text(json.dumps(complete() | {"algorithm": "[bold]odd[/bold]"}))
+    assert report(*map(str, files)).count("[bold]odd[/bold]") == 2
