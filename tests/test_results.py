@@ -9,11 +9,8 @@ import pytest
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 METHODS = ("fedsrcvar", "fedavg", "afl", "dro", "bpf")
-ROWS = [
-    line.strip("| ").split(" | ")
-    for line in (RESULTS / "README.md").read_text().splitlines()
-    if line.startswith("| [")
-]
+LINES = (RESULTS / "README.md").read_text().splitlines()
+ROWS = [line.strip("| ").split(" | ") for line in LINES if line.startswith("| [")]
 STUDIES = (
     "acs-employment-race", "acs-employment-states", "eicu-regions", "heart-hospitals", "adult-race", "mnist-digits",
 )  # fmt: skip
