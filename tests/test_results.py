@@ -12,7 +12,8 @@ METHODS = ("fedsrcvar", "fedavg", "afl", "dro", "bpf")
 LINES = (RESULTS / "README.md").read_text().splitlines()
 ROWS = [line.strip("| ").split(" | ") for line in LINES if line.startswith("| [")]
 STUDIES = (
-    "acs-employment-race", "acs-employment-states", "eicu-regions", "heart-hospitals", "adult-race", "mnist-digits",
+    "acs-employment-race", "acs-employment-states", "eicu-regions", "heart-hospitals", "adult-race",
+    "mnist-digits",
 )  # fmt: skip
 
 
