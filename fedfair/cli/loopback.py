@@ -114,7 +114,8 @@ def _approve_everywhere(workspace: Workspace) -> None:
 def _policy(plan: Plan) -> dict[str, object]:
     """Return the terms that let a site of this machine take part, and nothing beyond."""
     mode = plan.secure_aggregation.mode
-    return {"allow_plain_sums": True} if mode == "off" else {"mode": mode}
+    terms: dict[str, object] = {"allow_plain_sums": True} if mode == "off" else {"mode": mode}
+    return terms | ({"publish_site_means": True} if plan.evaluation.site_means else {})
 
 
 class Processes:

@@ -11,7 +11,8 @@ many losses it holds and their sum. Bin b < bins holds edge_b <= loss < edge_{b+
 loss from the end of the range on. An evaluation header holds one block per split, always all three, and then one
 confusion matrix per split, row by row: how many records of each class (row) were taken for which class (column).
 With more than 64 classes it has no matrices: three of them would be longer than everything else. Zeros stand
-where a site has no such records; the length of a header says nothing about a site.
+where a site has no such records; the length of a header says nothing about a site. Where a plan publishes the
+means of every site, `site_sums.py`'s rows follow.
 
 Rounding: a bin's sum adds up count_b non-negative numbers, over all sites and in whatever order, so it is off
 by less than count_b * 2^-53 of itself to first order (Higham 2002, section 4.2), and counts are exact below
@@ -72,7 +73,7 @@ def matrix_length(classes: int) -> int:
 
 
 def evaluation_header_length(spec: HistogramSpec, classes: int) -> int:
-    """Return the number of values in an evaluation's header: a block and a matrix for each of `SPLITS`."""
+    """Return the number of values in a header without rows of sites: a block and a matrix for each split."""
     return len(SPLITS) * (block_length(spec) + matrix_length(classes))
 
 
@@ -82,14 +83,15 @@ def split_header(
     """Return views of a header: blocks (splits, block_length) and matrices (splits, classes, classes).
 
     Args:
-        header: float64 array (evaluation_header_length,), of one site or summed.
+        header: float64 array (evaluation_header_length or more,), of one site or summed.
         spec: the histogram of the plan.
         classes: how many there are.
 
     Returns:
         The blocks, and the confusion matrices; None for those where there are too many classes.
     """
-    blocks, matrices = np.split(header, [len(SPLITS) * block_length(spec)])
+    end = evaluation_header_length(spec, classes)
+    blocks, matrices = np.split(header[:end], [len(SPLITS) * block_length(spec)])
     shape = (len(SPLITS), classes, classes)
     return blocks.reshape(len(SPLITS), -1), matrices.reshape(shape) if len(matrices) else None
 

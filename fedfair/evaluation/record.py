@@ -2,11 +2,11 @@
 
     save/evaluation.json    of the output model, written by the aggregator and by `simulate --save`
 
-The file holds what the aggregator learnt and nothing else: for each split the sums over all sites of the blocks
-that `loss_sums.py` describes. `plan_digest` is the digest that every site approved. `model_digest` is the SHA-256
-of the model's flat vector, all its values in the order of the layout as little-endian numbers of the plan's width;
-`fedfair.sha256` in the metadata of a saved model is the same digest. Decides the form and checks it when it is
-read; where it is written is the caller's business.
+The file holds sums over everybody and nothing else: for each split the blocks that `loss_sums.py` describes. Where
+a plan publishes the means of every site, they are in `result.json`. `plan_digest` is the digest that every site
+approved. `model_digest` is the SHA-256 of the model's flat vector, all its values in the order of the layout as
+little-endian numbers of the plan's width; `fedfair.sha256` in the metadata of a saved model is the same digest.
+Decides the form and checks it when it is read; where it is written is the caller's business.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def split_sums(header: NDArray[np.float64], spec: HistogramSpec, classes: int) -
     """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
 
     Args:
-        header: float64 array (evaluation_header_length,), the sum over all sites.
+        header: float64 array (evaluation_header_length or more,), the sum over all sites.
         spec: the histogram of the plan.
         classes: how many there are.
     """

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.evaluation.exact_query import QueryStep, exact_header_length
 from fedfair.evaluation.loss_sums import HistogramSpec, evaluation_header_length
+from fedfair.evaluation.site_sums import site_sums_length
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
@@ -80,6 +81,11 @@ def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
     return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
 
 
+def published_sites(plan: Plan) -> tuple[str, ...]:
+    """Return whose own means the plan publishes, in the order of their rows; nobody's unless it asks for them."""
+    return plan.federation.collaborators if plan.evaluation.site_means else ()
+
+
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
     """Return the loss histogram that the plan declares."""
     return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes))
@@ -95,14 +101,16 @@ def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose
     """Return the shape of every sum of a run.
 
     TRAINING: header [w, w * change of c], body w * change of theta. EVALUATION: header of three blocks (train,
-    validation, test) and three confusion matrices. STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over
-    the numeric columns j, n_j of whose values are present. EXACT_EVALUATION, where the plan asks for one: the
-    header of `evaluation.exact_query`.
+    validation, test), three confusion matrices, and the rows of `evaluation.site_sums` where the plan publishes
+    the means of every site. STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns j,
+    n_j of whose values are present. EXACT_EVALUATION, where the plan asks for one: the header of
+    `evaluation.exact_query`.
     """
     width = layout.dtype.newbyteorder("<")
+    pooled = evaluation_header_length(histogram_spec(plan, schema), schema.classes)
     lengths = {
         Purpose.TRAINING: (TRAINING_HEADER_LENGTH, layout.dimension),
-        Purpose.EVALUATION: (evaluation_header_length(histogram_spec(plan, schema), schema.classes), 0),
+        Purpose.EVALUATION: (pooled + site_sums_length(len(published_sites(plan))), 0),
         Purpose.STANDARDISATION: (1 + 3 * len(schema.numeric), 0),
     }
     if plan.evaluation.method == "exact":

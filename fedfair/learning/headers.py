@@ -19,6 +19,7 @@ from fedfair.evaluation.loss_sums import (
     loss_block,
     matrix_length,
 )
+from fedfair.evaluation.site_sums import SLOT, slot
 from fedfair.fairness.rcvar import Objective
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.result import SiteLosses
@@ -52,6 +53,20 @@ def evaluation_header(
         if classes <= MOST_CLASSES:
             matrices.append(confusion_matrix(found.labels, found.predictions, classes).ravel())
     return np.concatenate([*blocks, *matrices])
+
+
+def site_row(losses: SiteLosses, fewest: int) -> NDArray[np.float64]:
+    """Return one site's own row of `evaluation.site_sums`: float64 array (splits, 3).
+
+    Args:
+        losses: by split, for the splits that have records.
+        fewest: a split of fewer records leaves zeros.
+    """
+    row = np.zeros((len(SPLITS), SLOT))
+    for place, name in enumerate(SPLITS):
+        if name in losses:
+            row[place] = slot(losses[name].values, losses[name].correct, fewest)
+    return row
 
 
 def standardisation_header(train: Dataset) -> NDArray[np.float64]:

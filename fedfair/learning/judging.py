@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
 from fedfair.evaluation.exact_query import ExactQuery
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, split_header
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, evaluation_header_length, split_header
 from fedfair.evaluation.secure_cvar import (
     Interval,
     SplitSummary,
@@ -25,9 +25,10 @@ from fedfair.evaluation.secure_cvar import (
     quantile,
     summarise,
 )
+from fedfair.evaluation.site_sums import SplitMeans, check_site_sums, site_means, site_rows
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import histogram_spec, reported_group_sizes
+from fedfair.learning.exchange import histogram_spec, published_sites, reported_group_sizes
 from fedfair.plan.schema import Plan
 
 Confusion: TypeAlias = tuple[tuple[int, ...], ...]
@@ -67,6 +68,8 @@ class Judge:
         worst_group_size: the group size of the objective.
         tradeoff: the weight of the mean in the objective (epsilon in the paper).
         classes: how many there are.
+        sites: whose own means the plan publishes, in the order of their rows.
+        min_group: fewest records that a site tells of.
     """
 
     spec: HistogramSpec
@@ -74,6 +77,8 @@ class Judge:
     worst_group_size: float
     tradeoff: float
     classes: int
+    sites: tuple[str, ...]
+    min_group: int
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Judge:
@@ -84,6 +89,8 @@ class Judge:
             plan.objective.worst_group_size,
             plan.objective.tradeoff,
             schema.classes,
+            published_sites(plan),
+            plan.evaluation.min_group,
         )
 
     def evaluate(self, header: NDArray[np.float64], rounds_done: RoundNumber, threshold: float) -> Evaluation:
@@ -98,6 +105,7 @@ class Judge:
                 "the evaluation sum is over no training record", "at least one collaborator needs training data"
             )
         self._check_confusion(header)
+        check_site_sums(self._rows(header), split_header(header, self.spec, self.classes)[0], self.min_group)
         splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
         objectives = {
             name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
@@ -148,6 +156,14 @@ class Judge:
             for name, block, matrix in found
             if block[0] > 0
         }
+
+    def site_means(self, header: NDArray[np.float64]) -> dict[str, Mapping[str, SplitMeans]]:
+        """Return each site's own means by split; nothing where the plan does not publish them."""
+        blocks, _ = split_header(header, self.spec, self.classes)
+        return dict(zip(self.sites, site_means(self._rows(header), blocks[:, 0], self.min_group), strict=True))
+
+    def _rows(self, header: NDArray[np.float64]) -> NDArray[np.float64]:
+        return site_rows(header[evaluation_header_length(self.spec, self.classes) :])
 
     def _check_confusion(self, header: NDArray[np.float64]) -> None:
         """Refuse matrices that are not over the records of the blocks, or tell of another accuracy."""

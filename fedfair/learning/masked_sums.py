@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from fedfair.errors import PlanError
 from fedfair.evaluation.exact_query import QueryStep, counts_length, exact_header_length
 from fedfair.evaluation.loss_sums import HEAD, SPLITS, matrix_length
+from fedfair.evaluation.site_sums import SLOT, site_sums_length
 from fedfair.labelled import labelled_message
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import GlobalModel, histogram_spec, reported_group_sizes
+from fedfair.learning.exchange import GlobalModel, histogram_spec, published_sites, reported_group_sizes
 from fedfair.learning.layout import Layout
 from fedfair.plan.keys import parse_public_key
 from fedfair.plan.schema import Plan
@@ -112,6 +113,10 @@ def guarantee(plan: Plan) -> str:
         words += f"; federation.min_collaborators: {quorum} allows {count - quorum} of them"
     if suite_of(plan) is Suite.X25519_MLKEM768:
         words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
+    if published_sites(plan):
+        words += (
+            "; but evaluation.site_means: true tells the aggregator every site's own records, loss and accuracy"
+        )
     return words
 
 
@@ -183,15 +188,17 @@ def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np
     """Return, for the plain header of every sum, which values are counts; the others are real numbers.
 
     The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums],
-    then matrices of counts; a standardisation is [n, n_j, sums, sums of squares].
+    then matrices of counts, then rows [n, correct, losses] of sites; a standardisation is [n, n_j, sums, sums
+    of squares].
     """
     bins = histogram_spec(plan, schema).bins + 1
     numeric = len(schema.numeric)
     matrices = np.ones(len(SPLITS) * matrix_length(schema.classes), bool)
     block = np.repeat([True, False, True, False], [HEAD - 1, 1, bins, bins])
+    rows = np.arange(site_sums_length(len(published_sites(plan)))) % SLOT < SLOT - 1
     found = {
         Purpose.TRAINING: np.array([True, False]),
-        Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices]),
+        Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices, rows]),
         Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= numeric,
     }
     if plan.evaluation.method == "exact":

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fedfair.evaluation.site_sums import SplitMeans
 from fedfair.ids import RoundNumber
 from fedfair.learning.judging import Confusion, Evaluation
 from fedfair.sums.spec import Purpose
@@ -70,6 +71,8 @@ class CourseResult:
         finished: False where the run was stopped on the way.
         left_out: the rounds whose evaluation was due and could not be had.
         query_fault: why an exact evaluation was given up; empty where none was.
+        site_means: each site's own means of that evaluation, by split, for the splits that may be told of;
+            nothing unless the plan publishes them.
     """
 
     rounds: RoundNumber
@@ -80,3 +83,4 @@ class CourseResult:
     finished: bool
     left_out: tuple[RoundNumber, ...] = ()
     query_fault: str = ""
+    site_means: Mapping[str, Mapping[str, SplitMeans]] = field(default_factory=dict)

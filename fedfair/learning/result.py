@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.evaluation.secure_cvar import GroupBound, Interval, SplitSummary
+from fedfair.evaluation.site_sums import SplitMeans
 from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
 from fedfair.ids import ParticipantId
@@ -127,7 +128,9 @@ def simulated_result(
         name: None if split is None else _exact_split(summarise_losses(split.values, split.correct, sizes), fewest)
         for name, split in pooled.items()
     }
-    collaborators: JsonObject = {name: _site(site) for name, site in losses.items()}
+    collaborators: JsonObject = {name: _site(_means(site), 0) for name, site in losses.items()}
+    if plan.evaluation.site_means:
+        collaborators = _told_sites(course)
     frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.SIMULATION)
     return _result(frame, objective, splits) | {"collaborators": collaborators}
 
@@ -152,7 +155,8 @@ def deployed_result(
         for name in SPLITS
     }
     frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.DEPLOYMENT)
-    return _result(frame, objective, splits)
+    told: JsonObject = {"collaborators": _told_sites(course)} if plan.evaluation.site_means else {}
+    return _result(frame, objective, splits) | told
 
 
 class Setting(enum.Enum):
@@ -314,13 +318,29 @@ def _history_entry(evaluation: Evaluation, plan: Plan) -> JsonObject:
     return {"round": evaluation.round, "threshold": evaluation.threshold, **splits}
 
 
-def _site(site: SiteLosses) -> JsonObject:
-    """Return the means of one site: of its training records, and under their names of the other splits."""
-    means: dict[str, JsonObject] = {
-        name: {"n": len(split.values), "mean": float(split.values.mean()), "accuracy": float(split.correct.mean())}
+def _told_sites(course: CourseResult) -> JsonObject:
+    """Return what the evaluation's sum tells of each site; null of one that was missing or has too few records."""
+    return {name: _site(means, None) if means else None for name, means in course.site_means.items()}
+
+
+def _means(site: SiteLosses) -> dict[str, SplitMeans]:
+    return {
+        name: SplitMeans(len(split.values), float(split.values.mean()), float(split.correct.mean()))
         for name, split in site.items()
     }
-    train = means.pop("train", {"n": 0, "mean": None, "accuracy": None})
+
+
+def _site(site: Mapping[str, SplitMeans], untold: int | None) -> JsonObject:
+    """Return the means of one site: of its training records, and under their names of the other splits.
+
+    Args:
+        site: by split, for the splits that are told of.
+        untold: the number of training records where these are not.
+    """
+    means: dict[str, JsonObject] = {
+        name: {"n": split.n, "mean": split.mean, "accuracy": split.accuracy} for name, split in site.items()
+    }
+    train = means.pop("train", {"n": untold, "mean": None, "accuracy": None})
     return {**train, **means}
 
 

@@ -242,6 +242,7 @@ class Course:
             finished,
             tuple(self.left_out),
             self._exact.fault,
+            {} if self._evaluated is None else self._judge.site_means(self._evaluated.header),
         )
 
     def snapshot(self) -> CourseSnapshot:

@@ -36,9 +36,10 @@ from fedfair.learning.exchange import (
     GlobalModel,
     SumRequest,
     histogram_spec,
+    published_sites,
     reported_group_sizes,
 )
-from fedfair.learning.headers import evaluation_header, standardisation_header
+from fedfair.learning.headers import evaluation_header, site_row, standardisation_header
 from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
@@ -240,11 +241,14 @@ class TrainingTask:
         return LocalChange(weight, float(moved) - float(threshold), change)
 
     def evaluation_contribution(self, model: GlobalModel) -> Contribution:
-        """Return the header of `evaluation.loss_sums`; zeros for a split without records."""
+        """Return the header of `evaluation.loss_sums`; zeros for a split without records.
+
+        Where the plan publishes the means of every site, this site's row follows among the others' zeros.
+        """
         self.last_losses = self.losses(model)
         classes = self._splits.train.schema.classes
         header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, classes)
-        return self._header_only(header)
+        return self._header_only(np.concatenate([header, self._own_row()]))
 
     def exact_contribution(self, model: GlobalModel, step: QueryStep) -> Contribution:
         """Return the header of `evaluation.exact_query`.
@@ -309,6 +313,12 @@ class TrainingTask:
     def training_weight(self) -> int:
         """Return what this site's change of the model weighs in a round."""
         return round_weight(self._plan.training, len(self._splits.train))
+
+    def _own_row(self) -> NDArray[np.float64]:
+        """Return the rows of all sites that the plan publishes, of which only this site's is filled."""
+        row = site_row(self.last_losses, self._plan.evaluation.min_group)
+        rows = [row if name == self._participant else np.zeros_like(row) for name in published_sites(self._plan)]
+        return np.concatenate(rows).ravel() if rows else np.zeros(0)
 
     def _header_only(self, header: NDArray[np.float64]) -> Contribution:
         return Contribution(header, np.zeros(0, self._model.layout.dtype))

@@ -45,6 +45,11 @@ def _broken_terms(plan: Plan, policy: SitePolicy) -> Iterator[str]:
             f"the plan runs code of its own here ({named}); this site's policy refuses module code",
             "read that code, then set policy.allow_module_code: true",
         )
+    if plan.evaluation.site_means and not policy.publish_site_means:
+        yield _term(
+            "the plan asks for evaluation.site_means: true; this site's policy keeps its own means to itself",
+            "set policy.publish_site_means: true",
+        )
     rounds = plan.training.rounds
     if policy.max_rounds is not None and rounds > policy.max_rounds:
         yield _term(

@@ -82,6 +82,10 @@ MOST_EXACT_SIZES = 19
 MOST_COLLABORATORS = 100_000
 """For simulations; how many may mask a sum together is limited by `secagg.params`."""
 
+MOST_SITE_MEANS = 1000
+"""Sites whose own means a plan may publish: their rows take 12000 of the 65536 words that a masked header may
+have, and the finest histogram (4096 bins) with three matrices of 64 classes takes 49173."""
+
 MAX_SECONDS = 30 * 24 * 3600
 """The longest patience that a plan may ask for: thirty days."""
 
@@ -318,6 +322,11 @@ class EvaluationSection(Section):
     min_group: PositiveInt = Field(
         default=5, le=10**6, description="fewest people in a group whose risk is reported, at least 1"
     )
+    site_means: bool = Field(
+        default=False,
+        description="true shows the aggregator and everybody each site's number of records, mean loss and "
+        "accuracy by split; every site must allow it (policy.publish_site_means)",
+    )
     bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
     loss_range: PositiveFloat | None = Field(
         default=None,
@@ -371,6 +380,12 @@ class Plan(Section):
                 ("training", "options", "drawn_collaborators"),
                 f"is {drawn}, but there are only {count} collaborators",
                 f"use 1 to {count}, or null for all",
+            )
+        if self.evaluation.site_means and count > MOST_SITE_MEANS:
+            yield Fault(
+                ("evaluation", "site_means"),
+                f"is true for {count} collaborators, the sum of an evaluation has room for {MOST_SITE_MEANS}",
+                "use false, or name fewer collaborators",
             )
         if self.training.algorithm == "bpf" and self.objective.tradeoff == 1:
             yield Fault(("objective", "tradeoff"), "is 1, which is no BPF but the mean", "use erm, or less than 1")

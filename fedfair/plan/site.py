@@ -49,6 +49,10 @@ class SitePolicy(Section):
     allow_module_code: bool = Field(
         default=False, description="true lets the plan name Python code (module:function) that runs here"
     )
+    publish_site_means: bool = Field(
+        default=False,
+        description="true lets a plan show everybody this site's number of records, mean loss and accuracy",
+    )
     max_rounds: PositiveInt | None = Field(
         default=None, description="most training rounds this site takes part in; null for any number"
     )

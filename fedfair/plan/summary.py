@@ -114,6 +114,11 @@ def _egress(plan: Plan) -> Iterator[str]:
         return
     yield "each round, its weight and the weighted change of model and threshold"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if plan.evaluation.site_means:
+        yield (
+            "each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "
+            f"each split of {plan.evaluation.min_group} or more: the aggregator sees them and publishes the last"
+        )
 
 
 def percent(share: float) -> str:

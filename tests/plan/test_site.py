@@ -16,6 +16,7 @@ PLAN: dict[str, dict[str, object]] = {
     "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "secure"},
     "training": {"rounds": 300},
     "secure_aggregation": {"mode": "off"},
+    "evaluation": {},
 }
 
 
@@ -133,6 +134,14 @@ BROKEN = [
         (
             "the plan runs code of its own here (model:build); this site's policy refuses module code "
             "-> read that code, then set policy.allow_module_code: true in collaborator.yaml if you agree"
+        ),
+    ),
+    (
+        plan(evaluation={"site_means": True}),
+        SitePolicy(allow_plain_sums=True),
+        (
+            "the plan asks for evaluation.site_means: true; this site's policy keeps its own means to itself "
+            "-> set policy.publish_site_means: true in collaborator.yaml if you agree"
         ),
     ),
     (

@@ -50,6 +50,14 @@ def test_a_hybrid_key_agreement_is_said_and_only_where_something_is_masked() -> 
     assert "ML-KEM" not in words(secure_aggregation={**hybrid, "mode": "off"})["protection"]
 
 
+def test_a_plan_that_publishes_the_means_of_every_site_says_so_and_whose_name_they_carry() -> None:
+    said = words(evaluation={"site_means": True})["leaves a site"]
+    assert said == words()["leaves a site"] + (
+        "; each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "
+        "each split of 5 or more: the aggregator sees them and publishes the last"
+    )
+
+
 def test_every_model_and_source_has_words() -> None:
     csv = {"csv": {"label": "died", "numeric": "all"}}
     assert words(task={"data": csv, "model": {"name": "mlp", "hidden": [8, 4]}})["learns"].startswith(

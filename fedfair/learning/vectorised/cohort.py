@@ -32,9 +32,10 @@ from fedfair.learning.exchange import (
     GlobalModel,
     SumRequest,
     histogram_spec,
+    published_sites,
     reported_group_sizes,
 )
-from fedfair.learning.headers import evaluation_header, standardisation_header
+from fedfair.learning.headers import evaluation_header, site_row, standardisation_header
 from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses, SiteLosses
@@ -180,7 +181,11 @@ class VectorisedCohort:
         self._last = self._by_site(losses)
         held = {name: found for name, found in losses.items() if len(found.values)}
         classes = self._schema.classes
-        return evaluation_header(held, self._objective, model.threshold, self._histogram, classes)
+        header = evaluation_header(held, self._objective, model.threshold, self._histogram, classes)
+        if not published_sites(self._plan):
+            return header
+        fewest = self._plan.evaluation.min_group
+        return np.concatenate([header, *(site_row(site, fewest).ravel() for site in self._last)])
 
     def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:
         losses = {name: found.values for name, found in self._pooled_losses(model).items()}

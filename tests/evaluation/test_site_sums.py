@@ -1,0 +1,100 @@
+"""The rows of single sites in an evaluation: what they add up to, and what is kept back of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfair.errors import RemoteProtocolError
+from fedfair.evaluation.site_sums import SplitMeans, check_site_sums, site_means, site_rows, site_sums_length, slot
+
+Site = list[tuple[float, bool]]
+RECORDS = st.lists(st.tuples(st.floats(0.0, 20.0), st.booleans()), max_size=12)
+
+
+def table(sites: list[Site], fewest: int) -> np.ndarray:
+    """Return the sum of what the sites send: rows (sites, splits, 3), with these records in `train` and `test`."""
+    total = np.zeros(site_sums_length(len(sites)))
+    for place, site in enumerate(sites):
+        own = np.zeros((len(sites), 3, 3))
+        losses, correct = np.array([loss for loss, _ in site]), np.array([right for _, right in site], bool)
+        own[place, 0] = own[place, 2] = slot(losses, correct, fewest)
+        total += own.ravel()
+    return site_rows(total)
+
+
+def blocks(sites: list[Site]) -> np.ndarray:
+    """Return the beginnings of everybody's blocks: [n, correct] for each split."""
+    everybody = [record for site in sites for record in site]
+    head = [len(everybody), sum(right for _, right in everybody)]
+    return np.array([head, [0, 0], head], float)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=6))
+def test_the_rows_of_all_sites_add_up_to_the_figures_of_everybody(sites: list[Site]) -> None:
+    rows, pooled = table(sites, 1), blocks(sites)
+    check_site_sums(rows, pooled, 1)
+    told = site_means(rows, pooled[:, 0], 1)
+    everybody = [record for site in sites for record in site]
+    for split in ("train", "test"):
+        means = [means[split] for means in told if split in means]
+        assert sum(each.n for each in means) == len(everybody)
+        # A mean times its n is the sum again up to two roundings of a number below 240: far less than 1e-9.
+        assert sum(each.n * each.accuracy for each in means) == pytest.approx(pooled[0, 1], abs=1e-9)
+        losses = math.fsum(loss for loss, _ in everybody)
+        assert sum(each.n * each.mean for each in means) == pytest.approx(losses, abs=1e-9)
+    assert not any("validation" in means for means in told)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=6), st.integers(1, 8))
+def test_nothing_that_is_told_leaves_a_few_people_over_or_is_about_a_few(sites: list[Site], fewest: int) -> None:
+    rows, pooled = table(sites, fewest), blocks(sites)
+    check_site_sums(rows, pooled, fewest)
+    told = [means["train"].n for means in site_means(rows, pooled[:, 0], fewest) if "train" in means]
+    assert all(n >= fewest for n in told)
+    left_over = int(pooled[0, 0]) - sum(told)
+    assert left_over == 0 or left_over >= fewest or not told
+    # No more is kept back than that takes: the sites that are too small, and one more.
+    assert len(told) >= sum(len(site) >= fewest for site in sites) - 1
+
+
+def test_one_small_site_keeps_the_smallest_of_the_others_back() -> None:
+    small, middle, large = [(1.0, True)] * 4, [(2.0, True), (4.0, False)] * 3, [(1.0, True)] * 10
+    sites = [small, middle, large]
+    told = site_means(table(sites, 5), blocks(sites)[:, 0], 5)
+    assert told == ({}, {}, {"train": SplitMeans(10, 1.0, 1.0), "test": SplitMeans(10, 1.0, 1.0)})
+    # Two small sites hide each other.
+    sites = [small, small, middle]
+    told = site_means(table(sites, 5), blocks(sites)[:, 0], 5)
+    assert [means.get("train") for means in told] == [None, None, SplitMeans(6, 3.0, 0.5)]
+
+
+def test_a_plan_without_rows_has_nothing_to_check_or_tell() -> None:
+    rows = site_rows(np.zeros(0))
+    check_site_sums(rows, blocks([[(1.0, True)]]), 5)
+    assert site_means(rows, np.array([1.0, 0.0, 1.0]), 5) == ()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [(6, 7, 1.0), (6, -1, 1.0), (-6, -6, 1.0), (3, 3, 1.0), (21, 9, 1.0), (6, 0, 1.0), (0, 1, 1.0)],
+    ids=[
+        "all-right-and-more",
+        "negative",
+        "nobody",
+        "below-the-floor",
+        "too-many",
+        "too-few-right",
+        "right-of-none",
+    ],
+)
+def test_a_row_that_no_records_have_is_refused(lie: tuple[float, float, float]) -> None:
+    rows = table([[], [(1.0, True)] * 8], 5)
+    rows[0, 0] = lie
+    pooled = np.array([[20.0, 18.0], [0.0, 0.0], [20.0, 18.0]])
+    with pytest.raises(RemoteProtocolError, match="the rows of the sites"):
+        check_site_sums(rows, pooled, 5)
