@@ -98,7 +98,8 @@ class Driver:
 
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
-        return Welcome(self._records.run_id, self._federation.rounds_done, self._federation.rounds_total)
+        done, total = self._federation.rounds_done, self._federation.rounds_total
+        return Welcome(self._records.run_id, done, total, self._course.evaluation_only)
 
     def connect(self, connection: Connection) -> None:
         """Take a stream over; an older one of the same participant is half-open, or a second process."""

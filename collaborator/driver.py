@@ -26,6 +26,9 @@ from fedfair.learning.exchange import FeatureScaling
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, SecaggMessage, SumStart, Welcome
 
+Greeting = Callable[[Welcome], None]
+"""Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
+
 Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
 """Opens one stream, and says what to introduce oneself with on it."""
 
@@ -58,6 +61,7 @@ class Driver:
         records: Records,
         observer: Observer,
         patience: Patience,
+        greeting: Greeting,
     ) -> None:
         self._dial = dial
         self._shapes = shapes
@@ -65,6 +69,7 @@ class Driver:
         self._records = records
         self._observer = observer
         self._patience = patience
+        self._greeting = greeting
         self._last_contact = time.monotonic()
         self._asked: SumStart | None = None
 
@@ -154,6 +159,7 @@ class Driver:
             self._observer.note(f"round {self._asked.round} of {self._shapes.rounds} evaluated")
 
     def _greet(self, welcome: Welcome) -> None:
+        self._greeting(welcome)
         self._observer.note(
             f"connected; run {welcome.run_id[:8]} stands at round {welcome.rounds_done} of {welcome.rounds_total}"
         )

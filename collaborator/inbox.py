@@ -30,6 +30,9 @@ from fedfair.wire.frames import (
     Welcome,
 )
 
+EVALUATIONS = frozenset({Purpose.EVALUATION, Purpose.EXACT_EVALUATION})
+"""What may be asked for where a saved model is evaluated and nothing else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
@@ -84,6 +87,7 @@ class Inbox:
         self._last_round = 0
         self._asked_here = False
         self._welcomed = False
+        self._evaluation_only = False
         self._arriving: tuple[BroadcastStart, Assembler] | None = None
         self._model = GlobalModel(np.zeros(0, shapes.dtype), 0.0)
         self._model_sha256 = b""
@@ -126,7 +130,7 @@ class Inbox:
             raise RemoteProtocolError(
                 f"the aggregator announces {welcome.rounds_total} rounds, the plan has {self._shapes.rounds}"
             )
-        self._welcomed = True
+        self._welcomed, self._evaluation_only = True, welcome.evaluation_only
         return welcome
 
     def _append(self, frame: AggregatorFrame, start: BroadcastStart, assembler: Assembler) -> Said | None:
@@ -155,6 +159,10 @@ class Inbox:
         grows = start.sum_number > self._last_sum or (start.sum_number == self._last_sum and not self._asked_here)
         if not grows:
             raise RemoteProtocolError(f"sum {start.sum_number} follows sum {self._last_sum}")
+        if self._evaluation_only and start.purpose not in EVALUATIONS:
+            raise RemoteProtocolError(
+                f"a {start.purpose.value} sum was asked for in a run that was announced as an evaluation only"
+            )
         if not self._last_round <= start.round <= self._shapes.rounds:
             raise RemoteProtocolError(
                 f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "

@@ -17,7 +17,7 @@ from collaborator.driver import Driver, Patience
 from collaborator.link import Address, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Lines, Observer, Several
-from collaborator.preparation import Readiness, introduction, masking_site, objection
+from collaborator.preparation import Readiness, check_run, introduction, masking_site, objection
 from collaborator.queries import AnsweredQueries
 from collaborator.records import Records
 from collaborator.write_ahead import WriteAheadLog
@@ -87,7 +87,7 @@ def driver_of(
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
     call = partial(dial, ready, terms.address, lambda: answers.session)
-    return Driver(call, ready.shapes, answers, records, observer, patience)
+    return Driver(call, ready.shapes, answers, records, observer, patience, partial(check_run, ready.site))
 
 
 @asynccontextmanager

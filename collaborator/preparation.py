@@ -46,7 +46,7 @@ from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
 from fedfair.secagg.params import Suite
 from fedfair.sums.spec import Purpose, SumSpec
-from fedfair.wire.frames import Hello, SumStart
+from fedfair.wire.frames import Hello, SumStart, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
 
 
@@ -96,6 +96,9 @@ class Readiness:
 def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
     """Read the plan and the site's configuration, and hold the plan against the site's policy.
 
+    A plan passes if a saved model of it may be evaluated: whether it is to be run is for the aggregator to say,
+    and for `check_run` to judge.
+
     Raises:
         FedfairError: a file is unreadable or wrong, the names do not fit, or the policy forbids the plan.
     """
@@ -116,7 +119,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     check_protection(plan)
     if is_masked(plan):
         check_suite(suite_of(plan))
-    check_policy(plan, config.policy, participant)
+    check_policy(plan, config.policy, participant, evaluation_only=True)
     stated = approval or (None if config.approval is None else Path(config.approval))
     return Site(
         plan,
@@ -241,10 +244,19 @@ _PERMISSION = {purpose: purpose.value for purpose in Purpose} | {
 """The word of a site's policy that allows sums of a purpose: an evaluation is one, however fine."""
 
 
+def check_run(site: Site, welcome: Welcome) -> None:
+    """Hold what the aggregator says it runs against the site's policy; it is held to its word by the inbox.
+
+    Raises:
+        PlanError: the policy lacks a purpose that a run of this kind needs.
+    """
+    check_policy(site.plan, site.config.policy, site.participant, evaluation_only=welcome.evaluation_only)
+
+
 def objection(site: Site, start: SumStart) -> str | None:
     """Return what the site's policy has against one sum; None where it allows it.
 
-    `check_policy` has held the whole plan against the policy; this holds the aggregator to the same terms.
+    `check_run` has held the announced run against the policy; this holds the aggregator to the same terms.
     """
     policy = site.config.policy
     if _PERMISSION[start.purpose] not in policy.purposes:

@@ -74,6 +74,7 @@ class Course:
         rounds_done: training rounds absorbed.
         history: every evaluation so far, from round 0.
         left_out: the rounds whose evaluation was due and could not be had.
+        evaluation_only: whether a saved model is evaluated, and nothing is trained.
     """
 
     def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, vector: NDArray[np.floating]) -> None:
@@ -99,6 +100,7 @@ class Course:
         self.rounds_done = RoundNumber(0)
         self.history: list[Evaluation] = []
         self.left_out: list[RoundNumber] = []
+        self.evaluation_only = False
 
     def next_sum(self) -> SumRequest | None:
         """Return the sum that is due, or None at the end; the same one until `absorb` or `retry`."""
@@ -309,7 +311,8 @@ class Course:
             self.scaling = FeatureScaling(np.array(vectors["scaling.mean"]), np.array(vectors["scaling.scale"]))
 
     def resume_at(self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None) -> None:
-        """Take the initial model for one that has so many rounds behind it: its evaluation is due."""
+        """Take the initial model for one that has so many rounds behind it: all that is due is its evaluation."""
+        self.evaluation_only = True
         self.model.threshold, self.rounds_done, self.scaling = threshold, rounds_done, scaling
         self._stage = Stage.EVALUATION
 

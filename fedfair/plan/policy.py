@@ -6,7 +6,7 @@ refusal names every term that the plan breaks, with the plan's value, the site's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fedfair.errors import PlanError
 from fedfair.plan.schema import Plan
@@ -15,18 +15,21 @@ from fedfair.plan.site import SitePolicy
 _FILE = "collaborator.yaml"
 
 
-def check_policy(plan: Plan, policy: SitePolicy, name: str) -> None:
+def check_policy(plan: Plan, policy: SitePolicy, name: str, *, evaluation_only: bool = False) -> None:
     """Refuse a plan that asks for more than the site allows.
 
     Args:
         plan: what is asked.
         policy: what the site allows.
         name: the site, for the message.
+        evaluation_only: whether a saved model of the plan is evaluated, for which nothing but evaluation sums are
+            needed, and not the whole plan run.
 
     Raises:
         PlanError: at least one term is broken; the message names all of them.
     """
-    broken = list(_broken_terms(plan, policy))
+    purposes = ("evaluation",) if evaluation_only else tuple(_purposes(plan))
+    broken = [*_broken_terms(plan, policy), *_missing_purposes(purposes, policy)]
     if broken:
         raise PlanError("\n  ".join([f"the policy of {name} refuses this plan:", *broken]))
 
@@ -63,7 +66,10 @@ def _broken_terms(plan: Plan, policy: SitePolicy) -> Iterator[str]:
             f"this site's policy wants {policy.min_collaborators}",
             f"set policy.min_collaborators: {quorum} or less",
         )
-    for purpose in _purposes(plan):
+
+
+def _missing_purposes(purposes: Iterable[str], policy: SitePolicy) -> Iterator[str]:
+    for purpose in purposes:
         if purpose not in policy.purposes:
             yield _term(
                 f"the plan asks for {purpose} sums; this site's policy allows {', '.join(policy.purposes)}",

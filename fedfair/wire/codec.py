@@ -140,8 +140,8 @@ def _abstain(message: pb.Abstain) -> Abstain:
 def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 - one line per frame
     """Return the bytes of a frame that the aggregator sends."""
     match frame:
-        case Welcome(run_id, done, total):
-            welcome = pb.Welcome(run_id=run_id, rounds_done=done, rounds_total=total)
+        case Welcome(run_id, done, total, only):
+            welcome = pb.Welcome(run_id=run_id, rounds_done=done, rounds_total=total, evaluation_only=only)
             return pb.AggregatorFrame(welcome=welcome).SerializeToString()
         case BroadcastStart(kind, length, sha256, threshold):
             broadcast = pb.BroadcastStart(
@@ -192,7 +192,7 @@ def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - o
 
 
 def _welcome(message: pb.Welcome) -> Welcome:
-    return Welcome(message.run_id, message.rounds_done, message.rounds_total)
+    return Welcome(message.run_id, message.rounds_done, message.rounds_total, message.evaluation_only)
 
 
 def _broadcast_start(message: pb.BroadcastStart) -> BroadcastStart:

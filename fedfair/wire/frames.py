@@ -109,11 +109,12 @@ class Abstain:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answers `Hello`: the names and numbers of this run."""
+    """Answers `Hello`: the names and numbers of this run, and whether it evaluates a saved model and no more."""
 
     run_id: str
     rounds_done: int
     rounds_total: int
+    evaluation_only: bool = False
 
     def __post_init__(self) -> None:
         if not _RUN_ID.fullmatch(self.run_id):

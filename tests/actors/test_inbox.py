@@ -110,3 +110,12 @@ def test_an_aggregator_that_breaks_the_order_is_found_out(
     inbox = fed(*frames[:-1])
     with pytest.raises(RemoteProtocolError, match=complaint):
         inbox.take(frames[-1])
+
+
+@pytest.mark.parametrize("purpose", [Purpose.TRAINING, Purpose.STANDARDISATION])
+def test_a_run_that_was_announced_as_an_evaluation_may_ask_for_nothing_else(purpose: Purpose) -> None:
+    inbox = fed(Welcome("0" * 32, 4, 20, evaluation_only=True), *model_frames())
+    with pytest.raises(RemoteProtocolError, match="announced as an evaluation only"):
+        inbox.take(question(purpose=purpose, digest=b"" if purpose is Purpose.STANDARDISATION else None))
+    # Nothing has moved: what was announced is still answered, under the same number.
+    assert inbox.take(question(purpose=Purpose.EVALUATION)).start.purpose is Purpose.EVALUATION

@@ -66,7 +66,7 @@ def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[f
         backoff, records = CountedBackoff(), Records(folder, "clinic-a")
         answers = Answers(CountingTask(), SPECS, lambda _: "not here")
         try:
-            await Driver(dial, SHAPES, answers, records, Silent(), Patience(backoff)).run()
+            await Driver(dial, SHAPES, answers, records, Silent(), Patience(backoff), lambda _: None).run()
         finally:
             answers.close()
             records.close()

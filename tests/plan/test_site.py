@@ -186,6 +186,16 @@ def test_a_broken_term_is_named_with_both_values(asked: Plan, policy: SitePolicy
     assert caught.value.message == f"the policy of clinic-a refuses this plan:\n  {expected}"
 
 
+def test_a_site_that_only_evaluates_may_evaluate_a_saved_model_and_not_run_the_plan() -> None:
+    policy = SitePolicy(allow_plain_sums=True, purposes=("evaluation",))
+    check_policy(plan(), policy, "clinic-a", evaluation_only=True)
+    with pytest.raises(PlanError, match="the plan asks for training sums; this site's policy allows evaluation "):
+        check_policy(plan(), policy, "clinic-a")
+    without = SitePolicy(allow_plain_sums=True, purposes=("training", "standardisation"))
+    with pytest.raises(PlanError, match="the plan asks for evaluation sums"):
+        check_policy(plan(), without, "clinic-a", evaluation_only=True)
+
+
 def test_all_broken_terms_are_named_together() -> None:
     policy = SitePolicy(max_rounds=1, min_collaborators=3, purposes=("evaluation",))
     with pytest.raises(PlanError) as caught:

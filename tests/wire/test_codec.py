@@ -54,7 +54,9 @@ collaborator_frames = st.one_of(
 )
 run_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 aggregator_frames = st.one_of(
-    st.builds(lambda run, total: frames.Welcome(run, total // 2, total), run_ids, rounds),
+    st.builds(
+        lambda run, total, only: frames.Welcome(run, total // 2, total, only), run_ids, rounds, st.booleans()
+    ),
     st.builds(
         frames.BroadcastStart, st.just(frames.BroadcastKind.MODEL), lengths, digests, thresholds
     ),

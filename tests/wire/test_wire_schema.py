@@ -19,7 +19,7 @@ FIELDS = {
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason"},
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
-    "Welcome": {"run_id", "rounds_done", "rounds_total"},
+    "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only"},
     "BroadcastStart": {"kind", "length", "sha256", "threshold"},
     "SumStart": {
         "sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds", "query_step", "prefixes",

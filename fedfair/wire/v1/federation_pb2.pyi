@@ -76,14 +76,16 @@ class AggregatorFrame(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., broadcast: _Optional[_Union[BroadcastStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., sum: _Optional[_Union[SumStart, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("run_id", "rounds_done", "rounds_total")
+    __slots__ = ("run_id", "rounds_done", "rounds_total", "evaluation_only")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_DONE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_ONLY_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     rounds_done: int
     rounds_total: int
-    def __init__(self, run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., rounds_total: _Optional[int] = ...) -> None: ...
+    evaluation_only: bool
+    def __init__(self, run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., rounds_total: _Optional[int] = ..., evaluation_only: _Optional[bool] = ...) -> None: ...
 
 class BroadcastStart(_message.Message):
     __slots__ = ("kind", "length", "sha256", "threshold")
