@@ -31,6 +31,8 @@ def reproduce_command(
     if not data.is_dir():
         raise FedfairError(f"{data} is no folder", f"name the folder of the {data_set} files by --data")
     place = out or Path("reproduction") / data_set
+    if place.exists() and not place.is_dir():
+        raise FedfairError(f"{place} is a file", "name a folder by --out")
     check_replaceable(place / "index.html")
     # Torch and its friends take seconds to load; a mistake on the command line should not have to wait.
     from fedfair.cli.reproduction import reproduce

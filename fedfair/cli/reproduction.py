@@ -53,7 +53,6 @@ def reproduce(
     Raises:
         FedfairError: the data are not what was published, or `out` belongs to other settings.
     """
-    out.mkdir(parents=True, exist_ok=True)
     done: Finished = []
     for study in STUDIES[data_set]:
         prepared = PreparedStudy(study, study.quick if quick else study.full, data, out)

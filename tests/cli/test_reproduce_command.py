@@ -34,6 +34,23 @@ def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_of_something_else_is_told_at_once_and_nothing_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--quiet") == 1
+    shown = capsys.readouterr()
+    assert "processed.cleveland.data cannot be read" in " ".join(shown.err.split())
+    assert shown.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    assert "is a file" in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == "mine"
+
+
 def test_the_page_of_somebody_else_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "index.html").write_text("mine")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfair.learning.data.source import load_federation
 from fedfair.learning.reproduction.evidence import Evidence, Results, evidence_of
 from fedfair.learning.reproduction.runs import RunList
 from fedfair.learning.reproduction.study import Size, Study
@@ -54,12 +55,15 @@ class PreparedStudy:
 
     def __init__(self, study: Study, size: Size, data: Path, out: Path) -> None:
         self.study, self.size = study, size
-        folder = out / study.name
-        folder.mkdir(parents=True, exist_ok=True)
         self.workspace = data
         self.runs = RunList(study, size, self.workspace)
+        plan = Plan.model_validate(self.runs.base)
+        # What every run reads is read once before anything is made: without it, all would fail, one by one.
+        load_federation(plan, self.workspace)
+        folder = out / study.name
+        folder.mkdir(parents=True, exist_ok=True)
         self._folder = SweepFolder(folder / "runs")
-        self._folder.open(Plan.model_validate(self.runs.base), self.workspace)
+        self._folder.open(plan, self.workspace)
 
     def finished(self) -> int:
         """Return how many runs have a result already."""
