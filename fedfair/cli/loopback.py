@@ -128,10 +128,15 @@ class Processes:
     def __enter__(self) -> Self:
         """Start the aggregator and every collaborator; they find each other by themselves."""
         plan = str(self._workspace.plan)
-        self._start("aggregator", "aggregator", "start", "-p", plan, "--quiet")
-        for name in self._workspace.collaborators:
-            site = str(self._workspace.folder / f"{name}.yaml")
-            self._start(name, "collaborator", "start", "-n", name, "-c", site, "-p", plan, "--quiet")
+        try:
+            self._start("aggregator", "aggregator", "start", "-p", plan, "--quiet")
+            for name in self._workspace.collaborators:
+                site = str(self._workspace.folder / f"{name}.yaml")
+                self._start(name, "collaborator", "start", "-n", name, "-c", site, "-p", plan, "--quiet")
+        except BaseException:
+            # An interrupt may come between two starts, and then nobody calls __exit__.
+            self._stop()
+            raise
         return self
 
     def __exit__(
@@ -141,6 +146,9 @@ class Processes:
         traceback: TracebackType | None,
     ) -> None:
         """Ask every process to stop, then make it."""
+        self._stop()
+
+    def _stop(self) -> None:
         for process in self._running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
