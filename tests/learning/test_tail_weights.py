@@ -68,6 +68,11 @@ def test_the_chi_square_adversary_keeps_its_bound_and_is_that_of_the_slow_versio
         assert weights @ values == pytest.approx(expected @ values, rel=1e-6)
 
 
+def test_the_chi_square_adversary_of_almost_everybody_is_everybody() -> None:
+    """So near to 1 the bound is 1 in floating point, and leaves no weight free to differ."""
+    np.testing.assert_array_equal(chi_square_weights(np.array([0.0, 1.0]), 0.9999999999999999), 1.0)
+
+
 def test_the_chi_square_adversary_is_that_of_a_solver() -> None:
     values = np.random.default_rng(2).exponential(size=200)
     weights, bound = cp.Variable(200), chi_square_spread(0.5)

@@ -50,7 +50,8 @@ def chi_square_weights(losses: Vector, group_size: float) -> Vector:
     if spread**2 * worst.mean() >= 1.0:
         # The bound allows all weight on the worst records, so nothing is better than that.
         return np.where(worst, 1.0 / float(worst.mean()), 0.0)
-    if group_size == 1.0:
+    if spread == 1.0:
+        # Everybody, or a share so near to it that the bound is 1 in floating point: no weight may differ.
         return np.ones_like(losses)
     excess = np.maximum(losses - chi_square_threshold(losses, spread), 0.0)
     # The mean is 1 at the exact threshold; dividing by it takes the last rounding away.
