@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test browser lint format generate clean
+.PHONY: demo test slow browser lint format generate clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
 
 test: $(READY) lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not slow"
+
+# The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
+slow: $(READY)
+	$(BIN)/pytest -n 2 -m slow
 
 # Pages are tested in a headless Chromium. Without one, those tests are skipped and say so.
 browser:

@@ -96,6 +96,7 @@ def test_the_page_about_sweeps_names_every_short_word_and_its_commands_are_sweep
 GRID = ("--grid", "rounds=10,600,601")
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path) -> None:
     killed, points = _start(workspace, *GRID), workspace / "sweep" / "points"
     _wait_until(lambda: any(points.glob("*.json")), killed)

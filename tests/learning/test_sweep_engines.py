@@ -60,6 +60,7 @@ def _workers() -> list[psutil.Process]:
     return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
 
+@pytest.mark.slow
 def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed: pip install -c constraints.txt '.[ray]'")
     # In a process of its own: Ray leaves threads and warnings behind.
