@@ -1,4 +1,4 @@
-"""A progress bar over the points of a sweep: those that have ended, and the share of those that are running."""
+"""A progress bar over many points: those that have ended, and the share of those that are running."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ class PointsBar:
         finished: how many of them are finished already.
         console: where to draw; nothing is drawn unless it is a terminal.
         quiet: draw nothing.
+        title: what stands in front of the bar.
     """
 
-    def __init__(self, points: int, finished: int, console: Console, *, quiet: bool = False) -> None:
+    def __init__(
+        self, points: int, finished: int, console: Console, *, quiet: bool = False, title: str = "points"
+    ) -> None:
         columns = (
-            TextColumn("points"),
+            TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[ended]}/{task.total:.0f}"),
             TimeRemainingColumn(elapsed_when_finished=True),
@@ -32,7 +35,7 @@ class PointsBar:
         self._ended, self._failed = finished, 0
         self._running: dict[str, float] = {}
         self._bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
-        self._task = self._bar.add_task("points", total=points, completed=finished, ended=finished, figures="")
+        self._task = self._bar.add_task(title, total=points, completed=finished, ended=finished, figures="")
 
     def __enter__(self) -> Self:
         """Begin to draw."""

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedfair.errors import FedfairError
 from fedfair.report.html import check_replaceable
-from fedfair.report.terminal import console, error_console
+from fedfair.report.terminal import console
 
 DATA_SETS = ("acs-employment", "acs-income", "mnist", "eicu", "heart", "adult")
 
@@ -39,11 +38,7 @@ def reproduce_command(
 
     crew = workers or os.cpu_count() or 1
     command = shlex.join(["fedfair", *sys.argv[1:]])
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=error_console, disable=quiet or not error_console.is_terminal,
-    ) as bar:  # fmt: skip
-        summary = reproduce(data_set, data, place, quick=quick, workers=crew, command=command, bar=bar)
+    summary = reproduce(data_set, data, place, quick=quick, workers=crew, command=command, quiet=quiet)
     if not quiet:
         for table in summary.tables:
             console.print(table)

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.progress import Progress
 from rich.table import Table
 
+from fedfair.cli.points_bar import PointsBar
 from fedfair.learning.reproduction.claims import findings
 from fedfair.learning.reproduction.composition import Shares
 from fedfair.learning.reproduction.execution import Done, PreparedStudy
 from fedfair.learning.reproduction.membership import worst_group_shares
 from fedfair.learning.reproduction.studies import STUDIES
-from fedfair.learning.sweep.events import Advanced, Event
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import Rows, verdicts, worst_groups
+from fedfair.report.terminal import error_console
 from fedfair.whole_file import write_whole
 
 Finished = list[tuple[Done, Mapping[str, Shares]]]
@@ -37,7 +37,7 @@ class Summary:
 
 
 def reproduce(
-    data_set: str, data: Path, out: Path, *, quick: bool, workers: int, command: str, bar: Progress
+    data_set: str, data: Path, out: Path, *, quick: bool, workers: int, command: str, quiet: bool
 ) -> Summary:
     """Run the studies of a data set, and write index.html, README.md and marks.json.
 
@@ -48,7 +48,7 @@ def reproduce(
         quick: the small size.
         workers: processes.
         command: how it was called, for the summary.
-        bar: shows how far it is.
+        quiet: show no progress.
 
     Raises:
         FedfairError: the data are not what was published, or `out` belongs to other settings.
@@ -56,13 +56,9 @@ def reproduce(
     done: Finished = []
     for study in STUDIES[data_set]:
         prepared = PreparedStudy(study, study.quick if quick else study.full, data, out)
-        task = bar.add_task(study.name, total=len(prepared.runs.points), completed=prepared.finished())
-
-        def note(event: Event, task: object = task) -> None:
-            if not isinstance(event, Advanced):
-                bar.advance(task)  # type: ignore[arg-type]  # a task's number
-
-        finished = prepared.run(workers, note)
+        points, before = len(prepared.runs.points), prepared.finished()
+        with PointsBar(points, before, error_console, quiet=quiet, title=study.name) as bar:
+            finished = prepared.run(workers, bar.take)
         done.append((finished, worst_group_shares(finished)))
     title = f"{data_set}: the paper's experiments again ({'quick' if quick else 'full'} size)"
     write_whole(out / "index.html", reproduction_page(title, done))

@@ -31,7 +31,6 @@ class Mark:
         points: the chosen runs, one for each repetition.
         train: figures over the training records.
         test: figures over the test records; `worst_0.1`, `disparity_0.1`, `mean` and so on.
-        results: those of the chosen runs, one for each repetition.
         uniform_floor: loss of the uniform classifier, in nats.
     """
 
@@ -40,7 +39,6 @@ class Mark:
     points: tuple[Point, ...]
     train: Mapping[str, Spread]
     test: Mapping[str, Spread]
-    results: tuple[JsonObject, ...]
     uniform_floor: float
 
     def worst(self, split: str, group_size: float | None = None) -> Spread | None:
@@ -104,7 +102,7 @@ def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results) -> Mark
         return None
     settings = tuple(one.candidate.settings for one in chosen)
     points = tuple(one.candidate.points[place] for place, one in enumerate(chosen))
-    return Mark(cell, settings, points, train, test, tuple(own), float(str(own[0]["uniform_floor"])))
+    return Mark(cell, settings, points, train, test, float(str(own[0]["uniform_floor"])))
 
 
 def _best(judged: Sequence[_Judged], repetition: int) -> _Judged:

@@ -31,7 +31,6 @@ class Method:
         has_adversary: an adversary looks at all losses.
         adversary_steps: that adversary makes steps, instead of answering at once.
         by_epochs: it makes passes over the records instead of steps.
-        centralised: it sees the pooled records.
     """
 
     name: str
@@ -42,7 +41,6 @@ class Method:
     has_adversary: bool = False
     adversary_steps: bool = False
     by_epochs: bool = False
-    centralised: bool = False
 
     def changes(self, study: Study, size: Size, group_size: float, tradeoff: float | None) -> Values:
         """Return what this method changes in a study's base plan.
@@ -87,8 +85,8 @@ METHODS: Mapping[str, Method] = {
             has_adversary=True,
             adversary_steps=True,
         ),
-        Method("erm", "ERM (central)", centralised=True),
-        Method("dro", "DRO (central)", knows_group_size=True, has_adversary=True, centralised=True),
+        Method("erm", "ERM (central)"),
+        Method("dro", "DRO (central)", knows_group_size=True, has_adversary=True),
         Method(
             "bpf",
             "BPF (central)",
@@ -96,7 +94,6 @@ METHODS: Mapping[str, Method] = {
             has_tradeoff=True,
             has_adversary=True,
             adversary_steps=True,
-            centralised=True,
         ),
     )
 }

@@ -13,11 +13,9 @@ from fedfair.learning.reproduction.study import Figure, Repeats, Size, Study, Va
 from fedfair.learning.reproduction.tables import ACS_INCOME, ADULT, HEART, INCOME_STATES
 
 ALL_SIZES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-SOME_SIZES = (0.1, 0.3, 0.5, 0.7, 0.9)
 FEW_SIZES = (0.1, 0.3, 0.7)
 SMALL_TRADEOFFS = (0.001, 0.005, 0.01, 0.05)
 ALL_TRADEOFFS = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-SOME_TRADEOFFS = (0.01, 0.1, 0.3, 0.5, 0.9)
 FEW_TRADEOFFS = (0.01, 0.3, 0.9)
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001)
 
