@@ -23,6 +23,7 @@ from typing import Self
 
 import yaml
 
+from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
@@ -149,6 +150,11 @@ class Processes:
         self._stop()
 
     def _stop(self) -> None:
+        # A second Ctrl-C, of somebody who is impatient, must not leave the rest running.
+        with interrupts_deferred():
+            self._stop_each()
+
+    def _stop_each(self) -> None:
         for process in self._running.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -163,7 +169,7 @@ class Processes:
     def _start(self, name: str, module: str, *arguments: str) -> None:
         log = self._workspace.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        with log.open("wb") as output:
+        with log.open("wb") as output, interrupts_deferred():
             self._running[name] = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
                 [sys.executable, "-m", module, *arguments],
                 cwd=self._workspace.folder,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -35,3 +38,23 @@ def test_an_interrupt_between_two_starts_leaves_no_process(tmp_path: Path) -> No
         psutil.pid_exists(process.pid) and process.poll() is None for process in processes._running.values()
     ]
     assert started == [False, False]
+
+
+def test_an_interrupt_in_the_middle_of_a_start_leaves_no_process(tmp_path: Path) -> None:
+    this = psutil.Process()
+    before = set(this.children())
+    started: list[psutil.Process] = []
+    interrupted = threading.Event()
+
+    def interrupt_at_the_first_child() -> None:
+        while not started:
+            started.extend(set(this.children()) - before)
+        os.kill(os.getpid(), signal.SIGINT)
+        interrupted.set()
+
+    watcher = threading.Thread(target=interrupt_at_the_first_child)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt), Processes(Workspace(tmp_path, ("clinic-a", "clinic-b"))):
+        interrupted.wait()
+    watcher.join()
+    assert [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []

@@ -1,0 +1,37 @@
+"""Interrupts that wait: what must not be torn in the middle is done whole, then the interrupt arrives.
+
+A signal's handler runs between any two steps of the main thread, also inside the standard library: an interrupt
+in the middle of `subprocess.Popen` leaves a child that nobody knows of. Blocking the signal instead would not do,
+because a child inherits what is blocked and could then not be asked to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the block has ended, then let each that came be handled as before."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs handlers in the main thread only.
+        return
+    came: list[signal.Signals] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        came.append(signal.Signals(number))
+
+    before = {number: signal.signal(number, remember) for number in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for interrupt in dict.fromkeys(came):
+            signal.raise_signal(interrupt)

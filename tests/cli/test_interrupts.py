@@ -1,0 +1,61 @@
+"""Interrupts that wait until the work at hand is whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fedfair.cli.interrupts import interrupts_deferred
+
+
+def interrupted_twice(steps: list[str]) -> None:
+    with interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        steps.append("the rest of the block")
+
+
+def interrupted_and_broken() -> None:
+    with interrupts_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise ValueError("broken")
+
+
+def test_an_interrupt_waits_for_the_end_of_the_block_and_then_comes_once() -> None:
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_twice(steps)
+    assert steps == ["the rest of the block"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_in_the_block_is_the_cause_that_an_interrupt_names() -> None:
+    with pytest.raises(KeyboardInterrupt) as caught:
+        interrupted_and_broken()
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_a_child_of_the_block_can_still_be_asked_to_stop() -> None:
+    with interrupts_deferred():
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(30) == -signal.SIGTERM
+
+
+def test_a_block_in_another_thread_changes_no_handler() -> None:
+    seen = []
+
+    def work() -> None:
+        with interrupts_deferred():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
