@@ -53,6 +53,10 @@ class TrainingError(FedfairError):
     """
 
 
+class PrivacyError(FedfairError):
+    """A promise of differential privacy would not hold, so nothing is released and no epsilon is stated."""
+
+
 class UnreachableError(FedfairError):
     """Nobody answers at an address, or not for long enough; the same attempt may work later."""
 

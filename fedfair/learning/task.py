@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
+from fedfair.errors import FedfairError, LocalProtocolError, PlanError, TrainingError
 from fedfair.evaluation.exact_query import QueryStep, exact_header
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.fairness.rcvar import Objective
@@ -79,6 +79,8 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
         device: where it will be trained.
         workspace: where the source of a "module:function" is.
     """
+    if plan.privacy.sample_level is not None:
+        raise PlanError("privacy.sample_level: is not available in this version", "leave it null")
     dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
     module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
     return FlatModel(module, dtype, device)

@@ -41,6 +41,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("training.options", schema.OptionsSection),
     ("plan.yaml: secure_aggregation", schema.SecureAggregationSection),
     ("plan.yaml: privacy", schema.PrivacySection),
+    ("privacy.sample_level", schema.SampleLevelSection),
+    ("privacy.collaborator_level", schema.CollaboratorLevelSection),
     ("plan.yaml: evaluation", schema.EvaluationSection),
     ("collaborator.yaml", site.SiteConfig),
     ("collaborator.yaml: data", site.SiteData),

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from fedfair.plan.algorithms import AlgorithmName, OptionsSection, option_faults, step_faults
 from fedfair.plan.csv_data import CsvData
@@ -43,15 +43,16 @@ from fedfair.plan.fields import (
     ThresholdInit,
     refuse,
     repeated,
-    rule_error,
 )
 from fedfair.plan.keys import parse_public_key
+from fedfair.plan.privacy import CollaboratorLevelSection, PrivacySection, SampleLevelSection, privacy_faults
 from fedfair.plan.task import LinearModel, MlpModel, ResnetModel, TaskSection
 
 __all__ = [
     "AcsEmploymentData",
     "AcsEmploymentSource",
     "AggregatorAddress",
+    "CollaboratorLevelSection",
     "CsvData",
     "CsvSource",
     "EicuData",
@@ -70,6 +71,7 @@ __all__ = [
     "Plan",
     "PrivacySection",
     "ResnetModel",
+    "SampleLevelSection",
     "SecureAggregationSection",
     "SmoothingSection",
     "TaskSection",
@@ -290,19 +292,6 @@ class SecureAggregationSection(Section):
     )
 
 
-class PrivacySection(Section):
-    """Differential privacy."""
-
-    sample_level: None = Field(default=None, description="not available in this version; leave null")
-    collaborator_level: None = Field(default=None, description="not available in this version; leave null")
-
-    @field_validator("sample_level", "collaborator_level", mode="before")
-    @classmethod
-    def _refuse_privacy(cls, value: object) -> None:
-        if value is not None:
-            raise rule_error("is not available in this version", "leave it null")
-
-
 class EvaluationSection(Section):
     """What is measured, from sums alone."""
 
@@ -410,3 +399,4 @@ class Plan(Section):
                 f"is {colluders} of {count} collaborators, which leaves no two honest ones",
                 f"use 0 to {max(count - 2, 0)}",
             )
+        yield from privacy_faults(self.privacy, self.training, self.task)

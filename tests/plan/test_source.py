@@ -225,7 +225,7 @@ MISTAKES = [
     (
         "objective:",
         "privacy: {sample_level: {epsilon: 1}}\nobjective:",
-        "privacy.sample_level: is not available in t",
+        "privacy.sample_level.noise_multiplier: is missing",
     ),
     (
         "objective:",

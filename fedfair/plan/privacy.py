@@ -1,0 +1,136 @@
+"""What a plan may ask of differential privacy: noise for every record, or for every collaborator.
+
+Decides which keys exist and what excludes a promise before anything runs. What the noise protects, and what it is
+worth, is `fedfair.privacy`'s business; how often a site's own budget allows it is the site's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from fedfair.plan.data import CsvSource, ImageSource, MnistSource
+from fedfair.plan.fields import Fault, PositiveFloat, Section
+from fedfair.plan.task import ResnetModel, TaskSection
+
+if TYPE_CHECKING:  # the schema imports this module for its sections
+    from fedfair.plan.schema import TrainingSection
+
+PRIVATE_ALGORITHMS = ("fedsrcvar", "fedavg")
+"""Whose rounds reveal nothing of a record but the noised steps."""
+
+
+class SampleLevelSection(Section):
+    """Differential privacy of every record, by noise in every local step (DP-SGD)."""
+
+    noise_multiplier: PositiveFloat = Field(
+        description="noise of a local step, in units of what one record can change (sigma), above 0"
+    )
+    clip: PositiveFloat = Field(
+        default=1.0, description="largest norm of one record's gradient that counts in full (C), above 0"
+    )
+    clipping: Literal["before_weighting", "joint"] = Field(
+        default="before_weighting",
+        description="before_weighting (a record's gradient is clipped, then weighted), or joint (for comparison)",
+    )
+    threshold_scale: PositiveFloat = Field(
+        default=1.0,
+        description="weight of the threshold's gradient beside the model's in one noised step (kappa), above 0",
+    )
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="delta at which epsilon is stated, between 0 and 1")
+    gradients: Literal["hooks", "ghost"] = Field(
+        default="hooks",
+        description="hooks (one gradient for every record in memory), or ghost (their norms only): equal results",
+    )
+    evaluation_noise_multiplier: PositiveFloat = Field(
+        default=20.0, description="noise of an evaluation sum, in units of what one record can change, above 0"
+    )
+    standardisation_noise_multiplier: PositiveFloat = Field(
+        default=20.0,
+        description="noise of the standardisation sum, in units of what one record can change, above 0",
+    )
+
+
+class CollaboratorLevelSection(Section):
+    """Differential privacy of every collaborator, by noise shares inside the masked sum."""
+
+    noise_multiplier: PositiveFloat = Field(
+        description="noise of a training sum, in units of what one collaborator can change, above 0"
+    )
+    clip: PositiveFloat = Field(description="largest norm of one collaborator's change of the model, above 0")
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="delta at which epsilon is stated, between 0 and 1")
+
+
+class PrivacySection(Section):
+    """Differential privacy."""
+
+    sample_level: SampleLevelSection | None = Field(
+        default=None, description="protects every record: {noise_multiplier: ..., clip: ...}; null for no noise"
+    )
+    collaborator_level: CollaboratorLevelSection | None = Field(
+        default=None, description="not available in this version; leave null"
+    )
+
+
+def privacy_faults(privacy: PrivacySection, training: TrainingSection, task: TaskSection) -> Iterator[Fault]:
+    """Yield what in a plan would make its promise of differential privacy false; places start from the plan."""
+    if privacy.collaborator_level is not None:
+        yield Fault(("privacy", "collaborator_level"), "is not available in this version", "leave it null")
+    if privacy.sample_level is not None:
+        yield from _step_faults(privacy.sample_level, training)
+        yield from _model_faults(task)
+        yield from _range_faults(task)
+
+
+def _step_faults(asked: SampleLevelSection, training: TrainingSection) -> Iterator[Fault]:
+    if training.algorithm not in PRIVATE_ALGORITHMS:
+        yield Fault(
+            ("training", "algorithm"),
+            f"{training.algorithm} reveals losses of the records, to which privacy.sample_level adds no noise",
+            f"choose {' or '.join(PRIVATE_ALGORITHMS)}, or set sample_level: null",
+        )
+    if training.resample == "round" and training.local_steps > 1:
+        yield Fault(
+            ("training", "resample"),
+            "is round, but privacy.sample_level counts on a batch of its own, drawn at random, for every step",
+            "set resample: step",
+        )
+    if training.precision == "fp16":
+        message = "is fp16, in which gradients overflow before privacy.sample_level can clip them"
+        yield Fault(("training", "precision"), message, "set precision: bf16 or fp32")
+    if training.precision == "bf16" and asked.gradients == "ghost":
+        message = "is ghost, whose second pass would round the clipped gradients to the 8 bits of bf16"
+        yield Fault(("privacy", "sample_level", "gradients"), message, "set gradients: hooks, or precision: fp32")
+    if training.compile:
+        message = "is true, but a compiled model has no gradients of single records for privacy.sample_level"
+        yield Fault(("training", "compile"), message, "set compile: false")
+
+
+def _model_faults(task: TaskSection) -> Iterator[Fault]:
+    if isinstance(task.model, ResnetModel) and task.model.norm == "batch":
+        yield Fault(
+            ("task", "model", "norm"),
+            "is batch, which mixes the records of a batch, so that no record has a gradient of its own to clip",
+            "set norm: group",
+        )
+
+
+def _range_faults(task: TaskSection) -> Iterator[Fault]:
+    """Yield the numeric columns without a range: noise for their sums would have no scale."""
+    if task.standardize == "none":
+        return
+    place = ("task", "standardize")
+    why = "privacy.sample_level adds noise to the sums of the numeric columns in units of their ranges"
+    match task.data:
+        case MnistSource() | ImageSource():
+            return  # pictures have no column that is standardised
+        case CsvSource(csv=table) if not isinstance(table.numeric, str):
+            missing = [name for name in table.numeric if name not in table.ranges]
+            if missing:
+                remedy = "declare [least, greatest] for each under task.data.csv.ranges, or set standardize: none"
+                yield Fault(place, f"is secure, but {why}, and {', '.join(missing)} declare none", remedy)
+        case _:
+            remedy = "list the numeric columns of a csv with their ranges, or set standardize: none"
+            yield Fault(place, f"is secure, but {why}, and these data declare none", remedy)

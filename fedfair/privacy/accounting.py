@@ -1,0 +1,140 @@
+"""What releases cost together: epsilon at a delta, by the distribution of the privacy loss.
+
+Composition is numerical and exact up to a discretisation that only ever overstates epsilon (connect-the-dots,
+Doroshenko et al. 2022, in Google's dp-accounting). The unit is one record that is added or removed. Opacus's PRV
+accountant agrees to 1e-3 (tested) and is not used here: it divides by zero at a sampling rate of 1, which every
+evaluation has, and takes forty seconds for 100 000 steps where this takes one. Central-limit shortcuts (GDP)
+understate epsilon and are nowhere. No torch, so that an aggregator may ask too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import TypeAlias
+
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.rdp import RdpAccountant
+
+from fedfair.errors import PrivacyError
+from fedfair.privacy.releases import GaussianRelease, combined
+
+ACCOUNTANT = f"PLD (dp-accounting {version('dp-accounting')})"
+
+COARSE, FINE = 1e-3, 1e-4
+"""Widths of the discretisation, in units of epsilon."""
+
+ROUGH_IS_ENOUGH = 100.0
+"""From here on epsilon promises nothing. It is then told by Renyi divergences, a bound that is quick and never
+low: the distribution would take memory in proportion to epsilon."""
+
+COARSE_IS_ENOUGH = 20.0
+"""From here on epsilon promises next to nothing, and its third decimal is not worth the seconds."""
+
+ORDERS = (*range(2, 64), *(1 << power for power in range(6, 13)))
+"""Renyi orders of the quick bound; whole ones, for which the series is finite."""
+
+Counted: TypeAlias = dict[tuple[float, float], int]
+"""How many steps there were by noise multiplier and sampling rate."""
+
+MOST_STEPS = 1 << 30
+"""`steps_within` looks no further: more rounds than any plan can have."""
+
+
+def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
+    """Return an upper bound of the smallest epsilon for which the releases together are (epsilon, delta)-DP.
+
+    Args:
+        releases: everything that was let out about the same records; nothing costs 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon, at least 0, at most 1e-3 above the truth for values below `COARSE_IS_ENOUGH` and up to 100 000
+        steps; infinity where no epsilon would do at this delta.
+
+    Raises:
+        PrivacyError: delta is outside (0, 1).
+    """
+    _check_delta(delta)
+    counted = _counted(releases)
+    if not counted:
+        return 0.0
+    rough = _rough(counted, delta)
+    if rough >= ROUGH_IS_ENOUGH:
+        return rough
+    coarse = _composed(counted, delta, COARSE)
+    return coarse if coarse >= COARSE_IS_ENOUGH else min(coarse, _composed(counted, delta, FINE))
+
+
+def steps_within(
+    releases: Iterable[GaussianRelease], candidate: GaussianRelease, budget_epsilon: float, delta: float
+) -> int:
+    """Return how many steps like the candidate's may follow the releases within a budget.
+
+    Args:
+        releases: what was let out already.
+        candidate: the noise and the sampling rate of one step more; its count is ignored.
+        budget_epsilon: the most that epsilon may become, at least 0.
+        delta: in (0, 1).
+
+    Returns:
+        From 0 to `MOST_STEPS`; epsilon with so many steps is within the budget, and with one more it is not.
+
+    Raises:
+        PrivacyError: delta is outside (0, 1).
+    """
+    _check_delta(delta)
+    before = combined(releases)
+
+    def fits(steps: int) -> bool:
+        more = GaussianRelease(candidate.purpose, candidate.noise_multiplier, candidate.sampling_rate, steps)
+        # The quick bound settles all but the last few questions.
+        together = (*before, more)
+        return _rough(_counted(together), delta) <= budget_epsilon or epsilon(together, delta) <= budget_epsilon
+
+    if not fits(1):
+        return 0
+    most = 1
+    while most < MOST_STEPS and fits(2 * most):
+        most *= 2
+    least, beyond = most, 2 * most
+    while beyond - least > 1 and most < MOST_STEPS:
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if fits(middle) else (least, middle)
+    return least
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 < delta < 1.0:
+        raise PrivacyError(f"delta is {delta}, outside (0, 1)", "use 1e-5, or less than one over the records")
+
+
+def _counted(releases: Iterable[GaussianRelease]) -> Counted:
+    counted: Counted = {}
+    for release in releases:
+        kind = (release.noise_multiplier, release.sampling_rate)
+        counted[kind] = counted.get(kind, 0) + release.steps
+    return counted
+
+
+def _rough(counted: Counted, delta: float) -> float:
+    accountant = RdpAccountant(ORDERS)
+    for (noise_multiplier, sampling_rate), steps in counted.items():
+        accountant.compose(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(noise_multiplier)), steps)
+    return float(accountant.get_epsilon(delta))
+
+
+def _composed(counted: Counted, delta: float, interval: float) -> float:
+    parts = [_one_step(*kind, interval).self_compose(steps) for kind, steps in counted.items()]
+    total = functools.reduce(lambda left, right: left.compose(right), parts)
+    return max(0.0, float(total.get_epsilon_for_delta(delta)))
+
+
+@functools.lru_cache(32)
+def _one_step(noise_multiplier: float, sampling_rate: float, interval: float) -> pld.PrivacyLossDistribution:
+    """Return the privacy loss of one noised sum, for adding and for removing a record; a run has a few kinds."""
+    return pld.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=sampling_rate, value_discretization_interval=interval
+    )

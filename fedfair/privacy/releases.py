@@ -1,0 +1,76 @@
+"""What a site has let out under noise: the only thing that a ledger composes for the privacy of records.
+
+Decides nothing about noise; what the releases are worth together is `accounting.py`'s. No torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from fedfair.errors import PrivacyError
+
+ReleasePurpose = Literal["training", "standardisation", "evaluation", "tuning"]
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianRelease:
+    """Sums over Poisson samples of a site's records, each with Gaussian noise.
+
+    Attributes:
+        purpose: what it was released for.
+        noise_multiplier: standard deviation of the noise in units of the most that one record changes (sigma);
+            positive.
+        sampling_rate: probability with which each record was in a sample, independently (q), in (0, 1].
+        steps: how many such sums, at least 1.
+    """
+
+    purpose: ReleasePurpose
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        sound = (
+            self.purpose in get_args(ReleasePurpose)
+            and math.isfinite(self.noise_multiplier)
+            and self.noise_multiplier > 0.0
+            and 0.0 < self.sampling_rate <= 1.0
+            and self.steps >= 1
+        )
+        if not sound:
+            raise PrivacyError(
+                f"a release for {self.purpose!r} with noise multiplier {self.noise_multiplier}, sampling rate "
+                f"{self.sampling_rate} and {self.steps} steps promises nothing",
+                "noise must be above 0, the rate above 0 and at most 1, and there must be a step",
+            )
+
+
+Record: TypeAlias = Callable[[GaussianRelease], None]
+"""Writes a release down, before its noise is drawn; raises a PrivacyError where the site cannot afford it."""
+
+
+class ReleaseLog:
+    """Releases in memory, in order: for a simulation, and for whoever wants to know what one run has spent.
+
+    Attributes:
+        releases: everything recorded so far.
+    """
+
+    def __init__(self) -> None:
+        self.releases: list[GaussianRelease] = []
+
+    def record(self, release: GaussianRelease) -> None:
+        """Write a release down."""
+        self.releases.append(release)
+
+
+def combined(releases: Iterable[GaussianRelease]) -> tuple[GaussianRelease, ...]:
+    """Return the same releases with those alike in purpose, noise and rate counted together, in order."""
+    steps: dict[tuple[ReleasePurpose, float, float], int] = {}
+    for release in releases:
+        kind = (release.purpose, release.noise_multiplier, release.sampling_rate)
+        steps[kind] = steps.get(kind, 0) + release.steps
+    return tuple(GaussianRelease(*kind, count) for kind, count in steps.items())

@@ -1,0 +1,75 @@
+"""By how much one record can move what a site releases: the unit that noise is counted in.
+
+Clip, then weight. A record adds the vector
+
+    v_i = (u_i clip_C(grad l_i), kappa d f~_i / dc),    u_i in [eps, W],    W = (1 - eps) / rho + eps
+
+to a step, and d f~_i / dc = 1 - u_i (see `fairness.rcvar`). With |clip_C| <= C its squared norm is at most
+(u C)^2 + kappa^2 (1 - u)^2, which is convex in u and so largest at an end of its range:
+
+    S = max( sqrt((W C)^2 + (kappa (1 - eps) (1/rho - 1))^2),  sqrt((eps C)^2 + (kappa (1 - eps))^2) )
+
+That is the sensitivity under adding or removing one record, and it is attained. The threshold needs no clipping,
+because its gradient is bounded by construction. With C = G, the Lipschitz constant of the loss, and kappa = 1 it
+is G_{rho,eps} of the FedSRCVaR paper, Lemma 5.2. Joint clipping makes the sensitivity C at the price of clipping
+away the weights 1/rho themselves. Numbers only: no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+from fedfair.errors import PlanError
+
+Clipping = Literal["before_weighting", "joint"]
+
+
+class Weighting(Protocol):
+    """What of an objective decides the weights: `fairness.rcvar.Objective`."""
+
+    @property
+    def worst_group_size(self) -> float:
+        """Return rho, in (0, 1]."""
+
+    @property
+    def tradeoff(self) -> float:
+        """Return epsilon, in [0, 1]."""
+
+    @property
+    def is_plain_mean(self) -> bool:
+        """Return whether every weight is 1."""
+
+
+def sensitivity(objective: Weighting | None, clip: float, threshold_scale: float = 1.0) -> float:
+    """Return the largest norm of what one record adds to the noised sum of a step (S), clipped before weighting.
+
+    Args:
+        objective: worst_group_size (rho) and tradeoff (eps); None where every weight is 1, as in FedAvg.
+        clip: largest norm of a record's gradient (C), positive, in units of loss per unit of weight.
+        threshold_scale: weight of the threshold's gradient beside the model's (kappa), positive.
+
+    Returns:
+        S, positive, in the units of `clip`; equal to it where every weight is 1.
+
+    Raises:
+        PlanError: clip or threshold_scale is not a positive number.
+    """
+    for name, value in (("clip", clip), ("threshold_scale", threshold_scale)):
+        if not (value > 0.0 and math.isfinite(value)):
+            raise PlanError(f"privacy.sample_level.{name} is {value}", "give a positive number")
+    if objective is None or objective.is_plain_mean:
+        return clip
+    rho, eps = objective.worst_group_size, objective.tradeoff
+    greatest_weight = (1.0 - eps) / rho + eps
+    in_the_tail = math.hypot(greatest_weight * clip, threshold_scale * (1.0 - eps) * (1.0 / rho - 1.0))
+    below_it = math.hypot(eps * clip, threshold_scale * (1.0 - eps))
+    return max(in_the_tail, below_it)
+
+
+def step_sensitivity(
+    objective: Weighting | None, clip: float, threshold_scale: float, clipping: Clipping
+) -> float:
+    """Return the sensitivity of a step under either way of clipping; arguments and faults as in `sensitivity`."""
+    before_weighting = sensitivity(objective, clip, threshold_scale)
+    return clip if clipping == "joint" else before_weighting

@@ -1,0 +1,151 @@
+"""The only two sentences in which fedfair states differential privacy, and when it refuses to say them.
+
+Decides what a statement must name, and which facts make one false. Whoever prints an epsilon, anywhere, prints one
+of these. Epsilon itself is `accounting.py`'s, so that this needs neither torch nor an accountant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedfair.errors import PrivacyError
+from fedfair.privacy.releases import GaussianRelease, combined
+
+STATISTICAL = "statistical PRNG"
+"""What noise is drawn from: a generator that statistics cannot tell from chance, and cryptography may."""
+
+_COVERS = {
+    "training": "training updates",
+    "evaluation": "evaluation sums",
+    "standardisation": "standardisation sums",
+    "tuning": "tuning sums",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLevelFacts:
+    """What a statement about single records rests on.
+
+    Attributes:
+        holder: whose records they are, such as "collaborator clinic-a".
+        releases: everything that was let out about them.
+        clip: largest norm of a record's gradient.
+        epsilon: what the releases cost together.
+        delta: at which.
+        accountant: what computed epsilon, with its version.
+        poisson: whether every record was in each batch with the stated probability, independently of the others.
+        fixed_weights: whether what a site weighs is a function of the plan and of how many records it has.
+        complete: whether nothing else was let out about these records.
+    """
+
+    holder: str
+    releases: Sequence[GaussianRelease]
+    clip: float
+    epsilon: float
+    delta: float
+    accountant: str
+    poisson: bool = True
+    fixed_weights: bool = True
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CollaboratorLevelFacts:
+    """What a statement about whole collaborators rests on.
+
+    Attributes:
+        epsilon: what all rounds cost together.
+        delta: at which.
+        colluders: how many collaborators may tell the aggregator what they know (n_C).
+        fewest_survivors: fewest collaborators in any round.
+        noise_shares: how many honest noise shares the noise was divided over (h_min).
+        skellam: variance of the noise in every round, in squared steps of the ring (mu).
+        rounds: how many rounds.
+        fixed_weights: whether weights are equal, or public and capped.
+        complete: whether nothing else was let out about the collaborators.
+    """
+
+    epsilon: float
+    delta: float
+    colluders: int
+    fewest_survivors: int
+    noise_shares: int
+    skellam: float
+    rounds: int
+    fixed_weights: bool = True
+    complete: bool = True
+
+
+def sample_level_sentence(facts: SampleLevelFacts) -> str:
+    """Return what may be said of single records.
+
+    Raises:
+        PrivacyError: nothing may be said; the message names the fact that forbids it.
+    """
+    releases = combined(facts.releases)
+    if not releases:
+        raise _refusal(f"nothing was released about the records of {facts.holder}", "run the plan first")
+    if not facts.poisson and any(release.sampling_rate < 1.0 for release in releases):
+        raise _refusal(
+            f"the batches of {facts.holder} were not Poisson samples, and a sampling rate below 1 was assumed",
+            "draw every record for itself, or count with a sampling rate of 1",
+        )
+    _check_common(facts.holder, facts.epsilon, fixed_weights=facts.fixed_weights, complete=facts.complete)
+    training = [release for release in releases if release.purpose == "training"]
+    steps = "; ".join(
+        f"Poisson sampling q={release.sampling_rate:.4g}, noise multiplier={release.noise_multiplier:g}, "
+        f"clip={facts.clip:g}, steps={release.steps}"
+        for release in training
+    )
+    others = ", ".join(
+        f"{release.steps} {_COVERS[release.purpose]} with noise multiplier {release.noise_multiplier:g}"
+        for release in releases
+        if release.purpose != "training"
+    )
+    covered = ", ".join(dict.fromkeys(_COVERS[release.purpose] for release in releases))
+    parts = [part for part in (steps, others) if part]
+    return (
+        f"(ε={facts.epsilon:.4g}, δ={facts.delta:g}) DP, unit = one record of {facts.holder} (add/remove), "
+        f"{', '.join(parts)}, accountant {facts.accountant}, {STATISTICAL}; covers: {covered}."
+    )
+
+
+def collaborator_level_sentence(facts: CollaboratorLevelFacts) -> str:
+    """Return what may be said of whole collaborators.
+
+    Raises:
+        PrivacyError: nothing may be said; the message names the fact that forbids it.
+    """
+    honest = facts.fewest_survivors - facts.colluders
+    if honest < facts.noise_shares:
+        raise _refusal(
+            f"a round had {facts.fewest_survivors} collaborators, of whom {facts.colluders} may collude: {honest} "
+            f"honest noise shares, and {facts.noise_shares} were counted on",
+            "raise federation.min_collaborators",
+        )
+    _check_common("the collaborators", facts.epsilon, fixed_weights=facts.fixed_weights, complete=facts.complete)
+    return (
+        f"(ε={facts.epsilon:.4g}, δ={facts.delta:g}) DP, unit = one collaborator (zero-out), "
+        f"against the aggregator and up to {facts.colluders} colluders, "
+        f"if ≥ {facts.noise_shares} honest noise shares are in every round; "
+        f"Skellam μ={facts.skellam:.6g}, T={facts.rounds}, RDP."
+    )
+
+
+def _check_common(holder: str, epsilon: float, *, fixed_weights: bool, complete: bool) -> None:
+    if not fixed_weights:
+        raise _refusal(
+            f"the weights of {holder} depended on their data", "weigh by the number of records, or all alike"
+        )
+    if not complete:
+        raise _refusal(
+            f"something about {holder} was released outside the accountant", "record every release in the ledger"
+        )
+    if not math.isfinite(epsilon):
+        raise _refusal(f"no epsilon covers what was released about {holder}", "raise the noise multiplier")
+
+
+def _refusal(fault: str, remedy: str) -> PrivacyError:
+    return PrivacyError(f"no epsilon can be stated: {fault}", remedy)

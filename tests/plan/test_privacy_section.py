@@ -1,0 +1,102 @@
+"""What a plan may say about differential privacy, and what else in it would make that false."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from fedfair.plan.schema import Plan
+
+PRIVATE: dict[str, dict[str, object]] = {
+    "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
+    "task": {"data": "breast-cancer", "model": {"name": "linear"}},
+    "training": {"rounds": 5},
+    "privacy": {"sample_level": {"noise_multiplier": 1.1}},
+}
+CSV: dict[str, object] = {
+    "label": "died",
+    "numeric": ["age", "weight"],
+    "ranges": {"age": [0, 120], "weight": [0, 300]},
+}
+
+
+def private(**sections: dict[str, object]) -> Plan:
+    return Plan.model_validate({name: {**PRIVATE[name], **sections.get(name, {})} for name in PRIVATE})
+
+
+def test_the_noise_is_all_that_must_be_stated() -> None:
+    asked = private().privacy.sample_level
+    assert asked is not None
+    assert (asked.noise_multiplier, asked.clip, asked.clipping, asked.threshold_scale) == (
+        1.1,
+        1.0,
+        "before_weighting",
+        1.0,
+    )
+    assert (asked.delta, asked.gradients) == (1e-5, "hooks")
+    assert private().privacy.collaborator_level is None
+
+
+@pytest.mark.parametrize(
+    ("sections", "place", "words"),
+    [
+        ({"training": {"algorithm": "afl"}}, "training.algorithm", "reveals losses"),
+        ({"training": {"resample": "round", "local_steps": 2}}, "training.resample", "drawn at random"),
+        ({"training": {"precision": "fp16"}}, "training.precision", "before privacy.sample_level can clip"),
+        (
+            {
+                "training": {"precision": "bf16"},
+                "privacy": {"sample_level": {"noise_multiplier": 1, "gradients": "ghost"}},
+            },
+            "privacy.sample_level.gradients",
+            "8 bits of bf16",
+        ),
+        ({"training": {"compile": True}}, "training.compile", "single records"),
+        ({"task": {"model": {"name": "resnet18", "norm": "batch"}}}, "task.model.norm", "mixes the records"),
+        ({"task": {"standardize": "secure"}}, "task.standardize", "these data declare none"),
+        (
+            {"task": {"standardize": "secure", "data": {"csv": {**CSV, "ranges": {"age": [0, 120]}}}}},
+            "task.standardize",
+            "and weight declare none",
+        ),
+        (
+            {"task": {"standardize": "secure", "data": {"csv": {"label": "died", "numeric": "all"}}}},
+            "task.standardize",
+            "these data declare none",
+        ),
+        (
+            {"privacy": {"sample_level": None, "collaborator_level": {"noise_multiplier": 1, "clip": 1}}},
+            "privacy.collaborator_level",
+            "not available in this version",
+        ),
+        ({"privacy": {"sample_level": {}}}, "privacy.sample_level.noise_multiplier", "Field required"),
+        (
+            {"privacy": {"sample_level": {"noise_multiplier": 0}}},
+            "privacy.sample_level.noise_multiplier",
+            "greater",
+        ),
+        ({"privacy": {"sample_level": {"noise_multiplier": 1, "delta": 1}}}, "privacy.sample_level.delta", "less"),
+        (
+            {"privacy": {"sample_level": {"noise_multiplier": 1, "epsilon": 3}}},
+            "privacy.sample_level.epsilon",
+            "Extra",
+        ),
+    ],
+)
+def test_what_would_make_the_promise_false_is_refused(
+    sections: dict[str, dict[str, object]], place: str, words: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        private(**sections)
+    faults = {".".join(map(str, error["loc"])): error["msg"] for error in caught.value.errors()}
+    assert list(faults) == [place]
+    assert words in faults[place]
+
+
+def test_columns_with_ranges_and_pictures_may_be_standardised() -> None:
+    private(task={"standardize": "secure", "data": {"csv": CSV}})
+    private(task={"standardize": "secure", "data": {"mnist": {"folder": "mnist"}}, "model": {"name": "linear"}})
+
+
+def test_one_batch_for_the_only_step_of_a_round_is_a_batch_of_its_own() -> None:
+    assert private(training={"resample": "round"}).training.resample == "round"

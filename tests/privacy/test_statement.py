@@ -1,0 +1,83 @@
+"""The two sentences, word for word, and every reason not to say them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fedfair.errors import PrivacyError
+from fedfair.privacy.releases import GaussianRelease
+from fedfair.privacy.statement import (
+    CollaboratorLevelFacts,
+    SampleLevelFacts,
+    collaborator_level_sentence,
+    sample_level_sentence,
+)
+
+RECORDS = SampleLevelFacts(
+    holder="collaborator clinic-a",
+    releases=(
+        GaussianRelease("training", 1.1, 0.05, 100),
+        GaussianRelease("evaluation", 20.0, 1.0, 4),
+        GaussianRelease("training", 1.1, 0.05, 200),
+    ),
+    clip=1.0,
+    epsilon=2.71828,
+    delta=1e-5,
+    accountant="PLD (dp-accounting 0.6.0)",
+)
+SITES = CollaboratorLevelFacts(8.0, 1e-5, 1, fewest_survivors=9, noise_shares=8, skellam=1234.5, rounds=100)
+
+
+def test_the_sentence_about_records() -> None:
+    assert sample_level_sentence(RECORDS) == (
+        "(ε=2.718, δ=1e-05) DP, unit = one record of collaborator clinic-a (add/remove), "
+        "Poisson sampling q=0.05, noise multiplier=1.1, clip=1, steps=300, "
+        "4 evaluation sums with noise multiplier 20, accountant PLD (dp-accounting 0.6.0), statistical PRNG; "
+        "covers: training updates, evaluation sums."
+    )
+
+
+def test_the_sentence_about_collaborators() -> None:
+    assert collaborator_level_sentence(SITES) == (
+        "(ε=8, δ=1e-05) DP, unit = one collaborator (zero-out), against the aggregator and up to 1 colluders, "
+        "if ≥ 8 honest noise shares are in every round; Skellam μ=1234.5, T=100, RDP."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"poisson": False}, "were not Poisson samples"),
+        ({"fixed_weights": False}, "weights of .* depended on their data"),
+        ({"complete": False}, "outside the accountant"),
+        ({"epsilon": math.inf}, "no epsilon covers"),
+        ({"epsilon": math.nan}, "no epsilon covers"),
+        ({"releases": ()}, "nothing was released"),
+    ],
+)
+def test_nothing_is_said_of_records_where_it_would_be_false(change: dict[str, object], words: str) -> None:
+    with pytest.raises(PrivacyError, match=words):
+        sample_level_sentence(replace(RECORDS, **change))
+
+
+def test_batches_that_are_no_poisson_samples_are_no_matter_where_no_sampling_was_counted_on() -> None:
+    every_record = GaussianRelease("training", 3.0, 1.0, 5)
+    assert "q=1, " in sample_level_sentence(replace(RECORDS, releases=(every_record,), poisson=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fewest_survivors": 8}, "7 honest noise shares, and 8 were counted on"),
+        ({"colluders": 2}, "7 honest noise shares"),
+        ({"fixed_weights": False}, "weights of the collaborators"),
+        ({"complete": False}, "outside the accountant"),
+        ({"epsilon": math.inf}, "no epsilon covers"),
+    ],
+)
+def test_nothing_is_said_of_collaborators_where_it_would_be_false(change: dict[str, object], words: str) -> None:
+    with pytest.raises(PrivacyError, match=words):
+        collaborator_level_sentence(replace(SITES, **change))
