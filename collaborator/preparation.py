@@ -34,6 +34,7 @@ from fedfair.learning.masked_sums import (
     suite_of,
     sum_shapes,
 )
+from fedfair.learning.private_steps import site_protection
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
@@ -41,6 +42,7 @@ from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
+from fedfair.privacy.releases import ReleaseLog
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
@@ -180,7 +182,8 @@ def make_ready(site: Site) -> Readiness:
     splits = load_records(site)
     device = choose_device(site.config.device or site.plan.training.device)
     model = flat_model(site.plan, binding.schema, device, site.workspace)
-    task = TrainingTask(site.plan, site.participant, splits, model)
+    protection = None if site.plan.privacy.sample_level is None else site_protection(ReleaseLog().record)
+    task = TrainingTask(site.plan, site.participant, splits, model, protection=protection)
     _check_weight(site, task)
     layout = model.layout
     shapes = Shapes(layout.dimension, layout.dtype, len(binding.schema.numeric), site.plan.training.rounds)

@@ -8,19 +8,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedfair.learning.data.source import declared_schema
+from fedfair.learning.privacy_words import plan_sensitivity
+from fedfair.learning.private_steps import planned_releases
 from fedfair.learning.task import learns_threshold, objective_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import percent
+from fedfair.privacy.accounting import epsilon
+
+TYPICAL_RECORDS = (1000, 100_000)
+"""For so many training records at a site epsilon is told, which no plan knows."""
 
 
 def advice(plan: Plan) -> tuple[str, ...]:
     """Return warnings about a plan, most serious first; none for a plan without surprises."""
-    return (*_protection(plan), *_membership(plan), *_data(plan), *_threshold(plan), *_objective(plan))
+    return (
+        *_protection(plan),
+        *_privacy(plan),
+        *_membership(plan),
+        *_data(plan),
+        *_threshold(plan),
+        *_objective(plan),
+    )
 
 
 def _protection(plan: Plan) -> Iterator[str]:
     if plan.secure_aggregation.mode == "off":
         yield "secure_aggregation.mode is off: the aggregator sees every site's own update in the clear"
+
+
+def _privacy(plan: Plan) -> Iterator[str]:
+    asked = plan.privacy.sample_level
+    if asked is None:
+        return
+    unit = plan_sensitivity(plan, asked)
+    worth = "; ".join(
+        f"{epsilon(planned_releases(plan, records), asked.delta):.3g} with {records}"
+        for records in TYPICAL_RECORDS
+    )
+    yield (
+        f"privacy.sample_level adds noise of deviation {asked.noise_multiplier * unit:.4g} (noise_multiplier x "
+        f"{unit:.4g}, what one record can change) to every entry of a batch's sum: it grows like "
+        "1 / worst_group_size, and counts the less the larger batch_size is; "
+        f"epsilon at a site is {worth} training records, if no sum is tried twice"
+    )
+    if asked.clipping == "joint":
+        yield (
+            "privacy.sample_level.clipping is joint, which clips away the weight of the worst group: use "
+            "before_weighting, except for comparison"
+        )
 
 
 def _membership(plan: Plan) -> Iterator[str]:

@@ -192,14 +192,15 @@ def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np
     of squares].
     """
     bins = histogram_spec(plan, schema).bins + 1
-    numeric = len(schema.numeric)
-    matrices = np.ones(len(SPLITS) * matrix_length(schema.classes), bool)
-    block = np.repeat([True, False, True, False], [HEAD - 1, 1, bins, bins])
+    numeric, whole = len(schema.numeric), plan.privacy.sample_level is None
+    # Noise makes real numbers of all counts but those of the records, which are public.
+    matrices = np.full(len(SPLITS) * matrix_length(schema.classes), whole)
+    block = np.repeat([True, whole, False, whole, False], [1, HEAD - 2, 1, bins, bins])
     rows = np.arange(site_sums_length(len(published_sites(plan)))) % SLOT < SLOT - 1
     found = {
         Purpose.TRAINING: np.array([True, False]),
         Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices, rows]),
-        Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= numeric,
+        Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= (numeric if whole else 0),
     }
     if plan.evaluation.method == "exact":
         sizes = len(reported_group_sizes(plan))

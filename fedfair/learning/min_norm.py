@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.learning.simplex import Vector, project_on_box
+from fedfair.fairness.simplex import Vector, project_on_box
 
 RELATIVE_GAP = 1e-13
 MOST_STEPS = 5_000

@@ -29,6 +29,7 @@ from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summa
 from fedfair.learning.exchange import reported_group_sizes
 from fedfair.learning.judging import Evaluation
 from fedfair.learning.masked_sums import guarantee, is_masked
+from fedfair.learning.privacy_words import deployed_privacy
 from fedfair.learning.server import CourseResult
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
@@ -39,9 +40,12 @@ FORMAT = "fedfair/result/1"
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"
 JsonObject: TypeAlias = dict[str, Json]
 
-Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float]]]
-"""By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval."""
+Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
+"""By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
+there is one."""
 
+
+NO_PRIVACY: JsonObject = {"sample_level": None, "collaborator_level": None}
 
 _SUPPRESSED: JsonObject = {"worst": None, "best": None, "disparity": None, "bound": None}
 
@@ -104,6 +108,7 @@ def simulated_result(
     classes: int,
     seconds: float,
     costs: Sequence[SumCost],
+    privacy: JsonObject | None = None,
 ) -> JsonObject:
     """Return the result of a simulation.
 
@@ -116,6 +121,7 @@ def simulated_result(
         classes: number of classes.
         seconds: how long the run took.
         costs: what every sum cost, in order.
+        privacy: from `privacy_words.simulated_privacy`; None where the plan adds no noise.
     """
     stated, sizes = plan.objective, reported_group_sizes(plan)
     pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
@@ -131,7 +137,8 @@ def simulated_result(
     collaborators: JsonObject = {name: _site(_means(site), 0) for name, site in losses.items()}
     if plan.evaluation.site_means:
         collaborators = _told_sites(course)
-    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.SIMULATION)
+    promised = NO_PRIVACY if privacy is None else privacy
+    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.SIMULATION)
     return _result(frame, objective, splits) | {"collaborators": collaborators}
 
 
@@ -147,14 +154,17 @@ def deployed_result(
     """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`."""
     evaluation = _evaluation(course)
     bound = evaluation.objectives["train"]
-    objective: JsonObject = {"rcvar": bound.midpoint, "rcvar_bound": [bound.lower, bound.upper]}
+    noised = plan.privacy.sample_level is not None
+    interval: Json = None if noised else [bound.lower, bound.upper]
+    objective: JsonObject = {"rcvar": bound.midpoint, "rcvar_bound": interval}
     splits = {
-        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group)
+        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, noised=noised)
         if name in evaluation.splits
         else None
         for name in SPLITS
     }
-    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, Setting.DEPLOYMENT)
+    promised = deployed_privacy(plan)
+    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.DEPLOYMENT)
     told: JsonObject = {"collaborators": _told_sites(course)} if plan.evaluation.site_means else {}
     return _result(frame, objective, splits) | told
 
@@ -176,6 +186,7 @@ class _Frame:
     classes: int
     seconds: float
     costs: Sequence[SumCost]
+    privacy: JsonObject
     setting: Setting
 
 
@@ -196,10 +207,10 @@ def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObjec
         "objective": {**objective, "smoothed": smoothed, "split": "train"},
         "uniform_floor": uniform_classifier_loss(frame.classes),
         **{name: split and split | {"confusion": _matrix(course, name)} for name, split in splits.items()},
-        "history": [_history_entry(past, plan) for past in course.history],
+        "history": [_history_entry(past, frame) for past in course.history],
         "left_out": list(course.left_out),
         "evaluation": {"method": _method(plan, course), "given_up": course.query_fault or None},
-        "privacy": {"sample_level": None, "collaborator_level": None},
+        "privacy": frame.privacy,
         "secure_aggregation": _protection(plan, frame.setting),
         "timing": {
             "seconds": seconds,
@@ -259,29 +270,31 @@ def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
 
 
 def _exact_split(summary: RiskSummary, fewest: int) -> JsonObject:
-    groups = {
+    groups: Groups = {
         size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
         for size, risk in summary.by_group_size.items()
     }
     return _split(summary.count, summary.mean, summary.accuracy, groups, fewest)
 
 
-def _bounded_split(summary: SplitSummary, fewest: int) -> JsonObject:
-    split = _split(summary.n, summary.mean, summary.accuracy, _bounded_groups(summary), fewest)
+def _bounded_split(summary: SplitSummary, fewest: int, *, noised: bool) -> JsonObject:
+    groups = _bounded_groups(summary, noised=noised)
+    split = _split(summary.n, summary.mean, summary.accuracy, groups, fewest)
     exact = {str(size): risk.at_least for size, risk in summary.by_group_size.items() if risk.at_least is not None}
-    groups = split["by_group_size"]
-    if exact and isinstance(groups, dict):
+    told = split["by_group_size"]
+    if exact and isinstance(told, dict):
         split["by_group_size"] = {
             size: risk | {"at_least": exact[size] if risk["worst"] is not None else None}
-            for size, risk in groups.items()
+            for size, risk in told.items()
             if isinstance(risk, dict)
         }
     return split
 
 
-def _bounded_groups(summary: SplitSummary) -> Groups:
+def _bounded_groups(summary: SplitSummary, *, noised: bool) -> Groups:
+    """Return the groups with their intervals; sums under noise prove none, so that figures are estimates."""
     return {
-        size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper))
+        size: (risk.worst, risk.best, risk.disparity, None if noised else (risk.bound.lower, risk.bound.upper))
         for size, risk in summary.by_group_size.items()
     }
 
@@ -298,20 +311,23 @@ def _groups(groups: Groups, records: int, fewest: int) -> JsonObject:
             "worst": _number(worst),
             "best": _number(best),
             "disparity": _number(disparity),
-            "bound": [_number(end) for end in bound],
+            "bound": None if bound is None else [_number(end) for end in bound],
         }
         for size, (worst, best, disparity, bound) in groups.items()
     }
 
 
-def _history_entry(evaluation: Evaluation, plan: Plan) -> JsonObject:
+def _history_entry(evaluation: Evaluation, frame: _Frame) -> JsonObject:
+    plan = frame.plan
+    # A simulation's history is exact, whatever noise its sums carried.
+    noised = plan.privacy.sample_level is not None and frame.setting is Setting.DEPLOYMENT
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     splits: JsonObject = {
         name: {
             "mean": summary.mean,
             "worst": None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
             "accuracy": summary.accuracy,
-            "by_group_size": _groups(_bounded_groups(summary), summary.n, fewest),
+            "by_group_size": _groups(_bounded_groups(summary, noised=noised), summary.n, fewest),
         }
         for name, summary in evaluation.splits.items()
     }

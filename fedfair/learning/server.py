@@ -34,6 +34,7 @@ from fedfair.learning.exact_stage import ExactStage
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, check_totals, sum_specs
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
+from fedfair.learning.noised_totals import noised_totals
 from fedfair.learning.progress import PURPOSE_OF, CourseResult, Progress, Stage
 from fedfair.learning.snapshot import (
     EARLIER_SUMS,
@@ -81,6 +82,7 @@ class Course:
         if vector.shape != (layout.dimension,):
             raise LocalProtocolError(f"the initial model has shape {vector.shape}, not ({layout.dimension},)")
         self._training = plan.training
+        self._noise = noised_totals(plan, schema)
         self._every = plan.evaluation.every
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         self._specs = sum_specs(plan, layout, schema)
@@ -164,6 +166,8 @@ class Course:
         if request is None:
             raise LocalProtocolError("a finished course absorbs nothing")
         check_totals(totals, request)
+        if self._noise is not None:
+            totals = self._noise.possible(totals, request.purpose)
         evaluation, is_best, model_changed = None, False, False
         if request.purpose is Purpose.TRAINING:
             self._take_step(totals)

@@ -30,6 +30,8 @@ from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.layout import Layout
 from fedfair.learning.parameters import FlatModel
+from fedfair.learning.privacy_words import simulated_privacy
+from fedfair.learning.private_steps import simulated_protection
 from fedfair.learning.result import JsonObject, SiteLosses, exact_evaluation, simulated_result
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
@@ -37,6 +39,7 @@ from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleaseLog
 from fedfair.sums.spec import Purpose
 
 OnProgress = Callable[[Progress], None]
@@ -97,11 +100,12 @@ def simulate_sites(
     binding = bound(plan, schema, root)
     course = Course(plan, binding.layout, schema, binding.vector)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
-    cohort = _cohort(plan, sites, model, vectorised=vectorised)
+    logs = {name: ReleaseLog() for name in sites}
+    cohort = _cohort(plan, sites, model, logs, vectorised=vectorised)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
     if centralised:
         everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
-        cohort = PooledCohort(cohort, _cohort(plan, everything, model, vectorised=vectorised))
+        cohort = PooledCohort(cohort, _cohort(plan, everything, model, logs, vectorised=vectorised))
     exact: list[Evaluation] = []
     algorithm = algorithm_of(plan, sites)
     traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
@@ -133,6 +137,7 @@ def simulate_sites(
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=costs,
+        privacy=simulated_privacy(plan, {name: log.releases for name, log in logs.items()}),
     )
     if course.evaluated is None:
         raise LocalProtocolError("a course that was played to its end has no evaluation")
@@ -141,11 +146,25 @@ def simulate_sites(
     return SimulationOutcome(result, course.model, model.layout, record, course.scaling, losses)
 
 
-def _cohort(plan: Plan, sites: Mapping[ParticipantId, Splits], model: FlatModel, *, vectorised: bool) -> Cohort:
+def _cohort(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    model: FlatModel,
+    logs: Mapping[ParticipantId, ReleaseLog],
+    *,
+    vectorised: bool,
+) -> Cohort:
     if vectorised:
         return VectorisedCohort(plan, sites, model)
-    steps = local_steps(plan, model)
-    return LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
+    steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
+    if plan.privacy.sample_level is None:
+        return LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
+    return LoopCohort(
+        {
+            name: TrainingTask(plan, name, splits, model, steps, simulated_protection(plan, name, logs[name]))
+            for name, splits in sites.items()
+        }
+    )
 
 
 def play(

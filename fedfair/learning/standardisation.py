@@ -84,6 +84,36 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
     return FeatureScaling(mean * unit, np.where(variance > noise, deviation, np.maximum(deviation, 1.0)))
 
 
+def noise_deviation(released: int, noise_multiplier: float) -> float:
+    """Return the standard deviation of the noise with which one site releases its sums: sigma sqrt(3 d).
+
+    With differential privacy every numeric column has a declared range, so that a record adds, for each of d
+    columns, whether it has a value, x / unit and (x / unit)^2, each at most 1: together no more than sqrt(3 d).
+
+    Args:
+        released: how many numbers those are, 3 d.
+        noise_multiplier: sigma, above 0.
+    """
+    return noise_multiplier * math.sqrt(released)
+
+
+def possible_sums(header: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Return sums that some values may have, near the total of noised ones: what `scaling_from_sums` takes.
+
+    A variance is taken to be at least what noise alone could make of none, so that a column which hardly varies is
+    not blown up to the size of its noise.
+
+    Args:
+        header: float64 array (1 + 3 columns,), in units of the columns; the number of records is exact.
+        deviation: standard deviation of the noise on every number of the total.
+    """
+    records, (counts, sums, squares) = header[0], np.split(header[1:], 3)
+    counts = np.clip(counts, 0.0, records)
+    sums = np.clip(sums, -counts, counts)
+    least = sums**2 / np.maximum(counts, 1.0) + deviation
+    return np.concatenate([[records], counts, sums, np.maximum(squares, least)])
+
+
 def scale_columns(
     features: NDArray[np.floating], numeric: tuple[int, ...], scaling: FeatureScaling
 ) -> NDArray[np.floating]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedfair.errors import LocalProtocolError
-from fedfair.learning.simplex import Vector
+from fedfair.fairness.simplex import Vector
 
 TIE = 1e-12
 """Values this close, relative to the largest, count as equal."""

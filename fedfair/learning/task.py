@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.errors import FedfairError, LocalProtocolError, PlanError, TrainingError
+from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
 from fedfair.evaluation.exact_query import QueryStep, exact_header
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.fairness.rcvar import Objective
@@ -27,7 +27,7 @@ from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.batches import batch_indices, round_weight
+from fedfair.learning.batches import batch_indices, round_weight, stated_batch_size
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
 from fedfair.learning.evaluated import vector_sha256
@@ -45,13 +45,27 @@ from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.models import build_model
 from fedfair.learning.parameters import FlatModel
+from fedfair.learning.private_headers import noised_column_sums, noised_evaluation_header
+from fedfair.learning.private_steps import (
+    PrivateStepping,
+    Protection,
+    poisson_batches,
+    sample_level_of,
+    trainable_entries,
+    training_release,
+    watched,
+)
 from fedfair.learning.result import Losses
 from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import scale_columns, standardises
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.schema import Plan
+from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.privacy.releases import GaussianRelease
+from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
+
+FIRST_EVALUATION = RoundNumber(0)
 
 
 def learns_threshold(plan: Plan) -> bool:
@@ -79,8 +93,6 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
         device: where it will be trained.
         workspace: where the source of a "module:function" is.
     """
-    if plan.privacy.sample_level is not None:
-        raise PlanError("privacy.sample_level: is not available in this version", "leave it null")
     dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
     module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
     return FlatModel(module, dtype, device)
@@ -94,14 +106,30 @@ def local_rule(plan: Plan) -> tuple[LocalRule, float | None]:
     return tail_rule(objective_of(plan)), plan.training.learning_rate if stated is None else stated
 
 
-def local_steps(plan: Plan, model: FlatModel) -> LocalSteps:
-    """Return how the plan makes a local step on `model`."""
-    training = plan.training
+def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSteps | PrivateStepping:
+    """Return how the plan makes a local step on `model`, which private steps watch from now on.
+
+    Raises:
+        PlanError: the model cannot be trained with the differential privacy that the plan asks for.
+    """
+    training, asked = plan.training, plan.privacy.sample_level
     losses = loss_function(model, training.precision, compiled=training.compile)
     rule, threshold_rate = local_rule(plan)
+    if asked is not None:
+        gradients = watched(plan, model, schema.input_shape, schema.classes)
+        mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
+        return PrivateStepping(
+            model, losses, gradients, mechanism, training.learning_rate, threshold_rate, trainable
+        )
     return LocalSteps(
         model, losses, rule, training.learning_rate, threshold_rate, scaled=training.precision == "fp16"
     )
+
+
+def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:
+    """Return what the plan does to the gradients of single records."""
+    objective = objective_of(plan) if learns_threshold(plan) else None
+    return Mechanism(objective, asked.noise_multiplier, asked.clip, asked.clipping, asked.threshold_scale)
 
 
 @contextmanager
@@ -143,6 +171,7 @@ class TrainingTask:
         model: the plan's model on the device to work on; its content is overwritten by every broadcast, so several
             tasks of one thread may share it.
         steps: how a step is made on that model; by default as the plan says.
+        protection: what its records are protected with; needed where the plan asks for differential privacy.
 
     Attributes:
         last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
@@ -154,13 +183,19 @@ class TrainingTask:
         participant: ParticipantId,
         splits: Splits,
         model: FlatModel,
-        steps: LocalSteps | None = None,
+        steps: LocalSteps | PrivateStepping | None = None,
+        protection: Protection | None = None,
     ) -> None:
+        if (protection is None) != (plan.privacy.sample_level is None):
+            raise LocalProtocolError(
+                "entropy and a ledger belong to a plan with differential privacy, and to no other"
+            )
         self._plan = plan
         self._participant = participant
         self._splits = splits
         self._model = model
-        self._steps = steps or local_steps(plan, model)
+        self._steps = steps or local_steps(plan, model, splits.train.schema)
+        self._protection = protection
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
         self._records = None if standardises(plan, splits.train.schema) else self._place(None)
@@ -172,10 +207,10 @@ class TrainingTask:
         if request.purpose is Purpose.TRAINING:
             return self.training_contribution(model, request.round, request.attempt)
         if request.purpose is Purpose.EVALUATION:
-            return self.evaluation_contribution(model)
+            return self.evaluation_contribution(model, request.round, request.attempt)
         if request.query is not None:
             return self.exact_contribution(model, request.query)
-        return self.standardisation_contribution()
+        return self.standardisation_contribution(request.attempt)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features as everybody does; a second call replaces the first.
@@ -185,9 +220,14 @@ class TrainingTask:
         """
         self._records = self._place(scaling)
 
-    def standardisation_contribution(self) -> Contribution:
+    def standardisation_contribution(self, attempt: int = 1) -> Contribution:
         """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records."""
-        return self._header_only(standardisation_header(self._splits.train))
+        header = standardisation_header(self._splits.train)
+        if self._protection is not None and len(self._splits.train):
+            noise = sample_level_of(self._plan).standardisation_noise_multiplier
+            self._protection.record(GaussianRelease("standardisation", noise, 1.0, 1))
+            header = noised_column_sums(header, noise, self._protection.draws("standardisation", attempt))
+        return self._header_only(header)
 
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return [w, w * change of c] and w * change of theta after this round's local steps.
@@ -236,21 +276,30 @@ class TrainingTask:
         threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
         with self._own_draws(round_number, attempt), training_faults():
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(start)
-            batches = self._batches(records, round_number, attempt, weights)
-            moved = self._steps.descend(itertools.islice(batches, steps), threshold)
+            descent, batches = self._descent(records, round_number, attempt, weights)
+            moved = descent.descend(itertools.islice(batches, steps), threshold)
         change = own.flat.sub(start).cpu().numpy()
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
         return LocalChange(weight, float(moved) - float(threshold), change)
 
-    def evaluation_contribution(self, model: GlobalModel) -> Contribution:
+    def evaluation_contribution(
+        self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
+    ) -> Contribution:
         """Return the header of `evaluation.loss_sums`; zeros for a split without records.
 
         Where the plan publishes the means of every site, this site's row follows among the others' zeros.
         """
         self.last_losses = self.losses(model)
+        about = (self.last_losses, self._objective, model.threshold, self._histogram)
         classes = self._splits.train.schema.classes
-        header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, classes)
-        return self._header_only(np.concatenate([header, self._own_row()]))
+        if self._protection is None:
+            header = evaluation_header(*about, classes)
+            return self._header_only(np.concatenate([header, self._own_row()]))
+        noise = sample_level_of(self._plan).evaluation_noise_multiplier
+        if self.last_losses:
+            self._protection.record(GaussianRelease("evaluation", noise, 1.0, 1))
+        draws = self._protection.draws("evaluation", int(round_number), attempt)
+        return self._header_only(noised_evaluation_header(*about, classes, noise, draws))
 
     def exact_contribution(self, model: GlobalModel, step: QueryStep) -> Contribution:
         """Return the header of `evaluation.exact_query`.
@@ -267,6 +316,22 @@ class TrainingTask:
         self._model.load(model.vector)
         held = {name: records for name, records in self._ready().items() if name in splits and len(records)}
         return {name: evaluate(self._model, records) for name, records in held.items()}
+
+    def _descent(
+        self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None
+    ) -> tuple[LocalSteps | PrivateSteps, Iterator[Batch]]:
+        """Return one round's steps and batches; what is released by private ones is written down here."""
+        training, protection = self._plan.training, self._protection
+        if not isinstance(self._steps, PrivateStepping):
+            return self._steps, self._batches(records, number, attempt, weights)
+        if protection is None:
+            raise LocalProtocolError("private steps need entropy and a ledger")
+        protection.record(training_release(self._plan, len(records)))
+        steps = self._steps.steps(
+            stated_batch_size(training, len(records)), protection.draws("noise", int(number), attempt)
+        )
+        sample = poisson_batches(training, len(records), protection.draws("batch", int(number), attempt))
+        return steps, (Batch(*records.take(indices), weights) for indices in sample)
 
     def _batches(
         self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None = None
@@ -292,8 +357,13 @@ class TrainingTask:
             return
         device = self._model.flat.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            words = ("model", int(round_number), attempt, self._participant)
-            torch.manual_seed(derived_seed(self._plan.training.seed, *words))
+            words = ("model", int(round_number), attempt)
+            if self._protection is None:
+                seed = derived_seed(self._plan.training.seed, *words, self._participant)
+            else:
+                # Whoever knew which units drop out for which place in a batch could tell who is not in it.
+                seed = self._protection.entropy(*words) % (1 << 63)
+            torch.manual_seed(seed)
             yield
 
     @property

@@ -28,6 +28,7 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
         ("trains", _training(plan)),
         ("evaluates", _evaluation(plan)),
         ("protection", _protection(plan)),
+        *_privacy(plan),
         ("code of its own", ", ".join(plan.task.references) or "none"),
         ("leaves a site", "; ".join(_egress(plan))),
     )
@@ -103,6 +104,17 @@ def _protection(plan: Plan) -> str:
     stated = plan.secure_aggregation
     hybrid = stated.mode != "off" and stated.key_agreement == "x25519-mlkem768"
     return _PROTECTION[stated.mode] + ("; keys agreed by X25519 and ML-KEM-768 together" if hybrid else "")
+
+
+def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
+    asked = plan.privacy.sample_level
+    if asked is not None:
+        words = (
+            f"of every record: noise multiplier {asked.noise_multiplier:g} in each local step, "
+            f"{asked.evaluation_noise_multiplier:g} in each evaluation, gradients clipped at {asked.clip:g} "
+            f"({asked.clipping.replace('_', ' ')}); how many records a site has is public"
+        )
+        yield "differential privacy", words
 
 
 def _egress(plan: Plan) -> Iterator[str]:

@@ -26,7 +26,7 @@ Clipping = Literal["before_weighting", "joint"]
 
 
 class Weighting(Protocol):
-    """What of an objective decides the weights: `fairness.rcvar.Objective`."""
+    """What of an objective decides the weights: `fairness.rcvar.Objective`, or a plan's `objective`."""
 
     @property
     def worst_group_size(self) -> float:
@@ -35,10 +35,6 @@ class Weighting(Protocol):
     @property
     def tradeoff(self) -> float:
         """Return epsilon, in [0, 1]."""
-
-    @property
-    def is_plain_mean(self) -> bool:
-        """Return whether every weight is 1."""
 
 
 def sensitivity(objective: Weighting | None, clip: float, threshold_scale: float = 1.0) -> float:
@@ -58,9 +54,9 @@ def sensitivity(objective: Weighting | None, clip: float, threshold_scale: float
     for name, value in (("clip", clip), ("threshold_scale", threshold_scale)):
         if not (value > 0.0 and math.isfinite(value)):
             raise PlanError(f"privacy.sample_level.{name} is {value}", "give a positive number")
-    if objective is None or objective.is_plain_mean:
+    rho, eps = (1.0, 1.0) if objective is None else (objective.worst_group_size, objective.tradeoff)
+    if rho == 1.0 or eps == 1.0:
         return clip
-    rho, eps = objective.worst_group_size, objective.tradeoff
     greatest_weight = (1.0 - eps) / rho + eps
     in_the_tail = math.hypot(greatest_weight * clip, threshold_scale * (1.0 - eps) * (1.0 / rho - 1.0))
     below_it = math.hypot(eps * clip, threshold_scale * (1.0 - eps))

@@ -44,8 +44,8 @@ def group_sizes(results: Sequence[Reported]) -> Markup:
 def _by_size(label: str, risk: SplitRisk | PastRisk) -> Series:
     points = {1.0: (risk.mean, risk.mean, risk.mean)}
     for size, group in risk.by_group_size.items():
-        if group.worst is not None and group.bound is not None:
-            points[float(size)] = (group.worst, *group.bound)
+        if group.worst is not None:
+            points[float(size)] = (group.worst, *(group.bound or (group.worst, group.worst)))
     worst, low, high = zip(*(points[size] for size in sorted(points)), strict=True)
     return Series(label, sorted(points), worst, low, high)
 

@@ -36,7 +36,10 @@ Size = Annotated[str, AfterValidator(_is_share)]
 
 
 class GroupRisk(BaseModel):
-    """The risk of the worst group of one size; losses in nats. All None where the group is too few people."""
+    """The risk of the worst group of one size; losses in nats. All None where the group is too few people.
+
+    The bound alone is None where the sums carried noise for differential privacy, so that `worst` is an estimate.
+    """
 
     model_config = ConfigDict(frozen=True)
 

@@ -16,7 +16,7 @@ from fedfair.report import charts, words
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
 from fedfair.report.document import GroupRisk, ResultDocument
 from fedfair.report.html import Section, page
-from fedfair.report.tables import TOO_FEW
+from fedfair.report.tables import ESTIMATE, TOO_FEW
 from fedfair.report.words import Reported
 
 _PREFERRED = "fedsrcvar"
@@ -88,9 +88,9 @@ def _groups_table(about: Reported) -> Markup:
 
 
 def _cells(group: GroupRisk) -> tuple[str, str, str, str]:
-    if group.worst is None or group.bound is None:
+    if group.worst is None:
         return (TOO_FEW, "-", "-", "-")
-    interval = words.interval(*group.bound)
+    interval = ESTIMATE if group.bound is None else words.interval(*group.bound)
     return (words.loss(group.worst), interval, words.loss(group.best), words.loss(group.disparity))
 
 

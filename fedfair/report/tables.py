@@ -16,6 +16,7 @@ from fedfair.report.document import ResultDocument, SplitRisk
 
 NAMES: Mapping[str, str] = {name: facts.title for name, facts in ALGORITHMS.items()}
 TOO_FEW = "too few people"
+ESTIMATE = "estimate"
 """In place of the figures of a group smaller than the plan's `evaluation.min_group`."""
 
 SPLIT_WORDS = {"test": "people the model has not seen", "train": "people the model was trained on"}
@@ -65,14 +66,13 @@ def by_group_size(result: ResultDocument) -> Table:
     for heading in ("group size", "worst group", "between", "best group", "disparity"):
         table.add_column(heading, justify="right")
     for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0])):
-        if group.worst is None or group.bound is None:
+        if group.worst is None:
             table.add_row(f"{float(size):.0%}", TOO_FEW, "", "", "", style="dim")
             continue
-        low, high = group.bound
         table.add_row(
             f"{float(size):.0%}",
             f"{group.worst:.4f}",
-            "exact" if low == high else f"{low:.4f} .. {high:.4f}",
+            _between(group.bound),
             "-" if group.best is None else f"{group.best:.4f}",
             "-" if group.disparity is None else f"{group.disparity:.4f}",
         )
@@ -81,3 +81,11 @@ def by_group_size(result: ResultDocument) -> Table:
     )
     table.caption_justify = "left"
     return table
+
+
+def _between(bound: tuple[float, float] | None) -> str:
+    """Return where the truth lies; sums under noise tell only about where."""
+    if bound is None:
+        return ESTIMATE
+    low, high = bound
+    return "exact" if low == high else f"{low:.4f} .. {high:.4f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedfair.fairness.simplex import project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.afl import AgnosticFederatedLearning
 from fedfair.learning.algorithms.algorithm import Algorithm
@@ -14,7 +15,6 @@ from fedfair.learning.centralised.dro import WorstReweighting, cvar_weights
 from fedfair.learning.cohort import LoopCohort
 from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.result import SiteLosses
-from fedfair.learning.simplex import project_on_simplex
 from tests import bc10
 
 RATE = 0.7

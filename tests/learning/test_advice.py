@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fedfair.learning.advice import advice
+from fedfair.learning.private_steps import planned_releases
 from fedfair.learning.task import objective_of
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
+from fedfair.privacy.accounting import epsilon
 
 # Nothing to warn about but that this version cannot mask sums yet.
 PLAN: dict[str, dict[str, object]] = {
@@ -76,3 +78,21 @@ def test_standardising_images_is_said_to_do_nothing() -> None:
     assert "no numeric columns: nothing will be standardised" in " ".join(advice(plan(task=images)))
     for told in ({**images, "standardize": "none"}, {"standardize": "secure"}):
         assert not any("standardised" in warning for warning in advice(plan(task=told)))
+
+
+def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
+    private = {"sample_level": {"noise_multiplier": 2.0, "clip": 1.0}}
+    told = advice(plan(privacy=private))
+    # rho = 0.1 and eps = 0: the sensitivity is the root of 10^2 + 9^2, 13.45.
+    assert len(told) == 1
+    assert told[0].startswith(
+        "privacy.sample_level adds noise of deviation 26.91 (noise_multiplier x 13.45, what one record can"
+    )
+    releases = planned_releases(plan(privacy=private), 1000)
+    assert [(release.purpose, release.steps) for release in releases] == [("training", 1), ("evaluation", 2)]
+    assert f"epsilon at a site is {epsilon(releases, 1e-5):.3g} with 1000" in told[0]
+
+
+def test_joint_clipping_is_warned_of() -> None:
+    private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
+    assert any("clips away the weight of the worst group" in one for one in advice(plan(privacy=private)))

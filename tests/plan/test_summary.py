@@ -35,6 +35,14 @@ def test_a_person_reads_what_the_plan_does() -> None:
     }
 
 
+def test_the_noise_on_every_record_is_said() -> None:
+    said = words(privacy={"sample_level": {"noise_multiplier": 1.5}}, task={"standardize": "none"})
+    assert said["differential privacy"] == (
+        "of every record: noise multiplier 1.5 in each local step, 20 in each evaluation, "
+        "gradients clipped at 1 (before weighting); how many records a site has is public"
+    )
+
+
 def test_what_matters_most_is_said_loudly() -> None:
     said = words(secure_aggregation={"mode": "off"}, task={"model": "mine:build"}, training={"local_epochs": 2})
     assert said["protection"].startswith("NONE: ")

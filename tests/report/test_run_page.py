@@ -128,6 +128,15 @@ def test_a_group_of_too_few_people_is_not_told_of_and_the_next_size_speaks_for_t
     assert "the mean loss is not told, because they are too few people" in shown
 
 
+def test_a_figure_under_noise_is_shown_as_an_estimate() -> None:
+    result = complete()
+    for group in result["train"]["by_group_size"].values():
+        group["bound"] = None
+    shown = text_of(run_page({"a": read(result)})).replace("\N{NO-BREAK SPACE}", " ")
+    assert "estimate" in shown
+    assert "too few people" not in shown
+
+
 def test_results_about_different_people_are_not_to_be_compared() -> None:
     other = complete("fedavg")
     other["train"]["n"] = 99

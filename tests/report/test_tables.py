@@ -68,6 +68,15 @@ def test_an_interval_is_shown_and_a_degenerate_one_is_exact() -> None:
     assert "exact" in text
 
 
+def test_a_figure_under_noise_is_an_estimate_and_is_shown() -> None:
+    noised = json.loads(document())
+    noised["train"]["by_group_size"]["0.1"]["bound"] = None
+    text = shown(by_group_size(parse_result(json.dumps(noised), "here")))
+    line = next(line for line in text.splitlines() if "10%" in line)
+    assert "0.5000" in line
+    assert "estimate" in line
+
+
 def test_the_whole_population_has_no_best_group() -> None:
     assert next(line for line in shown(by_group_size(result())).splitlines() if "100%" in line).count("-") == 2
 

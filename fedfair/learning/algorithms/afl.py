@@ -11,11 +11,11 @@ Federated Learning", Algorithm 1, with the losses of all training records instea
 
 from __future__ import annotations
 
+from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.asking import adversary_acts, mean_losses, moved, present, shares
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.simplex import Vector, project_on_simplex
 
 
 class AgnosticFederatedLearning:

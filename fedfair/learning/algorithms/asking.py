@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedfair.fairness.simplex import Vector
 from fedfair.ids import RoundNumber
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.simplex import Vector
 
 
 def adversary_acts(number: RoundNumber, interval: int) -> bool:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.asking import mean_losses, moved, present, shares
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.seeds import array_generator
-from fedfair.learning.simplex import Vector, project_on_simplex
 
 
 class RobustFederatedAveraging:

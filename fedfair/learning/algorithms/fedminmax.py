@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
+from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.asking import adversary_acts, moved, present, shares, training_losses
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.simplex import Vector, project_on_simplex
 
 Groups = NDArray[np.int64]
 """For every training record of one collaborator the number of its group; array (n_k,)."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedfair.fairness.simplex import Vector
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.asking import moved, present, shares
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.simplex import Vector
 
 
 class LocalThresholds:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedfair.fairness.simplex import Vector, project_on_box
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.asking import adversary_acts, moved
 from fedfair.learning.centralised.pooled import pooled_losses
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.simplex import Vector, project_on_box
 
 
 class BlindParetoFairness:

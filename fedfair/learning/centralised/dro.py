@@ -19,13 +19,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.fairness.simplex import Vector
 from fedfair.ids import RoundNumber
 from fedfair.learning.algorithms.asking import adversary_acts, moved
 from fedfair.learning.bisection import bisect
 from fedfair.learning.centralised.pooled import pooled_losses
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.simplex import Vector
 from fedfair.learning.tail_weights import TIE, worst_weights
 
 Reweighting = Callable[[Vector, float], Vector]

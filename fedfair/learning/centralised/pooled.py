@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.evaluation.loss_sums import SPLITS
+from fedfair.fairness.simplex import Vector
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import Cohort, LocalChanges
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.result import SiteLosses
-from fedfair.learning.simplex import Vector
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
 

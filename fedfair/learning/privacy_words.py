@@ -1,0 +1,90 @@
+"""What a result says of differential privacy: the `privacy` part of `fedfair/result/1`.
+
+Decides what is told of a simulation and of a deployment; sentences with an epsilon are `privacy.statement`'s. In a
+simulation one process holds everybody's records and seeds, so that its noise protects nobody; it states what the
+same plan would promise in a deployment. An aggregator knows neither how many records a site has nor what the site
+released under other plans, so a deployed result has no epsilon: each site's own ledger states it. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedfair.ids import ParticipantId
+from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.schema import Plan
+from fedfair.privacy.accounting import ACCOUNTANT, epsilon
+from fedfair.privacy.releases import GaussianRelease
+from fedfair.privacy.sensitivity import step_sensitivity
+from fedfair.privacy.statement import STATISTICAL, SampleLevelFacts, sample_level_sentence
+
+if TYPE_CHECKING:  # the result is made of this
+    from fedfair.learning.result import Json, JsonObject
+
+PROTECTS_NOBODY = (
+    "this is a simulation, whose noise follows from the plan's seed and protects nobody, and whose figures are "
+    "exact; a deployment of this plan would state for the collaborator with the fewest records: "
+)
+
+STATED_BY_SITES = (
+    "noise was added to everything that left a site, so that the figures are estimates without intervals; what "
+    "that is worth depends on how many records a site has and on what else it released, so each collaborator's "
+    "own ledger states its epsilon"
+)
+
+
+def plan_sensitivity(plan: Plan, asked: SampleLevelSection) -> float:
+    """Return the most that one record changes the sum of a step under the plan (S)."""
+    objective = plan.objective if plan.training.algorithm == "fedsrcvar" else None
+    return step_sensitivity(objective, asked.clip, asked.threshold_scale, asked.clipping)
+
+
+def simulated_privacy(plan: Plan, releases: Mapping[ParticipantId, Sequence[GaussianRelease]]) -> JsonObject:
+    """Return what a simulation says.
+
+    Args:
+        plan: the plan that was run.
+        releases: what each collaborator released.
+    """
+    asked = plan.privacy.sample_level
+    if asked is None:
+        return {"sample_level": None, "collaborator_level": None}
+    # Everything but the sampling rate is the same everywhere, and epsilon grows with it.
+    worst = max(
+        releases, key=lambda name: max((one.sampling_rate for one in _training(releases[name])), default=0.0)
+    )
+    spent = epsilon(releases[worst], asked.delta)
+    facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], asked.clip, spent, asked.delta, ACCOUNTANT)
+    said: JsonObject = {"statement": PROTECTS_NOBODY + sample_level_sentence(facts), "worst_collaborator": worst}
+    return {"sample_level": _words(plan, asked, spent) | said, "collaborator_level": None}
+
+
+def deployed_privacy(plan: Plan) -> JsonObject:
+    """Return what the aggregator says of a deployed run."""
+    asked = plan.privacy.sample_level
+    if asked is None:
+        return {"sample_level": None, "collaborator_level": None}
+    return {
+        "sample_level": _words(plan, asked, None) | {"statement": STATED_BY_SITES},
+        "collaborator_level": None,
+    }
+
+
+def _words(plan: Plan, asked: SampleLevelSection, spent: Json) -> JsonObject:
+    sensitivity = plan_sensitivity(plan, asked)
+    return {
+        "epsilon": spent,
+        "delta": asked.delta,
+        "noise_multiplier": asked.noise_multiplier,
+        "clip": asked.clip,
+        "clipping": asked.clipping,
+        "sensitivity": sensitivity,
+        "noise_deviation": asked.noise_multiplier * sensitivity,
+        "accountant": ACCOUNTANT,
+        "generator": STATISTICAL,
+    }
+
+
+def _training(releases: Sequence[GaussianRelease]) -> list[GaussianRelease]:
+    return [release for release in releases if release.purpose == "training"]

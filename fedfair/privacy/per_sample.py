@@ -1,0 +1,256 @@
+"""The gradient of every record by itself, in two ways that give the same result.
+
+HOOKS keep one gradient for each record (Opacus's GradSampleModule): one backward pass, memory in proportion to
+records times parameters. GHOST finds only the norms, from activations and their gradients (Opacus's fast gradient
+clipping; Li et al. 2022, "Large Language Models Can Be Strong Differentially Private Learners"), and then sends
+the weights backward through the same graph: two passes, the memory of one ordinary step. Decides what may be
+trained this way, and proves it on a trial batch; clipping, weights and noise are `sample_level.py`'s.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+import torch
+from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+from opacus.validators import ModuleValidator
+from torch import Tensor, nn
+
+from fedfair.errors import FedfairError, PlanError
+
+Way = Literal["hooks", "ghost"]
+
+MOST_VALUES = 1 << 26
+"""So many gradient entries of single records are kept at a time: 256 MB in float32."""
+
+
+class PerSample(Protocol):
+    """One way to treat the gradients of single records; it watches one module.
+
+    Attributes:
+        most_records: how many records fit in memory at a time.
+    """
+
+    most_records: int
+
+    def reset(self) -> None:
+        """Forget what an earlier batch left behind; to be called before every forward pass."""
+
+    def norms(self, losses: Tensor) -> Tensor:
+        """Return the norm of each record's gradient: from losses (batch,), with their graph, to (batch,)."""
+
+    def weigh(self, losses: Tensor, coefficients: Tensor) -> None:
+        """Set every parameter's gradient to the sum of coefficients (batch,) times the records' own gradients."""
+
+
+class HookGradients:
+    """Keeps the gradient of every record; see `PerSample`.
+
+    Raises:
+        PlanError: Opacus refuses the module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        _validate(module)
+        self._module, self._watching = module, GradSampleModule(module, loss_reduction="sum")
+        self._parameters = list(_trainable(module))
+        self.most_records = max(1, MOST_VALUES // max(1, sum(p.numel() for p in self._parameters)))
+
+    def reset(self) -> None:
+        """Forget what an earlier batch left behind."""
+        _forget(self._module, "grad_sample")
+
+    def norms(self, losses: Tensor) -> Tensor:
+        """Return the norm of each record's gradient, (batch,)."""
+        with _first_layer_in_silence():
+            torch.autograd.backward(losses, torch.ones_like(losses))
+        squares = [gradients.square().sum(dim=1) for _, gradients in self._held()]
+        return torch.stack(squares).sum(dim=0).sqrt()
+
+    def weigh(self, losses: Tensor, coefficients: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
+        """Set every parameter's gradient to the weighted sum over the records."""
+        for parameter in self._parameters:
+            _gradient(parameter).zero_()
+        for parameter, gradients in self._held():
+            _gradient(parameter).copy_((coefficients.to(gradients) @ gradients).view(parameter.shape))
+
+    def _held(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Yield every parameter that the batch touched with its records' gradients, (batch, entries)."""
+        for parameter in self._parameters:
+            held = getattr(parameter, "grad_sample", None)
+            if held is not None:
+                yield parameter, held.flatten(1).to(parameter.dtype)
+
+
+class GhostGradients:
+    """Finds the norms and weighs by a second backward pass; see `PerSample`.
+
+    Raises:
+        PlanError: Opacus refuses the module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        _validate(module)
+        self._module = module
+        self._watching = GradSampleModuleFastGradientClipping(module, loss_reduction="sum")
+        self._parameters = list(_trainable(module))
+        # Only one layer's gradients of single records are ever in memory, and those of most layers never are.
+        largest = max((parameter.numel() for parameter in self._parameters), default=1)
+        self.most_records = max(1, MOST_VALUES // largest)
+
+    def reset(self) -> None:
+        """Forget what an earlier batch left behind."""
+        _forget(self._module, "grad_sample", "_norm_sample")
+        self._watching.enable_hooks()
+
+    def norms(self, losses: Tensor) -> Tensor:
+        """Return the norm of each record's gradient, (batch,)."""
+        with _first_layer_in_silence():
+            torch.autograd.backward(losses, torch.ones_like(losses), retain_graph=True)
+        found = (getattr(parameter, "_norm_sample", None) for parameter in self._parameters)
+        return torch.stack([norms.to(losses.dtype).square() for norms in found if norms is not None]).sum(0).sqrt()
+
+    def weigh(self, losses: Tensor, coefficients: Tensor) -> None:
+        """Set every parameter's gradient to the weighted sum over the records."""
+        self._watching.disable_hooks()
+        for parameter in self._parameters:
+            _gradient(parameter).zero_()
+        with _first_layer_in_silence():
+            torch.autograd.backward(losses, coefficients)
+
+
+def per_sample_gradients(module: nn.Module, way: Way) -> PerSample:
+    """Return how the gradients of single records are treated; the module is watched from then on.
+
+    Args:
+        module: in training mode; every trainable parameter has a gradient of its own shape.
+        way: hooks or ghost.
+
+    Raises:
+        PlanError: the module cannot be trained with differential privacy; the message says why and what to do.
+    """
+    return HookGradients(module) if way == "hooks" else GhostGradients(module)
+
+
+def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> None:
+    """Refuse a module whose norms are not those of its records alone, found on a trial batch.
+
+    That is what every promise rests on, and what no list of layers can prove: a module may mix records, keep
+    something of them in a buffer, or use a layer in a way that Opacus overlooks.
+
+    Args:
+        module: watched by `gradients`, in training mode.
+        gradients: of that module.
+        features: tensor (batch, *input_shape), at least 2 records.
+        labels: int64 tensor (batch,).
+
+    Raises:
+        PlanError: the norms differ, a buffer changed, or the module fails.
+    """
+    resting = [layer for layer in module.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]  # noqa: SLF001 - torch has no other name for all of them
+    before = [buffer.clone() for buffer in module.buffers()]
+    try:
+        for layer in resting:
+            layer.eval()
+        together = _trial_norms(module, gradients, features, labels)
+        single = zip(torch.split(features, 1), torch.split(labels, 1), strict=True)
+        alone = torch.cat([_norm_alone(module, gradients, *record) for record in single])
+        gradients.reset()
+    except FedfairError:
+        raise
+    except Exception as error:  # a module of the plan's own may raise anything, and Opacus has many exceptions
+        raise PlanError(
+            f"privacy.sample_level: the model has no gradients of single records: {type(error).__name__}: {error}",
+            "avoid operations in place, and try privacy.sample_level.gradients: hooks",
+        ) from error
+    finally:
+        for layer in resting:
+            layer.train()
+        for parameter in _trainable(module):
+            _gradient(parameter).zero_()
+    if any(not torch.equal(old, new) for old, new in zip(before, module.buffers(), strict=True)):
+        raise PlanError(
+            "privacy.sample_level: the model keeps something of its records in a buffer, which no noise covers",
+            "keep no running statistics",
+        )
+    # The same gradients are added up in another order: in float32 that is off by a few millionths of the norm.
+    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-6 * float(alone.max())):
+        raise PlanError(
+            "privacy.sample_level: a record's gradient depends on others in its batch, or cannot be told",
+            "replace what mixes records (GroupNorm instead of BatchNorm), draw by nn.Dropout only, or try "
+            "privacy.sample_level.gradients: hooks",
+        )
+
+
+def _trial_norms(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> Tensor:
+    gradients.reset()
+    losses = nn.functional.cross_entropy(module(features), labels, reduction="none")
+    return gradients.norms(losses).detach()
+
+
+def _norm_alone(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> Tensor:
+    """Return, without anything of Opacus's, the norm (1,) of the gradient of one record."""
+    gradients.reset()
+    parameters = list(_trainable(module))
+    loss = nn.functional.cross_entropy(module(features), labels)
+    with _first_layer_in_silence():
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    squares = [gradient.square().sum() for gradient in found if gradient is not None]
+    return torch.stack(squares).sum().sqrt().reshape(1)
+
+
+def _validate(module: nn.Module) -> None:
+    errors = [*ModuleValidator.validate(module), *GradSampleModule.validate(module)]
+    if errors:
+        names = {id(layer): name for name, layer in module.named_modules()}
+        refused = sorted(
+            f"{names[id(layer)] or 'the model'} ({type(layer).__name__})"
+            for layer in module.modules()
+            if any(True for _ in layer.parameters(recurse=False))
+            and (any(True for _ in layer.buffers(recurse=False)) or _is_refused(layer))
+        )
+        raise PlanError(
+            f"privacy.sample_level: Opacus refuses layers of the model: {', '.join(refused) or 'all of it'}",
+            "use GroupNorm or LayerNorm for BatchNorm, and Opacus's DPLSTM, DPGRU and DPMultiheadAttention",
+        )
+
+
+def _is_refused(layer: nn.Module) -> bool:
+    return type(layer) in ModuleValidator.VALIDATORS and bool(ModuleValidator.VALIDATORS[type(layer)](layer))
+
+
+def _trainable(module: nn.Module) -> Iterator[nn.Parameter]:
+    return (parameter for parameter in module.parameters() if parameter.requires_grad)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+@contextmanager
+def _first_layer_in_silence() -> Iterator[None]:
+    """Say nothing of the first layer's hook: nobody wants the gradient of records, and Opacus does not use it.
+
+    Asking for that gradient would silence PyTorch too, for the price of another product of matrices.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
+        yield
+
+
+def _forget(module: nn.Module, *attributes: str) -> None:
+    """Drop what Opacus keeps on parameters and layers, also of a pass that failed half-way."""
+    for parameter, name in itertools.product(_trainable(module), attributes):
+        setattr(parameter, name, None)
+    for parameter in _trainable(module):
+        parameter._forward_counter = 0  # type: ignore[attr-defined]  # noqa: SLF001 - Opacus resets it nowhere
+    for layer in module.modules():
+        for name in ("activations", "max_batch_len"):
+            if hasattr(layer, name):
+                delattr(layer, name)

@@ -1,0 +1,128 @@
+"""Evaluation sums under noise: what one record can change, and histograms that could have been."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedfair.evaluation.loss_sums import (
+    HEAD,
+    SPLITS,
+    HistogramSpec,
+    block_length,
+    confusion_matrix,
+    evaluation_header_length,
+    loss_block,
+    split_header,
+)
+from fedfair.evaluation.noised import EVALUATION_SENSITIVITY, evaluation_units, noised_split, possible_header
+from fedfair.evaluation.secure_cvar import summarise
+
+SPEC, CLASSES, GREATEST = HistogramSpec(8, 2.0), 3, 15.0
+
+losses = st.lists(st.floats(0.0, 2.0), max_size=12)
+
+
+def split(values: list[float], smoothed: list[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the block and the matrix of records whose class is 0 and whose prediction follows the loss."""
+    held = np.array(values)
+    predictions = (held > 0.7).astype(int)
+    block = loss_block(held, predictions == 0, sum(smoothed), SPEC)
+    return block, confusion_matrix(np.zeros(len(held), int), predictions, CLASSES).ravel()
+
+
+def in_units(block: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what is released, in units: the offsets in place of the sums, and nothing where the unit is 0."""
+    units = evaluation_units(SPEC, CLASSES, GREATEST)
+    released = np.concatenate([block, matrix])
+    bins = SPEC.bins + 1
+    released[HEAD + bins : HEAD + 2 * bins] -= SPEC.edges * block[HEAD : HEAD + bins]
+    return np.divide(released, units, out=np.zeros_like(released), where=units > 0)
+
+
+@settings(deadline=None)
+@given(losses, st.floats(0.0, 2.0), st.floats(0.0, 1.0))
+def test_one_record_changes_what_is_released_by_at_most_the_sensitivity(
+    others: list[float], loss: float, share: float
+) -> None:
+    smoothed = [1.0] * len(others)
+    without = in_units(*split(others, smoothed))
+    with_it = in_units(*split([*others, loss], [*smoothed, share * GREATEST]))
+    # Sums of thirteen losses of at most 2, in bins of width 1/4.
+    assert np.linalg.norm(with_it - without) <= EVALUATION_SENSITIVITY + 1e-12
+
+
+def test_the_sensitivity_is_attained() -> None:
+    nearly = math.nextafter(0.25, 0.0)
+    change = in_units(*split([nearly], [GREATEST])) - in_units(*split([], []))
+    assert np.linalg.norm(change) == pytest.approx(EVALUATION_SENSITIVITY, rel=1e-12)
+
+
+def test_everything_but_the_number_of_records_carries_noise_or_is_not_released() -> None:
+    block, matrix = split([0.1, 1.9, 2.0], [1.0] * 3)
+    units = evaluation_units(SPEC, CLASSES, GREATEST)
+    noised, noised_matrix = noised_split(block, matrix, units, np.ones(len(units)), SPEC)
+    assert noised[0] == 3
+    assert noised[1] == 0.0  # the diagonal of the matrix tells it
+    released = np.concatenate([noised[2:], noised_matrix]) - np.concatenate([block[2:], matrix])
+    # The open bin's sum is its edge times its count: it has the noise of the count, and no other.
+    assert (released != 0.0).all()
+    many = evaluation_units(SPEC, 65, GREATEST)
+    assert many.shape == (block_length(SPEC),)
+    assert many[1] == 1.0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 40), min_size=3, max_size=3),
+    st.floats(0.0, 30.0),
+    st.integers(0, 2**32),
+    st.sampled_from([CLASSES, 65]),
+)
+def test_whatever_the_noise_the_histogram_could_have_been(
+    records: list[int], deviation: float, seed: int, classes: int
+) -> None:
+    source = np.random.Generator(np.random.PCG64(seed))
+    header = source.normal(0.0, deviation, evaluation_header_length(SPEC, classes))
+    blocks, _ = split_header(header, SPEC, classes)
+    blocks[:, 0] = records
+    possible = possible_header(header, SPEC, classes)
+    blocks, matrices = split_header(possible, SPEC, classes)
+    for place in range(len(SPLITS)):
+        if records[place]:
+            # Raises where no losses whatsoever have these sums.
+            assert summarise(blocks[place], [0.3, 1.0], SPEC).n == records[place]
+        else:
+            assert not blocks[place].any()
+        if matrices is not None:
+            assert matrices[place].sum() == records[place]
+            assert np.trace(matrices[place]) == blocks[place, 1]
+
+
+def test_without_noise_a_possible_header_is_the_header() -> None:
+    parts = [split(values, [0.5] * len(values)) for values in ([0.1, 0.3, 1.99], [], [0.0, 0.7, 1.2])]
+    header = np.concatenate([*(block for block, _ in parts), *(matrix for _, matrix in parts)])
+    # The sums are taken apart at the bins' edges and put together again.
+    np.testing.assert_allclose(possible_header(header, SPEC, CLASSES), header, rtol=0, atol=1e-15)
+
+
+def test_with_many_records_the_estimate_is_near_the_truth() -> None:
+    values = np.random.Generator(np.random.PCG64(1)).gamma(2.0, 0.2, 20_000).clip(0.0, 2.0)
+    block, matrix = split(values.tolist(), [0.0])
+    units = evaluation_units(SPEC, CLASSES, GREATEST)
+    noise = 40.0 * np.random.Generator(np.random.PCG64(2)).standard_normal(len(units))
+    noised, cells = noised_split(block, matrix, units, noise, SPEC)
+    header = np.zeros(evaluation_header_length(SPEC, CLASSES))
+    blocks, matrices = split_header(header, SPEC, CLASSES)
+    assert matrices is not None
+    blocks[0], matrices[0] = noised, cells.reshape(CLASSES, CLASSES)
+    possible, _ = split_header(possible_header(header, SPEC, CLASSES), SPEC, CLASSES)
+    found, exact = (summarise(one, [0.1], SPEC) for one in (possible[0], block))
+    # Nine counts, each off by a few times 40 of 20 000, at distances of at most 2: under 9 * 4 * 40 * 2 / 20 000.
+    assert found.mean == pytest.approx(exact.mean, abs=0.15)
+    assert found.by_group_size[0.1].worst == pytest.approx(exact.by_group_size[0.1].worst, abs=0.15)

@@ -1,0 +1,75 @@
+"""Samples and noise against their distributions. Thresholds are for seeds that never change; see each test."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import stats
+
+from fedfair.privacy.noise import ENTROPY_BITS, Draws, system_entropy
+
+# A correct generator fails one such test with this probability, whatever the seed; with a fixed seed, never again.
+CHANCE = 1e-4
+
+
+def test_every_record_is_in_a_sample_with_the_stated_probability() -> None:
+    draws, count, rate, rounds = Draws(11), 200, 0.07, 4000
+    seen = np.zeros(count)
+    sizes = np.zeros(rounds)
+    for place in range(rounds):
+        sample = draws.poisson_sample(count, rate)
+        assert len(np.unique(sample)) == len(sample)
+        seen[sample] += 1
+        sizes[place] = len(sample)
+    spread = rounds * rate * (1 - rate)
+    # Pearson over 200 binomial counts: chi squared with 200 degrees of freedom.
+    assert stats.chi2.sf(((seen - rounds * rate) ** 2 / spread).sum(), count) > CHANCE
+    # The size of a sample is binomial too, which a batch of fixed size would not be: its variance, by chi squared.
+    variance = count * rate * (1 - rate)
+    assert CHANCE < stats.chi2.sf(((sizes - count * rate) ** 2 / variance).sum(), rounds) < 1 - CHANCE
+
+
+def test_two_records_are_in_a_sample_independently_of_each_other() -> None:
+    draws, count, rate, rounds = Draws(12), 12, 0.4, 6000
+    members = np.zeros((rounds, count))
+    for place in range(rounds):
+        members[place, draws.poisson_sample(count, rate)] = 1.0
+    pairs = np.triu_indices(count, 1)
+    both = (members.T @ members)[pairs]
+    # Each pair is together rate^2 of the time if membership is independent; 66 pairs, Bonferroni.
+    z = (both - rounds * rate**2) / np.sqrt(rounds * rate**2 * (1 - rate**2))
+    assert np.abs(z).max() < stats.norm.isf(CHANCE / (2 * len(both)))
+
+
+def test_a_rate_of_one_takes_everybody() -> None:
+    assert sorted(Draws(1).poisson_sample(5, 1.0).tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_noise_is_standard_normal_in_either_width() -> None:
+    for dtype in (torch.float32, torch.float64):
+        noise = Draws(13).gaussian(torch.empty(300, 100, dtype=dtype))
+        assert noise.dtype == dtype
+        assert noise.shape == (300, 100)
+        assert stats.kstest(noise.double().numpy().ravel(), "norm").pvalue > CHANCE
+
+
+def test_a_stream_goes_on_and_equal_seeds_make_equal_streams() -> None:
+    like = torch.empty(1000)
+    draws, again = Draws(3), Draws(3)
+    first, second = draws.gaussian(like), draws.gaussian(like)
+    assert torch.equal(first, again.gaussian(like))
+    assert torch.equal(second, again.gaussian(like))
+    # Independent streams of 1000: their correlation has a deviation of 1/sqrt(1000).
+    assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < stats.norm.isf(CHANCE) / 1000**0.5
+
+
+def test_seeds_that_differ_only_beyond_the_32nd_bit_differ() -> None:
+    like = torch.empty(16)
+    assert not torch.equal(Draws(5).gaussian(like), Draws(5 + (1 << 32)).gaussian(like))
+    assert not torch.equal(Draws(5).gaussian(like), Draws(5 + (1 << 100)).gaussian(like))
+
+
+def test_a_site_never_draws_the_same_seed_twice_whatever_it_is_for() -> None:
+    seeds = {system_entropy("noise", 1, 1) for _ in range(100)}
+    assert len(seeds) == 100
+    assert max(seeds) >> (ENTROPY_BITS - 20)  # 100 draws below a share of 2^-20 of the range: never

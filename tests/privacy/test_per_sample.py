@@ -1,0 +1,199 @@
+"""Gradients of single records against one backward pass for each, and what must not be trained this way."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfair.errors import PlanError
+from fedfair.privacy.per_sample import Way, check_by_trial, per_sample_gradients
+
+torch.set_num_threads(1)
+
+BATCH, SIDE, CLASSES = 6, 6, 3
+WAYS: tuple[Way, ...] = ("hooks", "ghost")
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, CLASSES))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(SIDE * SIDE, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, CLASSES)
+    )
+
+
+def convolutional() -> nn.Module:
+    layers = (nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 6, 2, groups=2))
+    return nn.Sequential(*layers, nn.Flatten(), nn.LayerNorm(24), nn.Linear(24, CLASSES))
+
+
+class Scaled(nn.Module):
+    """A parameter of its own beside its layers, for which Opacus has no rule but torch.func."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = linear()
+        self.scale = nn.Parameter(torch.full((SIDE * SIDE,), 0.5))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.inner(features.flatten(1) * self.scale)
+
+
+class Tied(nn.Module):
+    """The same layer used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIDE * SIDE, SIDE * SIDE)
+        self.output = nn.Linear(SIDE * SIDE, CLASSES)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.output(torch.tanh(self.layer(torch.tanh(self.layer(features.flatten(1))))))
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    source = torch.Generator().manual_seed(1)
+    features = torch.randn(BATCH, 1, SIDE, SIDE, generator=source, dtype=torch.float64)
+    return features, torch.randint(CLASSES, (BATCH,), generator=source)
+
+
+def made(build: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return build().double()
+
+
+def losses_of(module: nn.Module) -> Tensor:
+    features, labels = batch()
+    return functional.cross_entropy(module(features), labels, reduction="none")
+
+
+def one_by_one(module: nn.Module) -> Tensor:
+    """Return the gradients of single records the slow way: (batch, parameters)."""
+    features, labels = batch()
+
+    def gradients() -> Iterator[Tensor]:
+        for place in range(BATCH):
+            loss = functional.cross_entropy(module(features[place : place + 1]), labels[place : place + 1])
+            yield torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(module.parameters()))])
+
+    return torch.stack(list(gradients()))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("build", [linear, mlp, convolutional, Scaled])
+def test_norms_and_weighted_sums_are_those_of_one_pass_for_each_record(
+    build: Callable[[], nn.Module], way: Way
+) -> None:
+    module = made(build)
+    expected = one_by_one(copy.deepcopy(module))
+    gradients = per_sample_gradients(module, way)
+    weights = torch.linspace(-1.0, 2.0, BATCH, dtype=torch.float64)
+    # Twice: nothing of the first batch may be left in the second.
+    for _ in range(2):
+        gradients.reset()
+        losses = losses_of(module)
+        norms = gradients.norms(losses)
+        gradients.weigh(losses, weights)
+    summed = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
+    # fp64 sums of at most 36 products of numbers near 1.
+    torch.testing.assert_close(norms, expected.norm(dim=1), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(summed, weights @ expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_layer_that_is_used_twice_has_one_gradient_by_hooks_and_is_refused_by_ghosts() -> None:
+    module, (features, labels) = made(Tied), batch()
+    expected = one_by_one(copy.deepcopy(module))
+    gradients = per_sample_gradients(module, "hooks")
+    check_by_trial(module, gradients, features, labels)
+    gradients.reset()
+    torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
+    module = made(Tied)
+    with pytest.raises(PlanError, match="Parameter tying") as refused:
+        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels)
+    assert "gradients: hooks" in refused.value.remedy
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_norm_is_refused_with_its_name_and_what_to_use_instead(way: Way) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, CLASSES))
+    with pytest.raises(PlanError, match=r"1 \(BatchNorm2d\)") as refused:
+        per_sample_gradients(module, way)
+    assert "GroupNorm" in refused.value.remedy
+
+
+class Mixing(nn.Module):
+    """Subtracts the mean over the batch, which no list of layers can know of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = linear()
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.inner(features - features.mean(dim=0, keepdim=True))
+
+
+class Remembering(nn.Module):
+    """Keeps the mean of its records, outside every trainable layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.inner = nn.BatchNorm2d(1, affine=False), linear()
+
+    def forward(self, features: Tensor) -> Tensor:
+        self.memory(features)
+        return self.inner(features)
+
+
+class Deep(nn.Module):
+    """A linear layer on pictures, of which Opacus's norms know nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.output = nn.Linear(SIDE, SIDE), linear()
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.output(self.rows(features))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("build", "words"), [(Mixing, "depends on others"), (Remembering, "in a buffer")])
+def test_what_no_list_of_layers_shows_is_found_by_trial(
+    build: Callable[[], nn.Module], words: str, way: Way
+) -> None:
+    module, (features, labels) = made(build), batch()
+    with pytest.raises(PlanError, match=words):
+        check_by_trial(module, per_sample_gradients(module, way), features, labels)
+
+
+def test_a_layer_that_ghost_clipping_overlooks_is_refused_and_works_by_hooks() -> None:
+    features, labels = batch()
+    module = made(Deep)
+    check_by_trial(module, per_sample_gradients(module, "hooks"), features, labels)
+    module = made(Deep)
+    with pytest.raises(PlanError, match="cannot be told"):
+        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_dropout_passes_the_trial_and_is_on_again_afterwards(way: Way) -> None:
+    module, (features, labels) = made(lambda: nn.Sequential(nn.Dropout(0.5), linear())), batch()
+    check_by_trial(module, per_sample_gradients(module, way), features, labels)
+    assert all(layer.training for layer in module.modules())
+    assert all(not parameter.grad.any() for parameter in module.parameters())
+
+
+def test_a_pass_that_fails_half_way_leaves_nothing_behind() -> None:
+    module = made(mlp)
+    expected = one_by_one(copy.deepcopy(module))
+    gradients = per_sample_gradients(module, "hooks")
+    losses_of(module)  # and never goes backward
+    gradients.reset()
+    torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
