@@ -1,0 +1,58 @@
+"""Federations over real sockets whose sites add noise for every record: it is theirs alone, and results say so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from federation_kit import Federation, play, small_plan
+
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.learning.checkpoint import load
+from fedfair.learning.simulate import simulate
+from fedfair.plan.source import load_plan
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def private_plan(protection: dict[str, object] | None) -> dict[str, object]:
+    plan = small_plan(rounds=3, protection=protection)
+    assert isinstance(plan["task"], dict)
+    plan["task"]["standardize"] = "none"
+    return plan | {"privacy": {"sample_level": {"noise_multiplier": 2.0, "gradients": "ghost"}}}
+
+
+def everybody(workspace: Workspace) -> Callable[[Federation], Awaitable[None]]:
+    async def taking_part(federation: Federation) -> None:
+        endings = await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+        assert {ending.rounds for ending in endings} == {3}
+
+    return taking_part
+
+
+@pytest.mark.parametrize("protection", [None, {"mode": "semi-honest", "most_records": 512}])
+def test_a_deployed_run_under_noise_is_finished_estimated_and_of_no_seed_of_the_plan(
+    tmp_path: Path, protection: dict[str, object] | None
+) -> None:
+    workspace = prepare(tmp_path, private_plan(protection))
+    assert play(workspace, everybody(workspace)).state.value == "finished"
+    result = json.loads(workspace.result.read_text())
+    told = result["privacy"]["sample_level"]
+    assert told["epsilon"] is None
+    assert "each collaborator's own ledger states its epsilon" in told["statement"]
+    assert result["train"]["n"] == 569
+    assert {group["bound"] for group in result["train"]["by_group_size"].values()} == {None}
+    assert {group["worst"] is None for group in result["train"]["by_group_size"].values()} == {False}
+    assert result["objective"]["rcvar_bound"] is None
+    # A simulation of the same plan draws from the plan's seed, which must not be what the sites drew from.
+    _, vector, _ = load(workspace.folder / "save" / "last.safetensors")
+    simulated = simulate(load_plan(workspace.plan), workspace.folder)
+    assert float(np.abs(vector - simulated.model.vector).max()) > 1e-3
