@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
@@ -24,8 +24,9 @@ from fedfair.errors import FedfairError, PlanError
 
 Way = Literal["hooks", "ghost"]
 
-MOST_VALUES = 1 << 26
-"""So many gradient entries of single records are kept at a time: 256 MB in float32."""
+MOST_VALUES, MOST_VALUES_ON_CPU = 1 << 26, 1 << 22
+"""So many gradient entries of single records are kept at a time, 256 MB in float32; on a CPU 16 MB, about what its
+cache holds: more took up to twice the time."""
 
 
 class PerSample(Protocol):
@@ -58,7 +59,7 @@ class HookGradients:
         _validate(module)
         self._module, self._watching = module, GradSampleModule(module, loss_reduction="sum")
         self._parameters = list(_trainable(module))
-        self.most_records = max(1, MOST_VALUES // max(1, sum(p.numel() for p in self._parameters)))
+        self.most_records = _most_records(self._parameters, sum(part.numel() for part in self._parameters))
 
     def reset(self) -> None:
         """Forget what an earlier batch left behind."""
@@ -68,8 +69,7 @@ class HookGradients:
         """Return the norm of each record's gradient, (batch,)."""
         with _first_layer_in_silence():
             torch.autograd.backward(losses, torch.ones_like(losses))
-        squares = [gradients.square().sum(dim=1) for _, gradients in self._held()]
-        return torch.stack(squares).sum(dim=0).sqrt()
+        return _joint_norms([torch.linalg.vector_norm(gradients, dim=1) for _, gradients in self._held()])
 
     def weigh(self, losses: Tensor, coefficients: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
         """Set every parameter's gradient to the weighted sum over the records."""
@@ -100,7 +100,7 @@ class GhostGradients:
         self._parameters = list(_trainable(module))
         # Only one layer's gradients of single records are ever in memory, and those of most layers never are.
         largest = max((parameter.numel() for parameter in self._parameters), default=1)
-        self.most_records = max(1, MOST_VALUES // largest)
+        self.most_records = _most_records(self._parameters, largest)
 
     def reset(self) -> None:
         """Forget what an earlier batch left behind."""
@@ -112,7 +112,7 @@ class GhostGradients:
         with _first_layer_in_silence():
             torch.autograd.backward(losses, torch.ones_like(losses), retain_graph=True)
         found = (getattr(parameter, "_norm_sample", None) for parameter in self._parameters)
-        return torch.stack([norms.to(losses.dtype).square() for norms in found if norms is not None]).sum(0).sqrt()
+        return _joint_norms([norms.to(losses.dtype) for norms in found if norms is not None])
 
     def weigh(self, losses: Tensor, coefficients: Tensor) -> None:
         """Set every parameter's gradient to the weighted sum over the records."""
@@ -225,6 +225,17 @@ def _is_refused(layer: nn.Module) -> bool:
 
 def _trainable(module: nn.Module) -> Iterator[nn.Parameter]:
     return (parameter for parameter in module.parameters() if parameter.requires_grad)
+
+
+def _joint_norms(parts: Sequence[Tensor]) -> Tensor:
+    """Return the norms (batch,) of vectors whose parts have these norms, each (batch,)."""
+    joint: Tensor = torch.linalg.vector_norm(torch.stack(list(parts)), dim=0)
+    return joint
+
+
+def _most_records(parameters: Sequence[nn.Parameter], entries: int) -> int:
+    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
+    return max(1, (MOST_VALUES_ON_CPU if on_cpu else MOST_VALUES) // max(1, entries))
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
