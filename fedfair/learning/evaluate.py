@@ -1,7 +1,9 @@
 """A saved model judged again, on this machine and with the plan's data: the result of a run without the run.
 
 The sums are those of a deployment's evaluation, and the figures those of a simulation, which knows every loss. The
-features are scaled as the model's file says. What is in that file is `saved_model.py`'s business.
+features are scaled as the model's file says. What is in that file is `saved_model.py`'s business. Whoever holds
+all the data on one machine has nothing to hide from it, so that a plan's differential privacy adds no noise here,
+and the result promises none.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
 from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.result import exact_evaluation, simulated_result
-from fedfair.learning.saved_model import evaluation_course, load_saved, with_method
+from fedfair.learning.saved_model import evaluation_course, load_saved, with_method, without_noise
 from fedfair.learning.simulate import SimulationOutcome, play
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.digest import format_digest
@@ -47,6 +49,7 @@ def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> Simula
             f"{model_file} was trained by the plan {saved.plan_digest or '(not said)'}, this plan is {digest}",
             "give the plan that has trained the model: its data may be others, and its losses are not comparable",
         )
+    plan = without_noise(plan)
     course = evaluation_course(plan, binding.layout, schema, saved, exact=exact)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
     cohort = LoopCohort({name: TrainingTask(plan, name, splits, model) for name, splits in sites.items()})

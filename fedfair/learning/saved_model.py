@@ -22,6 +22,7 @@ from fedfair.learning.exchange import FeatureScaling, GlobalModel
 from fedfair.learning.layout import Layout
 from fedfair.learning.server import Course
 from fedfair.learning.standardisation import standardises
+from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
 
 SCALING_KEY = "feature_scaling"
@@ -116,6 +117,11 @@ def with_method(plan: Plan, *, exact: bool) -> Plan:
     """Return the plan with another way of evaluating the output model."""
     method = "exact" if exact else "histogram"
     return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"method": method})})
+
+
+def without_noise(plan: Plan) -> Plan:
+    """Return the plan without differential privacy, for sums that never leave one machine."""
+    return plan.model_copy(update={"privacy": PrivacySection()})
 
 
 def evaluation_course(

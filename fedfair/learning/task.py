@@ -305,7 +305,12 @@ class TrainingTask:
         """Return the header of `evaluation.exact_query`.
 
         All steps must be about the very same numbers, which a device need not compute twice in the same way.
+
+        Raises:
+            LocalProtocolError: these records are protected, and an exact evaluation carries no noise.
         """
+        if self._protection is not None:
+            raise LocalProtocolError("an exact evaluation of protected records carries no noise")
         digest = vector_sha256(model.vector)
         if self._queried is None or self._queried[0] != digest:
             self._queried = digest, {name: losses.values for name, losses in self.losses(model).items()}

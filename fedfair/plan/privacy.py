@@ -16,7 +16,7 @@ from fedfair.plan.fields import Fault, PositiveFloat, Section
 from fedfair.plan.task import ResnetModel, TaskSection
 
 if TYPE_CHECKING:  # the schema imports this module for its sections
-    from fedfair.plan.schema import TrainingSection
+    from fedfair.plan.schema import EvaluationSection, TrainingSection
 
 PRIVATE_ALGORITHMS = ("fedsrcvar", "fedavg")
 """Whose rounds reveal nothing of a record but the noised steps."""
@@ -74,7 +74,9 @@ class PrivacySection(Section):
     )
 
 
-def privacy_faults(privacy: PrivacySection, training: TrainingSection, task: TaskSection) -> Iterator[Fault]:
+def privacy_faults(
+    privacy: PrivacySection, training: TrainingSection, task: TaskSection, evaluation: EvaluationSection
+) -> Iterator[Fault]:
     """Yield what in a plan would make its promise of differential privacy false; places start from the plan."""
     if privacy.collaborator_level is not None:
         yield Fault(("privacy", "collaborator_level"), "is not available in this version", "leave it null")
@@ -82,6 +84,7 @@ def privacy_faults(privacy: PrivacySection, training: TrainingSection, task: Tas
         yield from _step_faults(privacy.sample_level, training)
         yield from _model_faults(task)
         yield from _range_faults(task)
+        yield from _evaluation_faults(evaluation)
 
 
 def _step_faults(asked: SampleLevelSection, training: TrainingSection) -> Iterator[Fault]:
@@ -114,6 +117,22 @@ def _model_faults(task: TaskSection) -> Iterator[Fault]:
             ("task", "model", "norm"),
             "is batch, which mixes the records of a batch, so that no record has a gradient of its own to clip",
             "set norm: group",
+        )
+
+
+def _evaluation_faults(evaluation: EvaluationSection) -> Iterator[Fault]:
+    """Yield the evaluations that would let numbers of single records out without noise."""
+    if evaluation.method == "exact":
+        yield Fault(
+            ("evaluation", "method"),
+            "is exact, which finds the losses of single records; privacy.sample_level cannot add noise to that",
+            "set method: histogram, whose sums carry noise",
+        )
+    if evaluation.site_means:
+        yield Fault(
+            ("evaluation", "site_means"),
+            "is true, but privacy.sample_level adds no noise to the means of single sites",
+            "set site_means: false",
         )
 
 

@@ -399,4 +399,4 @@ class Plan(Section):
                 f"is {colluders} of {count} collaborators, which leaves no two honest ones",
                 f"use 0 to {max(count - 2, 0)}",
             )
-        yield from privacy_faults(self.privacy, self.training, self.task)
+        yield from privacy_faults(self.privacy, self.training, self.task, self.evaluation)

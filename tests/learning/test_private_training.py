@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from fedfair.errors import LocalProtocolError, PlanError, PrivacyError
+from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.engine import chosen_engine
-from fedfair.learning.exchange import GlobalModel, sum_specs
+from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
 from fedfair.learning.masked_sums import header_counts
 from fedfair.learning.private_steps import Protection, simulated_protection, site_protection
 from fedfair.learning.server import Course
@@ -25,7 +26,7 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
+from fedfair.sums.spec import Purpose, SumSpec
 from tests import bc10
 
 torch.set_num_threads(1)
@@ -227,6 +228,19 @@ def test_the_server_reads_noised_evaluations_and_masks_them_as_real_numbers() ->
     assert progress.evaluation is not None
     assert progress.evaluation.splits["train"].n == 569
     assert sum_specs(plan, flat.layout, schema)[Purpose.EVALUATION].header_length == len(total)
+
+
+def test_no_exact_evaluation_of_protected_records_is_answered_even_if_a_plan_could_ask() -> None:
+    plan, sites = private(), bc10.sites(bc10.everybody())
+    flat = flat_model(plan, bc10.dataset().schema, torch.device("cpu"), Path())
+    log = ReleaseLog()
+    task = TrainingTask(plan, NAME, sites[NAME], flat, protection=simulated_protection(plan, NAME, log))
+    asked = SumRequest(
+        Purpose.EXACT_EVALUATION, FIRST, 1, SumSpec(Purpose.EXACT_EVALUATION, 10, 0, np.float64), QueryStep(1, ())
+    )
+    with pytest.raises(LocalProtocolError, match="carries no noise"):
+        task.contribution(asked, GlobalModel(flat.vector(), 0.5))
+    assert log.releases == []
 
 
 def test_columns_with_ranges_are_standardised_under_noise() -> None:

@@ -118,3 +118,20 @@ def test_a_model_of_another_plan_is_not_judged(tmp_path: Path) -> None:
     plan_file.write_text(PLAN.replace("OUTPUT", "last").replace("alpha: 0.5", "alpha: 0.6"))
     with pytest.raises(DataError, match="was trained by the plan sha256"):
         evaluate(load_plan(plan_file), tmp_path, tmp_path / "save" / "last.safetensors", exact=False)
+
+
+def test_whoever_holds_all_data_judges_a_model_of_noised_training_without_noise_and_promises_none(
+    tmp_path: Path,
+) -> None:
+    text = PLAN.replace("standardize: secure", "standardize: none").replace("OUTPUT", "last")
+    path = tmp_path / "plan.yaml"
+    path.write_text(text + "privacy: {sample_level: {noise_multiplier: 2.0}}\n")
+    assert (
+        CliRunner().invoke(app, ["simulate", "-p", str(path), "-q", "--save", str(tmp_path / "save")]).exit_code
+        == 0
+    )
+    model = tmp_path / "save" / "last.safetensors"
+    exact = evaluate(load_plan(path), tmp_path, model, exact=True).result
+    again = evaluate(load_plan(path), tmp_path, model, exact=True).result
+    assert exact["privacy"] == {"sample_level": None, "collaborator_level": None}
+    assert exact["train"] == again["train"]

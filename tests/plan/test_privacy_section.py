@@ -11,6 +11,7 @@ PRIVATE: dict[str, dict[str, object]] = {
     "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
     "task": {"data": "breast-cancer", "model": {"name": "linear"}},
     "training": {"rounds": 5},
+    "evaluation": {"every": 5},
     "privacy": {"sample_level": {"noise_multiplier": 1.1}},
 }
 CSV: dict[str, object] = {
@@ -53,6 +54,8 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
         ),
         ({"training": {"compile": True}}, "training.compile", "single records"),
         ({"task": {"model": {"name": "resnet18", "norm": "batch"}}}, "task.model.norm", "mixes the records"),
+        ({"evaluation": {"method": "exact"}}, "evaluation.method", "losses of single records"),
+        ({"evaluation": {"site_means": True}}, "evaluation.site_means", "means of single sites"),
         ({"task": {"standardize": "secure"}}, "task.standardize", "these data declare none"),
         (
             {"task": {"standardize": "secure", "data": {"csv": {**CSV, "ranges": {"age": [0, 120]}}}}},
