@@ -1,4 +1,4 @@
-"""What a site has let out under noise: the only thing that a ledger composes for the privacy of records.
+"""What a site has let out under noise: the only thing that a ledger composes.
 
 Decides nothing about noise; what the releases are worth together is `accounting.py`'s. No torch.
 """
@@ -48,7 +48,43 @@ class GaussianRelease:
             )
 
 
-Record: TypeAlias = Callable[[GaussianRelease], None]
+@dataclass(frozen=True, slots=True)
+class SkellamRelease:
+    """Masked sums of whole numbers, of which one collaborator's part is protected by everybody's noise shares.
+
+    Attributes:
+        purpose: what it was released for.
+        delta_1: the most that one collaborator's part can be in L1 norm, in steps of the ring; positive.
+        delta_2: the most that it can be in L2 norm; positive, and at most delta_1.
+        mu: least variance of the noise on every entry of a sum, in squared steps; positive.
+        count: how many such sums, at least 1.
+    """
+
+    purpose: ReleasePurpose
+    delta_1: float
+    delta_2: float
+    mu: float
+    count: int
+
+    def __post_init__(self) -> None:
+        sizes = (self.delta_1, self.delta_2, self.mu)
+        sound = (
+            self.purpose in get_args(ReleasePurpose)
+            and all(math.isfinite(size) and size > 0.0 for size in sizes)
+            and self.delta_2 <= self.delta_1
+            and self.count >= 1
+        )
+        if not sound:
+            raise PrivacyError(
+                f"a release for {self.purpose!r} of {self.count} sums with norms {self.delta_1} and "
+                f"{self.delta_2} under noise of variance {self.mu} promises nothing",
+                "norms and noise must be above 0, the L1 norm no less than the L2 norm, and there must be a sum",
+            )
+
+
+Release: TypeAlias = GaussianRelease | SkellamRelease
+
+Record: TypeAlias = Callable[[Release], None]
 """Writes a release down, before its noise is drawn; raises a PrivacyError where the site cannot afford it."""
 
 
@@ -56,15 +92,20 @@ class ReleaseLog:
     """Releases in memory, in order: for a simulation, and for whoever wants to know what one run has spent.
 
     Attributes:
-        releases: everything recorded so far.
+        releases: everything about single records that was recorded so far.
+        sums: everything about the collaborator as a whole.
     """
 
     def __init__(self) -> None:
         self.releases: list[GaussianRelease] = []
+        self.sums: list[SkellamRelease] = []
 
-    def record(self, release: GaussianRelease) -> None:
+    def record(self, release: Release) -> None:
         """Write a release down."""
-        self.releases.append(release)
+        if isinstance(release, GaussianRelease):
+            self.releases.append(release)
+        else:
+            self.sums.append(release)
 
 
 def combined(releases: Iterable[GaussianRelease]) -> tuple[GaussianRelease, ...]:
