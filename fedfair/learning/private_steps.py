@@ -91,7 +91,7 @@ def planned_releases(plan: Plan, count: int) -> tuple[GaussianRelease, ...]:
         replace(one_round, steps=one_round.steps * training.rounds),
         GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluations),
     )
-    if plan.task.standardize == "none":
+    if plan.task.standardize != "secure":
         return releases
     return (*releases, GaussianRelease("standardisation", asked.standardisation_noise_multiplier, 1.0, 1))
 

@@ -93,7 +93,7 @@ class CsvData(Section):
     missing: Literal["refuse", "mean", "zero"] = Field(
         default="refuse",
         description="what to do with a missing number: refuse the file, or fill in zero, or the mean: everybody's "
-        "under standardize: secure, otherwise the site's own",
+        "under standardize: secure, the middle of the range under ranges, otherwise the site's own",
     )
     missing_of: dict[Text, Literal["refuse", "mean", "zero", "other", "own"]] = Field(
         default={},

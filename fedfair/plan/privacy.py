@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedfair.plan.data import CsvSource, ImageSource, MnistSource
+from fedfair.plan.data import AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
 from fedfair.plan.fields import Fault, PositiveFloat, Section
 from fedfair.plan.task import ResnetModel, TaskSection
 
@@ -84,6 +84,7 @@ def privacy_faults(
         yield from _step_faults(privacy.sample_level, training)
         yield from _model_faults(task)
         yield from _range_faults(task)
+        yield from _filling_faults(task)
         yield from _evaluation_faults(evaluation)
 
 
@@ -136,9 +137,22 @@ def _evaluation_faults(evaluation: EvaluationSection) -> Iterator[Fault]:
         )
 
 
+def _filling_faults(task: TaskSection) -> Iterator[Fault]:
+    """Yield the means that fill gaps: of a site's own records, so that one record would change all the others."""
+    if task.standardize != "none":
+        return
+    message = "is none, which fills a gap with the mean of a site's records: each would change all others"
+    match task.data:
+        case EicuSource():
+            yield Fault(("task", "standardize"), message, "set standardize: ranges, which fills in the middle")
+        case CsvSource(csv=table) if "mean" in (table.missing, *table.missing_of.values()):
+            remedy = "set standardize: ranges, which fills in the middle of the range, or missing: zero"
+            yield Fault(("task", "standardize"), message, remedy)
+
+
 def _range_faults(task: TaskSection) -> Iterator[Fault]:
     """Yield the numeric columns without a range: noise for their sums would have no scale."""
-    if task.standardize == "none":
+    if task.standardize != "secure":
         return
     place = ("task", "standardize")
     why = "privacy.sample_level adds noise to the sums of the numeric columns in units of their ranges"
@@ -150,6 +164,9 @@ def _range_faults(task: TaskSection) -> Iterator[Fault]:
             if missing:
                 remedy = "declare [least, greatest] for each under task.data.csv.ranges, or set standardize: none"
                 yield Fault(place, f"is secure, but {why}, and {', '.join(missing)} declare none", remedy)
+        case AcsEmploymentSource() | EicuSource() | "breast-cancer" | "digits":
+            remedy = "set standardize: ranges, which scales every record by itself and releases nothing"
+            yield Fault(place, f"is secure, but {why}, which would be of no use here", remedy)
         case _:
             remedy = "list the numeric columns of a csv with their ranges, or set standardize: none"
             yield Fault(place, f"is secure, but {why}, and these data declare none", remedy)

@@ -18,6 +18,12 @@ _PROTECTION = {
     "off": "NONE: the aggregator sees every site's own update in the clear",
 }
 
+_SCALED = {
+    "secure": ", columns standardised by one sum",
+    "ranges": ", columns scaled by their declared ranges",
+    "none": "",
+}
+
 
 def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return what a plan does, as pairs of a heading and a sentence."""
@@ -53,8 +59,7 @@ def _task(plan: Plan) -> str:
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
-    scaled = ", columns standardised by one sum" if task.standardize == "secure" else ""
-    return f"{_model(plan)} on {data}{dealt}{scaled}"
+    return f"{_model(plan)} on {data}{dealt}{_SCALED[task.standardize]}"
 
 
 def _model(plan: Plan) -> str:

@@ -97,9 +97,10 @@ class TaskSection(Section):
     validation_fraction: Fraction = Field(
         default=0.0, description="share of each collaborator's records kept for validation, from 0 to below 1"
     )
-    standardize: Literal["secure", "none"] = Field(
+    standardize: Literal["secure", "ranges", "none"] = Field(
         default="none",
-        description="secure: means and variances of numeric columns from one sum before round 1; none",
+        description="secure: means and variances of numeric columns from one sum before round 1; ranges: declared "
+        "ranges become -1 to 1, without any sum; none",
     )
     model: ModelSpec = Field(
         description="{name: linear, init: zeros}, {name: mlp, hidden: [512]}, {name: resnet18, norm: group} "
@@ -134,6 +135,17 @@ class TaskSection(Section):
                 return None
 
     @property
+    def missing_ranges(self) -> tuple[str, ...]:
+        """The numeric columns whose least and greatest value is not known beforehand; in words where unnamed."""
+        match self.data:
+            case MnistSource() | ImageSource() | AcsEmploymentSource() | EicuSource() | "breast-cancer" | "digits":
+                return ()
+            case CsvSource(csv=table) if not isinstance(table.numeric, str):
+                return tuple(name for name in table.numeric if name not in table.ranges)
+            case _:
+                return ("all numeric columns",)
+
+    @property
     def references(self) -> tuple[str, ...]:
         """Every "module:function" of the plan, sorted, each once."""
         named = {text for text in (self.data, self.model) if isinstance(text, str) and is_reference(text)}
@@ -166,6 +178,13 @@ class TaskSection(Section):
                 ("partition",),
                 f"the data already say who owns a record, by column {self.owner_column!r}",
                 "remove partition or the data's collaborator column",
+            )
+        if self.standardize == "ranges" and self.missing_ranges:
+            columns = ", ".join(self.missing_ranges)
+            yield Fault(
+                ("standardize",),
+                f"is ranges, and nobody has declared the range of {columns}",
+                "declare [least, greatest] for each under task.data.csv.ranges, or use secure or none",
             )
         yield from self._test_faults()
 

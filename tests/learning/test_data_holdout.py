@@ -77,3 +77,32 @@ def test_a_person_is_on_one_side_at_every_site() -> None:
 def test_holding_out_everything_is_refused() -> None:
     with pytest.raises(DataError, match="clinic-a has 1 records, and holding out leaves none"):
         hold_out(records(1), 0.6, 0, 0, CLINIC)
+
+
+def test_where_records_are_protected_one_more_of_them_moves_no_other() -> None:
+    source = np.random.Generator(np.random.PCG64(3))
+    everybody = Dataset(source.normal(size=(200, 2)), source.integers(0, 2, 200), FeatureSchema((2,), 2))
+
+    def held_out(data: Dataset, *, by_record: bool) -> set[bytes]:
+        test = hold_out(data, 0.3, 0.2, 1, ParticipantId("a"), by_record=by_record).test
+        assert test is not None
+        return {row.tobytes() for row in test.features}
+
+    without_one = everybody.take(np.arange(1, 200))
+    before, after = (held_out(data, by_record=True) for data in (everybody, without_one))
+    assert before - {everybody.features[0].tobytes()} == after
+    # A share of 0.3 of 200 independent draws is 60 give or take 6.5; five deviations are 33.
+    assert abs(len(before) - 60) <= 33
+    # The contrast: positions in a shuffled list do move, which is why they are not used there.
+    assert held_out(everybody, by_record=False) - held_out(without_one, by_record=False)
+
+
+def test_folds_by_record_are_disjoint_and_take_every_record_once() -> None:
+    source = np.random.Generator(np.random.PCG64(4))
+    data = Dataset(source.normal(size=(90, 2)), source.integers(0, 2, 90), FeatureSchema((2,), 2))
+    found: list[bytes] = []
+    for fold in (1, 2, 3):
+        test = hold_out(data, 1 / 3, 0.0, 1, ParticipantId("a"), fold, by_record=True).test
+        assert test is not None
+        found += [row.tobytes() for row in test.features]
+    assert sorted(found) == sorted(row.tobytes() for row in data.features)

@@ -56,7 +56,18 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
         ({"task": {"model": {"name": "resnet18", "norm": "batch"}}}, "task.model.norm", "mixes the records"),
         ({"evaluation": {"method": "exact"}}, "evaluation.method", "losses of single records"),
         ({"evaluation": {"site_means": True}}, "evaluation.site_means", "means of single sites"),
-        ({"task": {"standardize": "secure"}}, "task.standardize", "these data declare none"),
+        ({"task": {"standardize": "secure"}}, "task.standardize", "of no use here"),
+        ({"task": {"data": {"eicu": {"folder": "eicu"}}}}, "task.standardize", "each would change all others"),
+        (
+            {"task": {"data": {"csv": {**CSV, "missing": "mean"}}}},
+            "task.standardize",
+            "each would change all others",
+        ),
+        (
+            {"task": {"data": {"csv": {**CSV, "missing_of": {"age": "mean"}}}}},
+            "task.standardize",
+            "each would change all others",
+        ),
         (
             {"task": {"standardize": "secure", "data": {"csv": {**CSV, "ranges": {"age": [0, 120]}}}}},
             "task.standardize",
@@ -98,6 +109,8 @@ def test_what_would_make_the_promise_false_is_refused(
 
 def test_columns_with_ranges_and_pictures_may_be_standardised() -> None:
     private(task={"standardize": "secure", "data": {"csv": CSV}})
+    private(task={"standardize": "ranges", "data": {"csv": {**CSV, "missing": "mean"}}})
+    private(task={"standardize": "ranges", "data": {"eicu": {"folder": "eicu"}}})
     private(task={"standardize": "secure", "data": {"mnist": {"folder": "mnist"}}, "model": {"name": "linear"}})
 
 

@@ -103,3 +103,14 @@ def test_every_field_of_the_plan_is_described() -> None:
                 check(field.annotation)
 
     check(Plan)
+
+
+def test_ranges_can_only_scale_columns_whose_ranges_somebody_has_declared() -> None:
+    table = {"label": "died", "numeric": ["age", "ph"], "ranges": {"age": [0, 120]}}
+    place = [("task", "standardize")]
+    assert faults(task={"data": {"csv": table}, "standardize": "ranges"}) == place
+    assert faults(task={"data": {"csv": {"label": "died", "numeric": "all"}}, "standardize": "ranges"}) == place
+    assert faults(task={"data": "records:load", "standardize": "ranges"}) == place
+    whole = {**table, "ranges": {"age": [0, 120], "ph": [6.5, 8]}}
+    for data in ({"csv": whole}, "digits"):
+        Plan.model_validate(minimal(task={"data": data, "standardize": "ranges"}))

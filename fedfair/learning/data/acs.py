@@ -32,7 +32,16 @@ STATE, WEIGHT, RACE = "ST", "PWGTP", "race"
 ALWAYS_KEPT = (STATE, "SEX", "RAC1P", "AGEP")
 WHITE, BLACK = 1, 2
 
-SCHEMA = FeatureSchema((len(FEATURES),), 2, tuple(range(len(FEATURES))), FEATURES)
+GREATEST_CODES = (99, 24, 5, 17, 2, 8, 5, 3, 4, 4, 2, 2, 2, 2, 2, 9)
+"""The last code of every feature in the data dictionary of 2018; a blank is 0."""
+
+SCHEMA = FeatureSchema(
+    (len(FEATURES),),
+    2,
+    tuple(range(len(FEATURES))),
+    FEATURES,
+    ranges=tuple((0.0, float(greatest)) for greatest in GREATEST_CODES),
+)
 
 
 def load_acs_employment(path: Path, spec: AcsEmploymentData, extra: Collection[str]) -> Dataset:

@@ -45,6 +45,7 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
         tuple(range(len(numeric))),
         names,
         units if spec.ranges else (),
+        tuple(spec.ranges[name] for name in numeric) if set(numeric) <= set(spec.ranges) else (),
     )
 
 

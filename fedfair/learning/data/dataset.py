@@ -31,6 +31,8 @@ class FeatureSchema:
         numeric: indices of the feature columns that standardisation applies to; empty for images.
         names: one name per feature column; empty for images.
         units: for each numeric column the power of two that its sums are counted in; empty where all are 1.
+        ranges: for each numeric column the least and the greatest value that it is declared to have, in its own
+            unit, the second greater; empty where they are not known of all.
     """
 
     input_shape: tuple[int, ...]
@@ -38,6 +40,7 @@ class FeatureSchema:
     numeric: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     units: tuple[float, ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
 
     def name_of(self, place: tuple[int, ...]) -> str:
         """Return what to call the feature at `place` in a message."""

@@ -6,8 +6,8 @@ discharge column, no length of stay, no prediction of another model. The tables 
 instead where it is in the folder. Stays without APACHE variables or without a known outcome are left out.
 
 In APACHE columns -1 means that something was not measured, which is itself informative: such a column gets an
-indicator beside it, and the gap is filled with a mean: everybody's
-under `standardize: secure`, otherwise the site's own. Ages above 89 are written '> 89' and count as 90.
+indicator beside it, and the gap is filled: with everybody's mean under `standardize: secure`, with the middle of
+the range below under `ranges`, otherwise with the site's own mean. Ages above 89 are written '> 89' and count as 90.
 A patient may have several stays, so holding out goes by `uniquepid`.
 """
 
@@ -37,6 +37,15 @@ MEASURED = (
 )  # fmt: skip
 """Numbers that may be missing: blank or -1."""
 
+RANGES = (
+    (1, 4), (1, 6), (1, 5), (0, 1), (0, 10_000), (0, 100), (20, 45), (0, 80), (100, 180), (0, 250),
+    (0, 250), (6.5, 8), (0, 70), (0, 20), (0, 7), (0, 600), (0, 150), (0, 200), (0, 1000), (0, 50), (0, 100),
+    (0, 90), (50, 250), (0, 300),
+)  # fmt: skip
+"""What each of them may be in a person: the scores' own ends, otherwise round numbers about what is survived. In
+the units of the tables: ml a day, thousands per microlitre, degrees Celsius, per minute, mmol/l, mmHg, %, mg/dl,
+g/dl, years, cm, kg. A value beyond them counts as the end."""
+
 FLAGS = (
     "intubated", "vent", "dialysis", "thrombolytics", "aids", "hepaticfailure", "lymphoma", "metastaticcancer",
     "leukemia", "immunosuppression", "cirrhosis", "diabetes", "readmit", "electivesurgery",
@@ -49,7 +58,13 @@ OLDEST, OLDEST_AGE = "> 89", 90.0
 UNKNOWN = "unknown"
 
 NAMES = (*MEASURED, *(f"{name} missing" for name in MEASURED), *FLAGS, "female")
-SCHEMA = FeatureSchema((len(NAMES),), 2, tuple(range(len(MEASURED))), NAMES)
+SCHEMA = FeatureSchema(
+    (len(NAMES),),
+    2,
+    tuple(range(len(MEASURED))),
+    NAMES,
+    ranges=tuple((float(least), float(greatest)) for least, greatest in RANGES),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from fedfair.learning.data.declared import check_declared, declared_schema
 from fedfair.learning.data.files import Paths, read_files, simulation_paths, site_paths
 from fedfair.learning.data.holdout import hold_out
 from fedfair.learning.data.missing import Filling, fill_missing
+from fedfair.learning.data.ranges import scaled_by_ranges
 from fedfair.learning.partition import deal
 from fedfair.learning.standardisation import check_columns, standardises
 from fedfair.plan.data import BUILT_IN, CsvSource, EicuSource, Partition
@@ -33,7 +34,8 @@ def federation_key(plan: Plan) -> str:
     """Return a text that is the same for two plans only where `load_federation` gives both the same records."""
     # Of a task, only the model has no part in which records there are, how they are split and filled in.
     task = plan.task.model_dump(mode="json", exclude={"model"})
-    return json.dumps([task, plan.federation.collaborators, plan.training.seed])
+    by_record = plan.privacy.sample_level is not None
+    return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
 
 
 def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
@@ -153,8 +155,11 @@ def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         plan.training.seed,
         participant,
         task.test_fold,
+        by_record=plan.privacy.sample_level is not None,
     )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
+    if task.standardize == "ranges":
+        splits = scaled_by_ranges(splits)
     return fill_missing(splits, _filling(plan, own.train.schema), participant)
 
 
