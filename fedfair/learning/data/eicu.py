@@ -7,8 +7,8 @@ instead where it is in the folder. Stays without APACHE variables or without a k
 
 In APACHE columns -1 means that something was not measured, which is itself informative: such a column gets an
 indicator beside it, and the gap is filled: with everybody's mean under `standardize: secure`, with the middle of
-the range below under `ranges`, otherwise with the site's own mean. Ages above 89 are written '> 89' and count as 90.
-A patient may have several stays, so holding out goes by `uniquepid`.
+the range below under `ranges`, otherwise with the site's own mean. Ages above 89 are written '> 89' and count as
+90. A patient may have several stays, so holding out goes by `uniquepid`.
 """
 
 from __future__ import annotations
