@@ -46,6 +46,10 @@ class CertificateError(FedfairError):
     """A fairness certificate is malformed, was changed, or claims what its own figures do not prove."""
 
 
+class AuditError(FedfairError):
+    """An egress record was changed, is not whose it should be, or cannot be written."""
+
+
 class TrainingError(FedfairError):
     """Local training failed, or produced something that must not leave the site (a NaN or an infinity).
 

@@ -1,0 +1,205 @@
+"""A record while its process writes it: every entry stands in the file before the message it speaks of is sent.
+
+Decides what an entry says and when the keeper signs: where a message of another sum follows, everything before is
+signed first, and at the end. A start signs nothing, but says what an interrupted writer has left. That only one
+process writes, and stops when it cannot, is `append_file.py`'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fedfair.audit.append_file import AppendFile
+from fedfair.audit.chain import next_chain, sign_chain
+from fedfair.audit.entry import CONNECTION, TORN_END, Entry, Message, Opened, Purpose, Signed, body_of, line_of
+from fedfair.audit.items import Item
+from fedfair.audit.reader import Reader
+from fedfair.errors import AuditError
+from fedfair.identity.signing import format_signing_key
+
+Clock = Callable[[], datetime]
+"""Returns an aware time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What a message belongs to: one attempt at one sum, or only the connection.
+
+    Attributes:
+        purpose: of the sum.
+        round: of the sum; 0 for the connection.
+        attempt: of the sum; 0 for the connection.
+    """
+
+    purpose: Purpose
+    round: int
+    attempt: int
+
+
+AT_CONNECTION = Occasion(CONNECTION, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose record it is, and who writes it.
+
+    Attributes:
+        federation: its name.
+        participant: whose messages are recorded.
+        keeper: who writes: the participant itself, or `aggregator`.
+        key: the keeper's signing key.
+    """
+
+    federation: str
+    participant: str
+    keeper: str
+    key: Ed25519PrivateKey
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return federation, participant and keeper."""
+        return self.federation, self.participant, self.keeper
+
+    @property
+    def public_key(self) -> str:
+        """Return the keeper's public key as it stands in a plan."""
+        return format_signing_key(self.key.public_key())
+
+
+class Keeper:
+    """One open record; `close` it at the end. One thread uses it at a time, but for `sync`.
+
+    Args:
+        path: the file; made if there is none, continued if there is.
+        ownership: whose it is; a record of somebody else is refused.
+        plan: digest of the plan that the messages belong to, as people see it.
+        clock: tells the time.
+
+    Raises:
+        AuditError: it cannot be used, another process writes it, or it was changed since it was written.
+    """
+
+    def __init__(self, path: Path, ownership: Ownership, plan: str, clock: Clock) -> None:
+        self._ownership = ownership
+        self._plan = plan
+        self._clock = clock
+        self._occasion: Occasion | None = None
+        self._file = AppendFile(path)
+        try:
+            found = _read(self._file, ownership)
+            self._entries, self._chain, self._unsigned = found.entries, found.chain, found.unsigned > 0
+            self._messages, self._bytes = found.total.messages, found.total.bytes
+            self._open(found.tail)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def message(self, raw: bytes, what: Item, occasion: Occasion) -> bool:
+        """Record one message; its entry is with the operating system when this returns.
+
+        Args:
+            raw: the message as gRPC gets it.
+            what: what it is.
+            occasion: what it belongs to.
+
+        Returns:
+            Whether another sum begins, and what came before it was signed: a good moment to `sync`.
+
+        Raises:
+            AuditError: it cannot be recorded, so it must not be sent.
+        """
+        signed = self._unsigned and occasion != self._occasion
+        if signed:
+            self._sign(closing=False)
+        self._append(
+            Message(
+                entry=self._entries + 1,
+                time=self._clock(),
+                plan=self._plan,
+                purpose=occasion.purpose,
+                round=occasion.round,
+                attempt=occasion.attempt,
+                what=what,
+                bytes=len(raw),
+                sha256=hashlib.sha256(raw).hexdigest(),
+            )
+        )
+        self._messages, self._bytes = self._messages + 1, self._bytes + len(raw)
+        self._occasion, self._unsigned = occasion, True
+        return signed
+
+    def sync(self) -> None:
+        """Wait until everything written so far is on the disk; any thread may call this.
+
+        Raises:
+            AuditError: the disk fails.
+        """
+        self._file.sync()
+
+    def close(self) -> None:
+        """Sign the end, put it on the disk, and let the file go; after a failure, only let it go."""
+        try:
+            if self._file.usable:
+                self._sign(closing=True)
+                self._file.sync()
+        finally:
+            self._file.close()
+
+    def _open(self, torn: bytes) -> None:
+        federation, participant, keeper = self._ownership.names
+        opened = Opened(
+            entry=self._entries + 1,
+            time=self._clock(),
+            federation=federation,
+            participant=participant,
+            keeper=keeper,
+            key=self._ownership.public_key,
+            torn_bytes=len(torn),
+            torn_sha256=hashlib.sha256(torn).hexdigest(),
+        )
+        self._append(opened, before=TORN_END if torn else b"")
+
+    def _sign(self, *, closing: bool) -> None:
+        counted = (self._messages, self._bytes)
+        number = self._entries + 1
+        self._append(
+            Signed(entry=number, time=self._clock(), messages=counted[0], bytes=counted[1], closing=closing)
+        )
+        self._unsigned = False
+
+    def _append(self, entry: Entry, before: bytes = b"") -> None:
+        body = body_of(entry)
+        chain = next_chain(self._chain, body)
+        owner = self._ownership
+        signature = sign_chain(owner.key, owner.names, chain) if isinstance(entry, Signed) else None
+        self._file.append(before + line_of(body, chain, signature))
+        self._entries, self._chain = entry.entry, chain
+
+
+def _read(file: AppendFile, owner: Ownership) -> Reader:
+    """Return what stands in a file, which must be the owner's."""
+    found = Reader()
+    try:
+        found.read(file.lines())
+    except AuditError as fault:
+        raise AuditError(f"{file.path}: {fault.message}; nothing was sent", fault.remedy) from fault
+    if found.opened is None:
+        return found
+    theirs, own = (*found.names, found.opened.key), (*owner.names, owner.public_key)
+    if theirs != own:
+        raise AuditError(
+            f"{file.path} is the record of {_words(theirs)}, this one would be of {_words(own)}; nothing was sent",
+            "keep it, and name another file: `egress` in collaborator.yaml, or another folder",
+        )
+    return found
+
+
+def _words(owner: tuple[str, str, str, str]) -> str:
+    federation, participant, keeper, key = owner
+    return f"{participant} of '{federation}', kept by {keeper} with the key {key}"

@@ -1,0 +1,234 @@
+"""Reading a record from its first line to its last, believing nothing: the first entry that is wrong is named.
+
+What a writer leaves that is killed in the middle of a line, or whose disk is full, is no entry. The process that
+writes next begins with an `opened` entry that states how many such bytes stand before it, and their SHA-256; then,
+and only then, they are passed over, and reported. Such an entry was never sent: a message goes out after its line
+is written. Decides what a whole record is; files are `keeper.py`'s and the command's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from fedfair.audit.chain import START, next_chain, verify_chain_signature
+from fedfair.audit.entry import MAX_LINE_BYTES, TORN_END, Line, Message, Opened, Signed, parse_line
+from fedfair.errors import AuditError
+
+MAX_TORN_BYTES = 64 << 10
+"""What an interrupted writer may leave. A killed process leaves less than a line; a machine that loses its power
+may leave a few blocks of the disk."""
+
+_REMEDY = "keep the file as evidence, and ask who had access to it; a record that was not touched verifies"
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """Bytes that are no entry, left by a writer that was interrupted.
+
+    Attributes:
+        after: the number of the last entry before them; 0 where there is none.
+        length: how many.
+        sha256: of them, in hex.
+    """
+
+    after: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages that are counted together: all of one sum that are the same thing."""
+
+    plan: str
+    purpose: str
+    round: int
+    attempt: int
+    what: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many messages, and how long they are together."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, messages: int, length: int) -> None:
+        """Count more of them."""
+        self.messages += messages
+        self.bytes += length
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One message by what two records of it have in common."""
+
+    plan: str
+    bytes: int
+    sha256: str
+
+
+class Reader:
+    """A record that is being read; every attribute is about what was read so far.
+
+    Attributes:
+        opened: the first entry; None before it.
+        entries: how many.
+        chain: of the last entry.
+        total: all messages.
+        groups: the same by sum and kind.
+        sent: the same one by one; equal ones are counted.
+        signatures: how many signatures verified, under the key that the record states.
+        unsigned: how many entries stand behind the last signature.
+        closed: whether the last entry says that its process ended in order.
+        torn: what interrupted writers left between entries.
+
+    Args:
+        checkpoint: the number and the chain value of an entry that the record must still have; None for none.
+    """
+
+    def __init__(self, checkpoint: tuple[int, bytes] | None = None) -> None:
+        self._checkpoint = checkpoint
+        self.opened: Opened | None = None
+        self.entries = 0
+        self.chain = START
+        self.total = Tally()
+        self.groups: dict[Group, Tally] = {}
+        self.sent: Counter[Sent] = Counter()
+        self.signatures = 0
+        self.unsigned = 0
+        self.closed = False
+        self.torn: list[Torn] = []
+        self._rubble = b""
+        self._fault: AuditError | None = None
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return federation, participant and keeper.
+
+        Raises:
+            AuditError: nothing was read.
+        """
+        if self.opened is None:
+            raise AuditError("the record is empty", "is it the file that a collaborator or an aggregator wrote?")
+        return self.opened.federation, self.opened.participant, self.opened.keeper
+
+    @property
+    def tail(self) -> bytes:
+        """Return what stands behind the last entry and is none: a writer is writing, or was interrupted."""
+        return self._rubble
+
+    def read(self, lines: Iterator[bytes]) -> None:
+        """Read lines to their end.
+
+        Raises:
+            AuditError: the first entry that is wrong, by its number.
+        """
+        for line in lines:
+            self._take(line)
+        if self._fault is not None and self._rubble.endswith(b"\n") and not self._rubble.endswith(TORN_END):
+            raise self._fault
+        if self._checkpoint is not None and self.entries < self._checkpoint[0]:
+            once = self._checkpoint[0]
+            raise AuditError(
+                f"the record ends with entry {self.entries}, it once had {once}: its end was cut off", _REMEDY
+            )
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = parse_line(line)
+            self._check(found)
+        except AuditError as fault:
+            self._pass_over(line, fault)
+        else:
+            self._commit(found)
+
+    def _pass_over(self, line: bytes, fault: AuditError) -> None:
+        if self._fault is None:
+            self._fault = AuditError(f"entry {self.entries + 1} is wrong: {fault.message}", _REMEDY)
+        self._rubble += line
+        if len(self._rubble) > MAX_TORN_BYTES:
+            raise self._fault
+
+    def _check(self, found: Line) -> None:
+        entry = found.entry
+        if entry.entry != self.entries + 1:
+            raise AuditError(f"it has number {entry.entry}: an entry was removed, inserted or moved")
+        if next_chain(self.chain, found.body) != found.chain:
+            raise AuditError(
+                "its chain value does not follow from it and the entry before it: one of them changed"
+            )
+        if (
+            self._checkpoint is not None
+            and self._checkpoint[0] == entry.entry
+            and self._checkpoint[1] != found.chain
+        ):
+            raise AuditError("it is not the entry that the checkpoint tells of: the record was written anew")
+        if isinstance(entry, Opened):
+            self._check_opened(entry)
+        elif self.opened is None:
+            raise AuditError("the record does not begin with who writes it")
+        elif self._fault is not None:
+            raise AuditError("it follows what is no entry")
+        elif self.closed:
+            raise AuditError("it follows an entry that says that its process had ended")
+        if isinstance(entry, Signed):
+            self._check_signed(entry, found)
+
+    def _check_opened(self, entry: Opened) -> None:
+        torn = self._rubble.removesuffix(TORN_END)
+        stated = (entry.torn_bytes, entry.torn_sha256) == (len(torn), hashlib.sha256(torn).hexdigest())
+        if not stated or len(self._rubble) != len(torn) + len(TORN_END) * bool(torn):
+            raise AuditError(
+                f"it states {entry.torn_bytes} torn bytes before it, there are {len(torn)}, or others"
+            )
+        first = self.opened or entry
+        if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
+            raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")
+
+    def _check_signed(self, entry: Signed, found: Line) -> None:
+        counted = (self.total.messages, self.total.bytes)
+        if (entry.messages, entry.bytes) != counted:
+            raise AuditError(
+                f"it states {entry.messages} messages of {entry.bytes} bytes, "
+                f"before it are {counted[0]} of {counted[1]}"
+            )
+        if self.opened is None or found.signature is None:
+            raise AuditError("it is signed by nobody")
+        verify_chain_signature(self.opened.key, self.names, found.chain, found.signature)
+
+    def _commit(self, found: Line) -> None:
+        entry = found.entry
+        if isinstance(entry, Opened):
+            self.opened = self.opened or entry
+            if self._rubble:
+                self.torn.append(Torn(self.entries, entry.torn_bytes, entry.torn_sha256))
+            self._rubble, self._fault = b"", None
+        elif isinstance(entry, Message):
+            self._count(entry)
+        else:
+            self.signatures += 1
+        self.entries, self.chain = entry.entry, found.chain
+        self.unsigned = 0 if isinstance(entry, Signed) else self.unsigned + 1
+        self.closed = isinstance(entry, Signed) and entry.closing
+
+    def _count(self, entry: Message) -> None:
+        group = Group(entry.plan, entry.purpose, entry.round, entry.attempt, entry.what.value)
+        self.groups.setdefault(group, Tally()).add(1, entry.bytes)
+        self.total.add(1, entry.bytes)
+        self.sent[Sent(entry.plan, entry.bytes, entry.sha256)] += 1
+
+
+def bounded_lines(source: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file with their ends; what is longer than any entry comes in pieces."""
+    while line := source.readline(MAX_LINE_BYTES + 1):
+        yield line
+
+
+def _names(entry: Opened) -> tuple[str, str, str]:
+    return entry.federation, entry.participant, entry.keeper

@@ -1,0 +1,193 @@
+"""A record while it is written: kills, full disks, second writers, and hands of others."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from record_makers import OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, kept, ownership, read, ticking
+
+from fedfair.audit.items import Item
+from fedfair.audit.keeper import AT_CONNECTION, Keeper, Occasion
+from fedfair.audit.reader import MAX_TORN_BYTES, Torn
+from fedfair.errors import AuditError
+from tests.conftest import REPOSITORY
+
+FOURTH = Occasion("evaluation", 4, 1)
+
+
+def opened(path: Path) -> Keeper:
+    return Keeper(path, ownership(), PLAN, ticking())
+
+
+def test_each_round_is_signed_before_the_next_one_begins_and_the_end_where_it_ends(tmp_path: Path) -> None:
+    content = kept(tmp_path / "a.jsonl")
+    kinds = ["".join(word[:1] for word in (line.split(b'"')[5].decode(),)) for line in content.splitlines()]
+    assert "".join(kinds) == "om" + "s" + "mmms" * 3
+
+
+def test_a_record_goes_on_where_it_stands_over_starts_and_plans(tmp_path: Path) -> None:
+    path = tmp_path / "egress" / "a.jsonl"
+    first = kept(path)
+    both = kept(path, ROUNDS[:3], plan=OTHER_PLAN)
+    assert both.startswith(first)
+    found = read(both)
+    assert (found.total.messages, found.closed) == (len(ROUNDS) + 3, True)
+    assert {group.plan for group in found.groups} == {PLAN, OTHER_PLAN}
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_process_that_is_killed_loses_no_entry_and_the_next_one_signs_what_it_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from record_makers import *\n"
+        "keeper = Keeper(Path(sys.argv[1]), ownership(), PLAN, ticking())\n"
+        "for said in ROUNDS: keeper.message(*said)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    here = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parent}"}
+    assert subprocess.run([sys.executable, "-c", code, path], env=here, timeout=60, check=False).returncode == -9
+    left = read(path.read_bytes())
+    assert (left.total.messages, left.unsigned, left.closed, left.tail) == (len(ROUNDS), 3, False, b"")
+    keeper = opened(path)
+    keeper.message(b"again", Item.INTRODUCTION, AT_CONNECTION)
+    assert read(path.read_bytes()).unsigned == 1, "what the killed process had left is signed first"
+    keeper.close()
+    assert read(path.read_bytes()).closed
+
+
+@given(length=st.integers(1, 1000), noise=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_what_is_left_of_a_line_is_stated_by_the_next_process_and_never_hidden(
+    tmp_path_factory: pytest.TempPathFactory, length: int, noise: bool
+) -> None:
+    path = tmp_path_factory.mktemp("torn") / "a.jsonl"
+    lines = kept(path).splitlines(keepends=True)
+    torn = lines[6][: min(length, len(lines[6]) - 1)] + (b"\0\n\xff" * 50 if noise else b"")
+    intact = b"".join(lines[:6])
+    path.write_bytes(intact + torn)
+    before = read(path.read_bytes())
+    assert (before.entries, before.tail) == (6, torn)
+    opened(path).close()
+    content = path.read_bytes()
+    assert content.startswith(intact + torn + b"~\n"), "nothing is taken away"
+    found = read(content)
+    assert found.torn == [Torn(6, len(torn), hashlib.sha256(torn).hexdigest())]
+    assert found.entries == 8
+    # Other bytes in their place, or none, are noticed: they are on the record now.
+    behind = content[len(intact) + len(torn) :]
+    for other in (torn[:-1] + b"?", b"", torn + b" "):
+        with pytest.raises(AuditError, match="entry 7 is wrong"):
+            read(intact + other + behind)
+
+
+def test_more_than_an_interrupted_writer_can_leave_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(kept(path) + bytes(MAX_TORN_BYTES + 1))
+    with pytest.raises(AuditError, match="entry 16 is wrong"):
+        opened(path)
+
+
+def test_nothing_is_written_onto_a_record_that_was_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    changed = kept(path).replace(b'"bytes":102', b'"bytes":103')
+    path.write_bytes(changed)
+    with pytest.raises(AuditError, match=r"a\.jsonl: entry 5 is wrong: .*; nothing was sent"):
+        opened(path)
+    assert path.read_bytes() == changed
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [ownership("clinic-b"), ownership(keeper="aggregator"), ownership(key=OTHER_KEY)],
+    ids=["another site", "the aggregator", "another key"],
+)
+def test_a_record_of_somebody_else_is_not_continued(tmp_path: Path, owner: object) -> None:
+    path = tmp_path / "a.jsonl"
+    before = kept(path)
+    with pytest.raises(AuditError, match="is the record of clinic-a of 'heart'") as caught:
+        Keeper(path, owner, PLAN, ticking())  # type: ignore[arg-type]  # an Ownership, as pytest hides
+    assert "egress" in caught.value.remedy
+    assert path.read_bytes() == before
+
+
+def test_a_second_writer_is_refused_while_the_first_has_the_file(tmp_path: Path) -> None:
+    keeper = opened(tmp_path / "a.jsonl")
+    with pytest.raises(AuditError, match="another process writes it; nothing was sent"):
+        opened(tmp_path / "a.jsonl")
+    keeper.message(b"still", Item.VOTE, FOURTH)
+    keeper.close()
+    opened(tmp_path / "a.jsonl").close()
+
+
+@pytest.mark.parametrize("place", ["null", "pipe", "folder", "below"])
+def test_what_keeps_no_record_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    path = {"null": Path("/dev/null"), "below": tmp_path / "file" / "a.jsonl"}.get(place, tmp_path / place)
+    with pytest.raises(AuditError, match="nothing was sent"):
+        opened(path)
+
+
+def test_a_full_disk_stops_everything_that_would_be_sent_and_the_next_start_says_what_was_torn(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.jsonl"
+    keeper = opened(path)
+    keeper.message(*ROUNDS[0])
+    whole = path.read_bytes()
+    with file_limit(len(whole) + 100), pytest.raises(AuditError, match="only a part of an entry"):
+        keeper.message(b"one", Item.INTRODUCTION, AT_CONNECTION)
+    # The disk has room again, but this writer no longer knows what is on it.
+    with pytest.raises(AuditError, match="an earlier entry could not be written"):
+        keeper.message(b"two", Item.INTRODUCTION, AT_CONNECTION)
+    keeper.close()
+    left = path.read_bytes()
+    assert left.startswith(whole)
+    assert len(left) == len(whole) + 100
+    opened(path).close()
+    found = read(path.read_bytes())
+    assert (found.total.messages, [torn.length for torn in found.torn]) == (1, [100])
+
+
+def test_a_disk_without_room_for_a_byte_is_named(tmp_path: Path) -> None:
+    keeper = opened(tmp_path / "a.jsonl")
+    length = (tmp_path / "a.jsonl").stat().st_size
+    with file_limit(length), pytest.raises(AuditError, match="File too large; a message that is not recorded"):
+        keeper.message(*ROUNDS[0])
+    keeper.close()
+
+
+@pytest.mark.parametrize("hand", ["removed", "cut", "longer"])
+def test_a_file_that_another_program_touches_while_it_is_open_is_not_written_on(tmp_path: Path, hand: str) -> None:
+    path = tmp_path / "a.jsonl"
+    keeper = opened(path)
+    keeper.message(*ROUNDS[0])
+    if hand == "removed":
+        path.unlink()
+    else:
+        os.truncate(path, 10 if hand == "cut" else 10_000)
+    with pytest.raises(AuditError, match="another program removed it or changed its length"):
+        keeper.message(*ROUNDS[1])
+    keeper.close()
+
+
+@contextmanager
+def file_limit(length: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a length, as a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

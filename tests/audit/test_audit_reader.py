@@ -1,0 +1,204 @@
+"""A record as an attacker finds it: every change is noticed, and the first entry that is wrong is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
+
+from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, parse_line
+from fedfair.audit.items import Item
+from fedfair.audit.keeper import Occasion
+from fedfair.audit.reader import MAX_TORN_BYTES, Group, Sent, Tally
+from fedfair.errors import AuditError
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """One opened entry, an introduction, three rounds of three messages, each signed: fifteen entries."""
+    return kept(tmp_path_factory.mktemp("whole") / "clinic-a.jsonl")
+
+
+def test_a_record_follows_from_a_few_lines_of_other_code(whole: bytes) -> None:
+    # An independent reading: JSON, SHA-256 and Ed25519 by hand, as docs/egress.md spells them.
+    def framed(label: str, *fields: bytes) -> bytes:
+        parts = [len(fields).to_bytes(4, "big"), *(len(field).to_bytes(4, "big") + field for field in fields)]
+        return label.encode() + b"\0" + b"".join(parts)
+
+    chain, signatures = bytes(32), 0
+    for number, line in enumerate(whole.splitlines(), 1):
+        fields = json.loads(line)
+        assert fields["entry"] == number
+        own = {name: value for name, value in fields.items() if name not in {"chain", "signature"}}
+        spelt = json.dumps(own, separators=(",", ":")).encode()
+        chain = hashlib.sha256(framed("fedfair/egress-entry/v1", chain, spelt)).digest()
+        assert fields["chain"] == chain.hex()
+        if fields["kind"] == "signed":
+            message = framed("fedfair/egress-signature/v1", b"heart", b"clinic-a", b"clinic-a", chain)
+            KEY.public_key().verify(bytes.fromhex(fields["signature"]), message)
+            with pytest.raises(InvalidSignature):
+                OTHER_KEY.public_key().verify(bytes.fromhex(fields["signature"]), message)
+            signatures += 1
+    assert (number, signatures) == (15, 4)
+    found = read(whole)
+    assert (found.entries, found.signatures, found.chain) == (15, 4, chain)
+
+
+def test_what_was_sent_is_counted_by_sum_and_kind(whole: bytes) -> None:
+    found = read(whole)
+    assert found.names == ("heart", "clinic-a", "clinic-a")
+    assert found.total == Tally(len(ROUNDS), sum(len(raw) for raw, _, _ in ROUNDS))
+    assert found.groups[Group(PLAN, CONNECTION, 0, 0, "introduction")] == Tally(1, 5)
+    assert found.groups[Group(PLAN, "training", 2, 1, "masked vector")] == Tally(1, 102)
+    assert set(found.sent) == {Sent(PLAN, len(raw), hashlib.sha256(raw).hexdigest()) for raw, _, _ in ROUNDS}
+    assert (found.unsigned, found.closed, found.torn, found.tail) == (0, True, [], b"")
+
+
+LINES = Callable[[list[bytes]], list[bytes]]
+CHANGES: dict[str, tuple[LINES, int, str]] = {
+    "a byte of a digest": (
+        lambda lines: _replaced(lines, 8, b'"sha256":"', b'"sha256":"0'),
+        9,
+        "is not as it must",
+    ),
+    "a length": (lambda lines: _replaced(lines, 8, b'"bytes":102', b'"bytes":101'), 9, "chain value"),
+    "a word": (lambda lines: _replaced(lines, 8, b"masked vector", b"mask shares"), 9, "chain value"),
+    "a time": (lambda lines: _replaced(lines, 8, b"T12:00", b"T13:00"), 9, "chain value"),
+    "an entry removed": (lambda lines: lines[:6] + lines[7:], 7, "removed"),
+    "the first entry removed": (lambda lines: lines[1:], 1, "removed"),
+    "a signature removed": (lambda lines: lines[:5] + lines[6:], 6, "removed"),
+    "two entries exchanged": (lambda lines: [*lines[:6], lines[7], lines[6], *lines[8:]], 7, "removed"),
+    "an entry twice": (lambda lines: lines[:7] + lines[6:], 8, "inserted"),
+    "another signature": (lambda lines: _replaced(lines, 2, b'"signature":"', b'"signature":"00'), 3, "no entry"),
+    "a signature of before": (lambda lines: _signature_of(lines, 14, 10), 15, "was not made with"),
+    "a signature where none belongs": (lambda lines: _signed(lines, 8), 9, "none belongs"),
+    "a line too long": (lambda lines: [*lines[:6], b"x" * MAX_LINE_BYTES + b"\n", *lines[6:]], 7, "longer"),
+    "a line without end": (lambda lines: [*lines[:6], b"[" * (MAX_TORN_BYTES + 1)], 7, "longer"),
+    "a zero byte": (lambda lines: _replaced(lines, 8, b"training", b"train\0ng"), 9, "no entry"),
+    "bytes that are no text": (lambda lines: _replaced(lines, 8, b"training", b"tr\xff\xfening"), 9, "no entry"),
+    "an escape sequence": (lambda lines: _replaced(lines, 8, b"masked vector", b"\x1b[2J"), 9, "no entry"),
+    "the same, escaped": (lambda lines: _replaced(lines, 8, b"masked vector", b"\\u001b[2J"), 9, "what is not"),
+    "a key twice": (lambda lines: _replaced(lines, 8, b'"round":2', b'"round":9,"round":2'), 9, "one spelling"),
+    "a space": (lambda lines: _replaced(lines, 8, b'"round":2', b'"round": 2'), 9, "one spelling"),
+    "true for one": (lambda lines: _replaced(lines, 8, b'"attempt":1', b'"attempt":true'), 9, "attempt is not"),
+    "a real number": (lambda lines: _replaced(lines, 8, b'"attempt":1', b'"attempt":1.0'), 9, "attempt"),
+    "a huge number": (lambda lines: _replaced(lines, 8, b'"attempt":1', b'"attempt":1' + b"0" * 99), 9, "attempt"),
+    "a key of its own": (lambda lines: _replaced(lines, 8, b'"round":2', b'"round":2,"age":4'), 9, "no entry"),
+    "an empty line": (lambda lines: [*lines[:6], b"\n", *lines[6:]], 7, "no entry"),
+    "Windows line ends": (lambda lines: [line[:-1] + b"\r\n" for line in lines], 1, "no entry"),
+    "something behind the end": (lambda lines: [*lines, lines[6]], 16, "removed"),
+}
+
+
+@pytest.mark.parametrize(("change", "number", "words"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_record_is_refused_at_the_first_entry_that_is_wrong(
+    whole: bytes, change: LINES, number: int, words: str
+) -> None:
+    with pytest.raises(AuditError) as caught:
+        read(b"".join(change(whole.splitlines(keepends=True))))
+    assert caught.value.message.startswith(f"entry {number} is wrong: ")
+    assert words in caught.value.message
+    assert caught.value.message.isprintable()
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_byte_of_a_record_can_be_another_one(whole: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(whole) - 1))
+    other = data.draw(st.integers(0, 255).filter(lambda value: value != whole[place]))
+    changed = whole[:place] + bytes([other]) + whole[place + 1 :]
+    try:
+        found = read(changed)
+    except AuditError:
+        return
+    # Only the very last line end can go: then the last line is one that was never finished, and is no entry.
+    assert place == len(whole) - 1
+    assert (found.entries, found.closed) == (14, False)
+    assert found.tail
+
+
+def test_somebody_who_computes_the_chain_anew_cannot_sign_it(whole: bytes, tmp_path: Path) -> None:
+    forged = kept(tmp_path / "forged.jsonl", [(raw[:1], what, when) for raw, what, when in ROUNDS])
+    lines, theirs = forged.splitlines(keepends=True), whole.splitlines(keepends=True)
+    with pytest.raises(AuditError, match="entry 3 is wrong: its signature was not made with ed25519"):
+        read(b"".join(_signature_from(lines, theirs)))
+
+
+def test_an_end_that_was_cut_off_is_noticed_by_what_is_missing_there(whole: bytes) -> None:
+    lines = whole.splitlines(keepends=True)
+    for count in range(1, len(lines)):
+        found = read(b"".join(lines[:count]))
+        assert not found.closed, "a process that ended in order says so in its last entry"
+    before, full = read(b"".join(lines[:11])), read(whole)
+    read(whole, (before.entries, before.chain))
+    read(whole, (full.entries, full.chain))
+    with pytest.raises(AuditError, match="ends with entry 11, it once had 15: its end was cut off"):
+        read(b"".join(lines[:11]), (full.entries, full.chain))
+
+
+def test_a_record_that_was_written_anew_is_not_the_one_of_the_checkpoint(whole: bytes, tmp_path: Path) -> None:
+    anew = kept(tmp_path / "anew.jsonl", ROUNDS[:-1])
+    with pytest.raises(AuditError, match="entry 14 is wrong: it is not the entry that the checkpoint tells of"):
+        read(anew, (14, read(b"".join(whole.splitlines(keepends=True)[:14])).chain))
+
+
+def test_a_part_of_another_site_or_key_cannot_be_appended(whole: bytes, tmp_path: Path) -> None:
+    for other in (ownership("clinic-b"), ownership(keeper="aggregator"), ownership(key=OTHER_KEY)):
+        path = tmp_path / f"{other.participant}-{other.keeper}-{other.key is KEY}.jsonl"
+        with pytest.raises(AuditError, match="entry 16 is wrong: it has number 1"):
+            read(whole + kept(path, owner=other))
+
+
+def test_an_empty_file_is_nobodys_record() -> None:
+    with pytest.raises(AuditError, match="the record is empty"):
+        _ = read(b"").names
+
+
+@given(raw=st.binary(min_size=12), what=st.sampled_from(Item), number=st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_content(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes, what: Item, number: int
+) -> None:
+    content = kept(tmp_path_factory.mktemp("one") / "a.jsonl", [(raw, what, Occasion("training", number, 1))])
+    line = content.splitlines(keepends=True)[1]
+    entry = parse_line(line).entry
+    told = entry.model_dump(mode="json")
+    assert told.pop("bytes") == len(raw)
+    assert told.pop("sha256") == hashlib.sha256(raw).hexdigest()
+    assert told == {
+        "entry": 2, "kind": "message", "time": "2026-01-31T12:00:01Z", "plan": PLAN, "purpose": "training",
+        "round": number, "attempt": 1, "what": what.value,
+    }  # fmt: skip
+    assert len(line) < MAX_LINE_BYTES
+
+
+def _replaced(lines: list[bytes], index: int, old: bytes, new: bytes) -> list[bytes]:
+    assert old in lines[index]
+    return [*lines[:index], lines[index].replace(old, new, 1), *lines[index + 1 :]]
+
+
+def _signature(line: bytes) -> bytes:
+    return line[line.index(b',"signature"') :]
+
+
+def _signature_of(lines: list[bytes], index: int, other: int) -> list[bytes]:
+    own = _signature(lines[index])
+    return [*lines[:index], lines[index].replace(own, _signature(lines[other])), *lines[index + 1 :]]
+
+
+def _signature_from(lines: list[bytes], theirs: list[bytes]) -> list[bytes]:
+    return [
+        line.replace(_signature(line), _signature(other)) if b'"signature"' in line else line
+        for line, other in zip(lines, theirs, strict=True)
+    ]
+
+
+def _signed(lines: list[bytes], index: int) -> list[bytes]:
+    return _replaced(lines, index, b"}\n", b',"signature":"' + b"00" * 64 + b'"}\n')
