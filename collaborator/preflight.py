@@ -72,7 +72,7 @@ def check_site(site: Site, address: Address) -> tuple[Item, ...]:
     look("protection", lambda: guarantee(site.plan), lambda words: words)
     records = look("data", lambda: load_records(site), lambda splits: f"{len(splits.train)} training records")
     binding = look(
-        "plan digest", lambda: plan_binding(site.plan, site.workspace), lambda b: format_digest(b.digest)
+        "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
     )
     identity = look("certificate", site.identity, _identity_words)
     del records

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from collaborator.inbox import Shapes
+from collaborator.plan_code import PlanCode, plan_code
 from fedfair import __version__
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
@@ -42,6 +43,7 @@ from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
+from fedfair.plan.terms import Asked
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
@@ -62,6 +64,7 @@ class Site:
         participant: its name.
         federation: the federation's name.
         workspace: the folder that the plan belongs to.
+        code: the code that the plan names.
         approval_file: where its approval should be.
         state: the folder of what it must not forget between two starts.
     """
@@ -71,6 +74,7 @@ class Site:
     participant: ParticipantId
     federation: FederationName
     workspace: Path
+    code: PlanCode
     approval_file: Path
     state: Path
 
@@ -121,14 +125,17 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     check_protection(plan)
     if is_masked(plan):
         check_suite(suite_of(plan))
-    check_policy(plan, config.policy, participant, evaluation_only=True)
+    workspace = workspace_of(plan_file)
+    code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
+    check_policy(Asked(plan, code.digest, evaluation_only=True), config.policy, participant)
     stated = approval or (None if config.approval is None else Path(config.approval))
     return Site(
         plan,
         config,
         participant,
         FederationName(plan.federation.name),
-        workspace_of(plan_file),
+        workspace,
+        code,
         stated or config_file.parent / "approvals" / f"{participant}.json",
         config_file.parent / "state",
     )
@@ -166,7 +173,7 @@ def load_records(site: Site) -> Splits:
     Raises:
         DataError: they are missing, unreadable, or not what the plan declares.
     """
-    return load_site(site.plan, site.config, site.participant, site.workspace)
+    return load_site(site.plan, site.config, site.participant, site.workspace, code=site.code.folder)
 
 
 def make_ready(site: Site) -> Readiness:
@@ -177,11 +184,11 @@ def make_ready(site: Site) -> Readiness:
     """
     if site.config.threads is not None:
         torch.set_num_threads(site.config.threads)
-    binding = plan_binding(site.plan, site.workspace)
+    binding = plan_binding(site.plan, site.code.folder)
     approval = read_approval(site, site.identity(), binding.digest)
     splits = load_records(site)
     device = choose_device(site.config.device or site.plan.training.device)
-    model = flat_model(site.plan, binding.schema, device, site.workspace)
+    model = flat_model(site.plan, binding.schema, device, site.code.folder)
     protection = None if site.plan.privacy.sample_level is None else site_protection(ReleaseLog().record)
     task = TrainingTask(site.plan, site.participant, splits, model, protection=protection)
     _check_weight(site, task)
@@ -251,9 +258,10 @@ def check_run(site: Site, welcome: Welcome) -> None:
     """Hold what the aggregator says it runs against the site's policy; it is held to its word by the inbox.
 
     Raises:
-        PlanError: the policy lacks a purpose that a run of this kind needs.
+        PolicyError: the policy refuses something that a run of this kind needs.
     """
-    check_policy(site.plan, site.config.policy, site.participant, evaluation_only=welcome.evaluation_only)
+    asked = Asked(site.plan, site.code.digest, evaluation_only=welcome.evaluation_only)
+    check_policy(asked, site.config.policy, site.participant)
 
 
 def objection(site: Site, start: SumStart) -> str | None:

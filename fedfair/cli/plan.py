@@ -11,19 +11,21 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.errors import ApprovalError
+from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, terms_table
+from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.learning.masked_sums import guarantee
 from fedfair.plan.approval import approve
 from fedfair.plan.code import code_digests
-from fedfair.plan.deployment import check_deployment
+from fedfair.plan.deployment import check_deployment, simulation_only
 from fedfair.plan.digest import format_digest
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import load_site_config
+from fedfair.plan.site import SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.summary import summary
+from fedfair.plan.terms import Asked, Term, code_fault
 from fedfair.report.terminal import console, error_console
 
 app = typer.Typer(
@@ -41,24 +43,40 @@ YES = typer.Option(False, "--yes", "-y", help="Do not ask.")
 @app.command()
 def check(
     plan_file: Path = PLAN,
+    config: Path | None = typer.Option(
+        None, "--config", "-c", help="A site's own file: hold the plan against its policy, term by term."
+    ),
     as_json: bool = AS_JSON,
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print warnings only."),
 ) -> None:
-    """Say in words what the plan does, and what in it may not be meant."""
+    """Say in words what the plan does, and what in it may not be meant; with -c, whether a site allows it."""
     plan = load_plan(plan_file)
-    check_deployment(plan)
+    if config is not None:
+        check_deployment(plan)
+    held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.advice import advice
 
-    promised, warnings = guarantee(plan), advice(plan)
+    promised, warnings = guarantee(plan), (*simulation_only(plan), *advice(plan))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "warnings": warnings}
-        console.print_json(json.dumps({"format": "fedfair/plan-check/1", **words}))
-        return
-    if not quiet:
-        _show_summary(plan)
-    for warning in warnings:
-        error_console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+        site = {} if held is None else terms_json(*held)
+        console.print_json(json.dumps({"format": "fedfair/plan-check/1", **words, **site}))
+    else:
+        if not quiet:
+            _show_check(plan, plan_file, held)
+        for warning in warnings:
+            error_console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    if held is not None and not all(term.kept for term in held[1]):
+        raise typer.Exit(1)
+
+
+def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] | None) -> None:
+    _show_summary(plan)
+    if plan.task.references:
+        _say(f"code, for policy.module_code: {_code_words(plan, plan_file)}")
+    if held is not None:
+        console.print(terms_table(*held))
 
 
 @app.command()
@@ -75,9 +93,11 @@ def show(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
 def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
     """Print the digest of plan, layout, initial weights and code: what sites approve."""
     plan = load_plan(plan_file)
-    text = format_digest(_digest(plan, plan_file))
+    code = plan_code_digest(plan, plan_file)
+    text = format_digest(_digest(plan, workspace_of(plan_file)))
     if as_json:
-        console.print_json(json.dumps({"format": "fedfair/plan-digest/1", "plan_digest": text}))
+        words = {"plan_digest": text, "code_digest": None if code is None else format_digest(code)}
+        console.print_json(json.dumps({"format": "fedfair/plan-digest/1", **words}))
     else:
         _say(text)
 
@@ -98,9 +118,10 @@ def approve_command(
     key = load_signing_key(cert_folder, participant)
     _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))
     _show_summary(plan)
+    code = workspace_of(plan_file)
     if plan.task.references:
-        _allow_code(plan, workspace_of(plan_file), participant, yes=yes)
-    plan_digest = _digest(plan, plan_file)
+        code = _allow_code(plan, code, participant, yes=yes)
+    plan_digest = _digest(plan, code)
     _say(f"digest {format_digest(plan_digest)}")
     if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):
         raise ApprovalError("nothing was approved")
@@ -139,26 +160,47 @@ def enroll_command(
     _say(f"pinned in {enroll(plan_file, members, replace=replace)}; the plan's digest has changed")
 
 
-def _digest(plan: Plan, plan_file: Path) -> bytes:
+def _code_words(plan: Plan, plan_file: Path) -> str:
+    try:
+        code = plan_code_digest(plan, plan_file)
+    except PlanError as fault:
+        return fault.message
+    return "none" if code is None else format_digest(code)
+
+
+def _digest(plan: Plan, code: Path) -> bytes:
     from fedfair.learning.binding import plan_binding
 
-    return plan_binding(plan, workspace_of(plan_file)).digest
+    return plan_binding(plan, code).digest
 
 
-def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes: bool) -> None:
-    """Let the plan's own code run, as the digest of its model takes, or refuse before any of it has run."""
-    for path, file_digest in code_digests(plan.task.references, workspace).items():
+def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes: bool) -> Path:
+    """Let the plan's own code run, as the digest of its model takes, or refuse before any of it has run.
+
+    Returns:
+        the folder of the code that was shown and is to be run.
+    """
+    from collaborator.plan_code import plan_code
+
+    policy = _policy_of(participant, workspace / SITE_FILE)
+    frozen = policy is not None and bool(policy.module_code)
+    code = plan_code(plan.task.references, workspace, frozen=frozen)
+    for path, file_digest in code_digests(plan.task.references, code.folder).items():
         _say(f"runs {path}, SHA-256 {file_digest.hex()}")
-    config = workspace / SITE_FILE
-    if config.exists():
-        site = load_site_config(config)
-        if site.collaborator == participant and not site.policy.allow_module_code:
-            raise ApprovalError(
-                f"the policy in {config.name} refuses module code, and the plan runs its own; nothing was run",
-                "read that code, then set policy.allow_module_code: true if you agree",
-            )
+    broken = None if policy is None else code_fault(Asked(plan, code.digest), policy)
+    if broken is not None:
+        raise ApprovalError(
+            f"the policy in {SITE_FILE} refuses module code: {broken.fault}; nothing was run",
+            f"{broken.change} if you agree",
+        )
     if not yes and not typer.confirm("The digest covers the model that this code makes. Run it here now?"):
         raise ApprovalError("nothing was approved, and nothing was run")
+    return code.folder
+
+
+def _policy_of(participant: ParticipantId, config: Path) -> SitePolicy | None:
+    site = load_site_config(config) if config.exists() else None
+    return site.policy if site is not None and site.collaborator == participant else None
 
 
 def _check_pinned(plan: Plan, name: str, key: str) -> None:

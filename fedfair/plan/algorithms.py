@@ -14,7 +14,16 @@ from typing import Literal
 from pydantic import Field
 
 from fedfair.errors import PlanError
-from fedfair.plan.fields import Fault, GroupSize, NonNegativeFloat, PositiveFloat, PositiveInt, Section, Text
+from fedfair.plan.fields import (
+    Fault,
+    GroupSize,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Revelation,
+    Section,
+    Text,
+)
 
 AlgorithmName = Literal[
     "fedsrcvar",
@@ -85,6 +94,7 @@ class AlgorithmFacts:
         numbers: how many numbers that is: a count for each term of `egress.TERMS`.
         about_one: those of them that each tell about one collaborator (or one group), not about a sum.
         masked: what masked sums can carry of it.
+        kinds: the same in the words of a site's policy (`reveals`).
         deployed: whether a deployment can run it.
         centralised: whether it trains on pooled records, as a reference.
         threshold: whether local steps follow the tail of the losses above a threshold that moves.
@@ -98,6 +108,7 @@ class AlgorithmFacts:
     numbers: Mapping[str, int]
     about_one: Mapping[str, int]
     masked: str
+    kinds: tuple[Revelation, ...]
     deployed: bool = False
     centralised: bool = False
     threshold: bool = False
@@ -118,6 +129,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "1": 2},
         about_one={},
         masked=_NOTHING_IN_THE_CLEAR,
+        kinds=("update-sums",),
         deployed=True,
         threshold=True,
     ),
@@ -128,6 +140,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "1": 2},
         about_one={},
         masked=_NOTHING_IN_THE_CLEAR,
+        kinds=("update-sums",),
         deployed=True,
     ),
     "afl": AlgorithmFacts(
@@ -137,6 +150,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "K": 1},
         about_one={"K": 1},
         masked="the gradients, not the losses",
+        kinds=("site-losses", "update-sums"),
         work="one step",
         options=_ADVERSARY,
     ),
@@ -147,6 +161,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 2, "m": 1},
         about_one={"m": 1},
         masked="the models, not the losses",
+        kinds=("site-losses", "update-sums"),
         work="steps",
         options=(_ADVERSARY[0], "drawn_collaborators"),
     ),
@@ -158,6 +173,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "G": 1},
         about_one={"G": 1},
         masked=_NOTHING_IN_THE_CLEAR,
+        kinds=("group-losses", "update-sums"),
         work="one step",
         options=(*_ADVERSARY, "group_column"),
     ),
@@ -168,6 +184,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "1": 1},
         about_one={},
         masked=_NOTHING_IN_THE_CLEAR,
+        kinds=("update-sums",),
         options=("loss_power",),
     ),
     "deltafl": AlgorithmFacts(
@@ -177,6 +194,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "K": 1},
         about_one={"K": 1},
         masked="the changes, not the losses",
+        kinds=("site-losses", "update-sums"),
         options=("worst_share",),
     ),
     "fedmgda": AlgorithmFacts(
@@ -186,6 +204,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"K d": 1},
         about_one={"K d": 1},
         masked="nothing",
+        kinds=("site-updates",),
         options=("weight_range", "server_learning_rate"),
     ),
     "localbpf": AlgorithmFacts(
@@ -195,6 +214,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"d": 1, "1": 1},
         about_one={},
         masked=_NOTHING_IN_THE_CLEAR,
+        kinds=("update-sums",),
         threshold=True,
     ),
     "erm": AlgorithmFacts(
@@ -204,6 +224,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"n x": 1},
         about_one={"n x": 1},
         masked="nothing",
+        kinds=("records",),
         centralised=True,
     ),
     "dro": AlgorithmFacts(
@@ -213,6 +234,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"n x": 1},
         about_one={"n x": 1},
         masked="nothing",
+        kinds=("records",),
         centralised=True,
         options=("divergence", _ADVERSARY[1]),
     ),
@@ -223,6 +245,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         numbers={"n x": 1},
         about_one={"n x": 1},
         masked="nothing",
+        kinds=("records",),
         centralised=True,
         options=_ADVERSARY,
     ),

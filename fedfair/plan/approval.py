@@ -128,9 +128,13 @@ def _parse(raw: bytes) -> dict[str, str]:
 
 def _signature(text: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        signature = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ApprovalError("the signature of the approval is not base64", _REMEDY) from error
+    # The last digit before the padding holds bits that nothing is decoded from.
+    if base64.b64encode(signature).decode("ascii") != text:
+        raise ApprovalError("the signature of the approval is not in its canonical form", _REMEDY)
+    return signature
 
 
 def _message(fields: dict[str, str]) -> bytes:

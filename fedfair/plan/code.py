@@ -10,6 +10,7 @@ are not approved: their versions are the site's business.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import itertools
@@ -41,6 +42,31 @@ def code_digests(references: Iterable[str], root: Path) -> dict[str, bytes]:
     Raises:
         PlanError: a module has no source in the workspace, or a file cannot be read.
     """
+    return {path.relative_to(root).as_posix(): _file_digest(path) for path in _files(references, root)}
+
+
+def freeze(references: Iterable[str], root: Path, folder: Path) -> None:
+    """Copy every file that the references may run, as it is now, so that what is digested is what will run.
+
+    What is imported from the copy cannot be exchanged between the look at its digest and the import: not by a new
+    file, not by a link that is turned round, not by compiled code that Python keeps beside a source. Nothing is in
+    the copy but what the digests are over, and every file of it is a plain one.
+
+    Args:
+        references: texts of the form "module:function".
+        root: the workspace.
+        folder: empty, and nobody else's.
+
+    Raises:
+        PlanError: a module has no source in the workspace, or a file cannot be read.
+    """
+    for path in _files(references, root):
+        target = folder / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(_content(path))
+
+
+def _files(references: Iterable[str], root: Path) -> list[Path]:
     files: set[Path] = set()
     for reference in references:
         files.update(_neighbours(_locate(reference, root)[1], root))
@@ -49,7 +75,7 @@ def code_digests(references: Iterable[str], root: Path) -> dict[str, bytes]:
             f"{root} holds {len(files)} files beside the plan's modules, more than {MAX_FILES}",
             f"put the modules into a folder of their own under {SOURCE_FOLDER}/",
         )
-    return {path.relative_to(root).as_posix(): _file_digest(path) for path in sorted(files)}
+    return sorted(files)
 
 
 def load_callable(reference: str, root: Path) -> Callable[..., object]:
@@ -103,8 +129,12 @@ def travels(path: Path) -> bool:
 
 
 def _file_digest(path: Path) -> bytes:
+    return hashlib.sha256(_content(path)).digest()
+
+
+def _content(path: Path) -> bytes:
     try:
-        return hashlib.sha256(path.read_bytes()).digest()
+        return path.read_bytes()
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -116,17 +146,33 @@ def _imported(name: str, base: Path, source: Path) -> ModuleType:
     top = sys.modules.get(name.partition(".")[0])
     if top is not None and not _is_under(top, base):
         raise PlanError(f"{source} has the name of another module that is in use: {name}", "rename it")
-    sys.path.insert(0, str(base))
     try:
-        importlib.invalidate_caches()
-        module = importlib.import_module(name)
+        with _only_path(base):
+            module = importlib.import_module(name)
     except (Exception, SystemExit) as error:  # foreign code may raise anything; it becomes one clear fault
         raise PlanError(f"{source} fails while it is imported: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(base))
     if not _is_from(module, source):
         raise PlanError(f"{name} was found at {module.__file__}, not at {source}", "rename the module")
     return module
+
+
+@contextlib.contextmanager
+def _only_path(base: Path) -> Iterator[None]:
+    """Let modules be found in `base` first, and not in the folder that this process happens to be in.
+
+    Python puts that folder on the path of `python -m`; it often is the workspace, and what lies in it beside the
+    plan's own modules is under no digest. One that fedfair itself is run from stays.
+    """
+    own = Path(__file__).resolve().parents[2]
+    before, here = list(sys.path), Path.cwd().resolve()
+    during = [str(base), *(entry for entry in before if Path(entry).resolve() != here or here == own)]
+    sys.path[:] = during
+    try:
+        importlib.invalidate_caches()
+        yield
+    finally:
+        # What the code itself has put on the path stays there.
+        sys.path[:] = [*(entry for entry in sys.path if entry not in during), *before]
 
 
 def _is_from(module: ModuleType, source: Path) -> bool:

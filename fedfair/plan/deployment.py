@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
 from fedfair.plan.schema import Plan
@@ -23,3 +25,11 @@ def check_deployment(plan: Plan) -> None:
             f"federation.collaborators: {count} sites cannot connect to one aggregator, but {MOST_CONNECTED} can",
             "run it with `fedfair simulate`, or name fewer collaborators",
         )
+
+
+def simulation_only(plan: Plan) -> Iterator[str]:
+    """Yield why a plan can only be simulated; nothing for one that can be deployed."""
+    try:
+        check_deployment(plan)
+    except PlanError as fault:
+        yield f"simulation only: {fault.message}; {fault.remedy}"

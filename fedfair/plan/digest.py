@@ -7,11 +7,14 @@ value, however small, changes the digest. Lists keep their order, because the or
     SHA-256 over these fields, each with its length in front (8 bytes, big-endian):
     "fedfair/plan/v1", canonical plan, layout digest, initial weights digest, number of code files,
     then name and digest of each, sorted by name
+
+The code alone has a digest too, over "fedfair/code/v1" and the fields from the number of code files on.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +23,7 @@ from fedfair.errors import PlanError
 from fedfair.plan.schema import Plan
 
 LABEL = b"fedfair/plan/v1"
+CODE_LABEL = b"fedfair/code/v1"
 WEIGHTS_LABEL = b"fedfair/initial-weights/v1"
 DIGEST_BYTES = 32
 
@@ -48,10 +52,23 @@ def _fields(
     yield canonical_plan(plan)
     yield layout_digest
     yield initial_weights_digest
+    yield from _code_fields(code_digests)
+
+
+def _code_fields(code_digests: Mapping[str, bytes]) -> Iterator[bytes]:
     yield len(code_digests).to_bytes(8, "big")
     for name, digest in sorted(code_digests.items()):
         yield name.encode()
         yield digest
+
+
+def code_digest(code_digests: Mapping[str, bytes]) -> bytes:
+    """Return the 32 bytes that stand for all code of a plan: what a site names in `policy.module_code`.
+
+    Args:
+        code_digests: as for `plan_digest`.
+    """
+    return _digest(itertools.chain((CODE_LABEL,), _code_fields(code_digests)))
 
 
 def weights_digest(vector: bytes | memoryview) -> bytes:

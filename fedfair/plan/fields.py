@@ -105,6 +105,15 @@ def _check_reference(text: str) -> str:
     return text
 
 
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def _check_digest(text: str) -> str:
+    if not _DIGEST.fullmatch(text):
+        raise rule_error(f"{text[:80]!r} is not a digest", "it is 'sha256:' and 64 hex digits")
+    return text
+
+
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]*[A-Za-z0-9])?")
 
 
@@ -154,12 +163,24 @@ Scalar = Annotated[
         custom_error_message="must be a text, a number, true or false",
     ),
 ]
+Digest = Annotated[str, AfterValidator(_check_digest)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 GroupSize = Annotated[float, Field(gt=0, le=1)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Revelation = Literal[
+    "update-sums",
+    "loss-sums",
+    "loss-quantiles",
+    "feature-sums",
+    "group-losses",
+    "site-losses",
+    "site-updates",
+    "records",
+]
+"""Kinds of what a plan makes known; `revelations.py` says what each means."""
 
 BatchSize = Annotated[
     Annotated[PositiveInt, Tag(NUMBER)] | Annotated[Literal["full"], Tag(WORD)], Discriminator(number_or_word)

@@ -12,14 +12,17 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fedfair.plan.algorithms import AlgorithmName
 from fedfair.plan.document import read_document
 from fedfair.plan.fields import (
     Device,
+    Digest,
     Fault,
     Items,
     ParticipantName,
     PositiveFloat,
     PositiveInt,
+    Revelation,
     Section,
     Text,
     refuse,
@@ -47,7 +50,23 @@ class SitePolicy(Section):
         default=False, description="true lets the aggregator see this site's updates in the clear"
     )
     allow_module_code: bool = Field(
-        default=False, description="true lets the plan name Python code (module:function) that runs here"
+        default=False,
+        description="true lets the plan name any Python code (module:function) that runs here; deprecated, "
+        "module_code says which",
+    )
+    module_code: Items[Digest] = Field(
+        default=(),
+        description="digests (`fedfair plan digest`) of the code that may run here; where there is one, no other "
+        "code runs, whatever allow_module_code says",
+    )
+    algorithms: Items[AlgorithmName] | None = Field(
+        default=None, min_length=1, description="training algorithms that this site takes part in; null for any"
+    )
+    reveals: Items[Revelation] = Field(
+        default=("update-sums", "loss-sums", "loss-quantiles", "feature-sums"),
+        min_length=1,
+        description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
+        "group-losses, site-losses, site-updates, records (docs/site-policy.md)",
     )
     publish_site_means: bool = Field(
         default=False,
@@ -95,8 +114,10 @@ class SitePolicy(Section):
         return self
 
     def _faults(self) -> Iterator[Fault]:
-        for index, purpose in repeated(self.purposes):
-            yield Fault(("purposes", index), f"{purpose!r} is listed twice", "remove one of them")
+        lists = ("purposes", "module_code", "algorithms", "reveals")
+        for name in lists:
+            for index, item in repeated(getattr(self, name) or ()):
+                yield Fault((name, index), f"{item!r} is listed twice", "remove one of them")
 
 
 class SiteConfig(Section):

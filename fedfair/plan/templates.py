@@ -25,7 +25,8 @@ device: null                 # auto | cpu | cuda | mps; null takes the plan's
 threads: null                # null for all cores
 policy:
   allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
-  allow_module_code: false   # true lets the plan name Python code (module:function) that runs here
+  allow_module_code: false   # true lets the plan run any Python code (module:function) here; rather name it:
+  module_code: []            # digests of the code that may run here, as `fedfair plan check` prints them
   publish_site_means: false  # true lets the plan publish this site's records, mean loss and accuracy by split
   mode: malicious            # weakest protection of a masked sum: malicious | semi-honest
   colluders: 0               # fewest colluding collaborators that a masked sum must withstand

@@ -30,7 +30,7 @@ def command(*words: str) -> None:
 STARTS: dict[str, Callable[[Path], object]] = {
     "aggregator": lambda plan: prepare(Start(plan, plan.parent, plan.parent), print),
     "collaborator": lambda plan: read_site(None, plan.parent / "collaborator.yaml", plan, None),
-    "check": lambda plan: command("check", "-p", str(plan)),
+    "check": lambda plan: command("check", "-p", str(plan), "-c", str(plan.parent / "collaborator.yaml")),
     "approve": lambda plan: command("approve", "-n", "clinic-a", "-p", str(plan), "--yes"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -218,3 +219,59 @@ def test_a_request_of_another_federation_or_given_twice_is_refused() -> None:
     )
     with pytest.raises(FedfairError, match="'aggregator' is no collaborator"):
         run("enroll", "aggregator.request.json", "--yes")
+
+
+def _name_code(digest: str) -> None:
+    path = Path("collaborator.yaml")
+    path.write_text(path.read_text().replace("module_code: []", f"module_code: [{digest}]"))
+
+
+@pytest.mark.usefixtures("telltale")
+def test_only_code_whose_digest_the_site_names_runs_for_an_approval() -> None:
+    _name_code("sha256:" + 64 * "0")
+    with pytest.raises(ApprovalError, match="runs other code here") as caught:
+        run("approve", "--name", "clinic-a", "--yes")
+    assert not RUN.exists()
+    digest = re.findall(r"sha256:[0-9a-f]{64}", caught.value.remedy)[0]
+    path = Path("collaborator.yaml")
+    path.write_text(path.read_text().replace("sha256:" + 64 * "0", digest))
+    assert "approved: " in run("approve", "--name", "clinic-a", "--yes")
+    assert RUN.exists()
+
+
+@pytest.mark.usefixtures("telltale")
+def test_check_prints_the_digest_of_the_code_to_copy_and_runs_none_of_it() -> None:
+    digest = re.findall(r"code, for policy.module_code: (sha256:[0-9a-f]{64})", run("check"))[0]
+    with pytest.raises(SystemExit):
+        run("check", "-c", "collaborator.yaml")
+    _name_code(digest)
+    output = "".join(run("check", "-c", "collaborator.yaml").split())
+    assert digest in output
+    assert "✗" not in output
+    assert not RUN.exists()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_check_holds_a_plan_against_a_sites_policy_term_by_term() -> None:
+    path = Path("collaborator.yaml")
+    path.write_text(path.read_text().replace("max_rounds: null", "max_rounds: 100"))
+    outcome = CliRunner().invoke(app, ["check", "-c", "collaborator.yaml", "--json"])
+    assert outcome.exit_code == 1
+    report = json.loads(outcome.stdout)
+    assert report["collaborator"] == "clinic-a"
+    held = {(row["term"], row["asked"]): row for row in report["policy"]}
+    rounds = held["max_rounds", "200"]
+    assert (rounds["allowed"], rounds["ok"]) == ("at most 100", False)
+    assert rounds["remedy"] == "set policy.max_rounds: 200 or more"
+    assert held["mode", "malicious"]["ok"]
+    path.write_text(path.read_text().replace("max_rounds: 100", "max_rounds: 200"))
+    assert all(row["ok"] for row in json.loads(run("check", "-c", "collaborator.yaml", "--json"))["policy"])
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_plan_for_simulations_passes_the_check_and_is_refused_for_a_site() -> None:
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("algorithm: fedsrcvar", "algorithm: qffl"))
+    assert "simulation only: training.algorithm: qffl is for simulation only" in " ".join(run("check").split())
+    with pytest.raises(PlanError, match="qffl is for simulation only"):
+        run("check", "-c", "collaborator.yaml")

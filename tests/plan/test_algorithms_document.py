@@ -10,6 +10,8 @@ import pytest
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName, OptionsSection, check_deployable
 from fedfair.plan.egress import EXAMPLE, TERMS, amount, formula, table
+from fedfair.plan.fields import Revelation
+from fedfair.plan.revelations import MEANING, SUMS_ONLY
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "algorithms.md").read_text()
@@ -40,6 +42,16 @@ def test_what_is_about_one_is_part_of_what_is_revealed() -> None:
 
 def test_what_runs_in_a_deployment_says_nothing_about_one_collaborator() -> None:
     assert [name for name, facts in ALGORITHMS.items() if facts.deployed and facts.about_one] == []
+
+
+ABOUT_ONE = {"group-losses", "site-losses", "site-updates", "records"}
+
+
+def test_a_policy_s_kinds_say_of_every_algorithm_what_the_numbers_say() -> None:
+    for name, facts in ALGORITHMS.items():
+        assert bool(facts.about_one) == bool(ABOUT_ONE & set(facts.kinds)), name
+        assert facts.kinds, name
+    assert {*ABOUT_ONE, *SUMS_ONLY} == set(get_args(Revelation)) == set(MEANING)
 
 
 def test_formulas_are_written_and_counted_alike() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import py_compile
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.errors import PlanError
-from fedfair.plan.code import code_digests, load_callable
+from fedfair.plan.code import code_digests, freeze, load_callable
 
 
 @pytest.fixture
@@ -119,3 +121,75 @@ def test_an_installed_module_is_not_taken_for_the_workspaces_own(root: Path) -> 
         load_callable("os:system", root)
     with pytest.raises(PlanError, match="there is no module 'os'"):
         code_digests(["os:system"], root)
+
+
+def frozen(root: Path, reference: str) -> Path:
+    copy = root / "frozen"
+    copy.mkdir()
+    freeze([reference], root, copy)
+    return copy
+
+
+def test_what_is_frozen_has_the_digests_of_the_workspace_and_nothing_else_in_it(root: Path) -> None:
+    for path in ("mine/__init__.py", "mine/model.py", "beside.py", "mine/table.json", "patients.csv", ".env"):
+        write(root, path, path)
+    write(root, "mine/__pycache__/model.cpython-311.pyc", "poison")
+    copy = frozen(root, "mine.model:build")
+    assert code_digests(["mine.model:build"], copy) == code_digests(["mine.model:build"], root)
+    kept = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    assert kept == {"mine/__init__.py", "mine/model.py", "beside.py", "mine/table.json"}
+
+
+def test_code_that_is_exchanged_after_it_was_frozen_does_not_run(root: Path) -> None:
+    write(root, "src/fedfair_test_swapped.py", "def build():\n    return 'approved'\n")
+    write(root, "evil.py", "def build():\n    return 'evil'\n")
+    copy = frozen(root, "fedfair_test_swapped:build")
+    source = root / "src/fedfair_test_swapped.py"
+    source.unlink()
+    source.symlink_to(root / "evil.py")
+    assert load_callable("fedfair_test_swapped:build", copy)() == "approved"
+
+
+def test_a_link_is_frozen_as_the_file_that_it_led_to(root: Path) -> None:
+    write(root, "elsewhere/real.py", "def build():\n    return 'approved'\n")
+    write(root, "evil.py", "def build():\n    return 'evil'\n")
+    link = root / "src/fedfair_test_linked.py"
+    link.parent.mkdir()
+    link.symlink_to(root / "elsewhere/real.py")
+    copy = frozen(root, "fedfair_test_linked:build")
+    link.unlink()
+    link.symlink_to(root / "evil.py")
+    assert not (copy / "src/fedfair_test_linked.py").is_symlink()
+    assert load_callable("fedfair_test_linked:build", copy)() == "approved"
+
+
+def test_a_linked_folder_is_under_no_digest_and_cannot_be_imported(root: Path) -> None:
+    write(root, "elsewhere/fedfair_test_far.py", "X = 1\n")
+    write(root, "src/fedfair_test_near.py", "from fedfair_test_deep import fedfair_test_far\nbuild = print\n")
+    (root / "src/fedfair_test_deep").symlink_to(root / "elsewhere")
+    assert set(code_digests(["fedfair_test_near:build"], root)) == {"src/fedfair_test_near.py"}
+    copy = frozen(root, "fedfair_test_near:build")
+    with pytest.raises(PlanError, match="No module named 'fedfair_test_deep'"):
+        load_callable("fedfair_test_near:build", copy)
+
+
+def test_compiled_code_beside_a_source_is_not_taken_for_it_once_frozen(root: Path) -> None:
+    write(root, "src/fedfair_test_cached.py", "def build():\n    return 'approved'\n")
+    write(root, "evil.py", "def build():\n    return 'evil'\n")
+    cache = importlib.util.cache_from_source(str(root / "src/fedfair_test_cached.py"))
+    # A cache that is marked "unchecked" is believed whatever the source says.
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(root / "evil.py"), cfile=cache, doraise=True, invalidation_mode=mode)
+    copy = frozen(root, "fedfair_test_cached:build")
+    assert load_callable("fedfair_test_cached:build", copy)() == "approved"
+
+
+def test_a_file_in_the_current_folder_that_no_digest_covers_is_not_imported(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, "src/fedfair_test_reaching.py", "import fedfair_test_stray\nbuild = print\n")
+    write(root, "fedfair_test_stray.py", "X = 1\n")
+    monkeypatch.chdir(root)
+    monkeypatch.syspath_prepend("")  # What `python -m` does.
+    with pytest.raises(PlanError, match="No module named 'fedfair_test_stray'"):
+        load_callable("fedfair_test_reaching:build", root)

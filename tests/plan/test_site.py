@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedfair.errors import PlanError
-from fedfair.plan.policy import check_policy
+from fedfair.plan.digest import format_digest
+from fedfair.plan.policy import PolicyError, check_policy
+from fedfair.plan.revelations import SUMS_ONLY
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy, load_site_config
+from fedfair.plan.terms import Asked
 
 PLAN: dict[str, dict[str, object]] = {
     "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"], "min_collaborators": 2},
@@ -18,6 +21,9 @@ PLAN: dict[str, dict[str, object]] = {
     "secure_aggregation": {"mode": "off"},
     "evaluation": {},
 }
+
+CODE = bytes(range(32))
+CODE_TEXT = format_digest(CODE)
 
 
 def plan(**sections: dict[str, object]) -> Plan:
@@ -71,6 +77,15 @@ def test_paths_start_from_the_files_folder(tmp_path: Path, monkeypatch: pytest.M
             "collaborator: a\npolicy: {purposes: [spying]}\n",
             "policy.purposes[0]: must be 'training', 'evaluation' or",
         ),
+        (
+            "collaborator: a\npolicy: {module_code: [sha256:12]}\n",
+            "'sha256:12' is not a digest -> it is",
+        ),
+        ("collaborator: a\npolicy: {algorithms: [sgd]}\n", "policy.algorithms[0]: must be 'fedsrcvar', 'fedavg'"),
+        (
+            "collaborator: a\npolicy: {reveals: [secrets]}\n",
+            "policy.reveals[0]: must be 'update-sums', ",
+        ),
         ("collaborator: a\npolicy: {max_rounds: 1.5}\n", "policy.max_rounds: must be an integer, found 1.5"),
     ],
 )
@@ -84,8 +99,8 @@ def test_a_mistake_in_a_sites_file_is_told_with_its_line(tmp_path: Path, text: s
 
 def test_a_plan_within_the_policy_passes() -> None:
     policy = SitePolicy(allow_plain_sums=True, max_rounds=300, min_collaborators=2)
-    check_policy(plan(), policy, "clinic-a")
-    check_policy(plan(secure_aggregation={"mode": "malicious"}), SitePolicy(), "clinic-a")
+    check_policy(Asked(plan(), CODE), policy, "clinic-a")
+    check_policy(Asked(plan(secure_aggregation={"mode": "malicious"}), CODE), SitePolicy(), "clinic-a")
 
 
 @pytest.mark.parametrize(
@@ -109,14 +124,14 @@ def test_weaker_masks_than_the_site_wants_are_refused(
 ) -> None:
     stated = plan(secure_aggregation={"mode": "malicious", **asked})
     with pytest.raises(PlanError, match=words):
-        check_policy(stated, SitePolicy.model_validate(floors), "clinic-a")
+        check_policy(Asked(stated, CODE), SitePolicy.model_validate(floors), "clinic-a")
 
 
 def test_a_site_that_demands_both_key_agreements_takes_a_plan_that_has_both() -> None:
     hybrid = "x25519-mlkem768"
     stated = plan(secure_aggregation={"mode": "malicious", "key_agreement": hybrid})
-    check_policy(stated, SitePolicy(key_agreement=hybrid), "clinic-a")
-    check_policy(stated, SitePolicy(), "clinic-a")
+    check_policy(Asked(stated, CODE), SitePolicy(key_agreement=hybrid), "clinic-a")
+    check_policy(Asked(stated, CODE), SitePolicy(), "clinic-a")
 
 
 BROKEN = [
@@ -133,7 +148,8 @@ BROKEN = [
         SitePolicy(allow_plain_sums=True),
         (
             "the plan runs code of its own here (model:build); this site's policy refuses module code "
-            "-> read that code, then set policy.allow_module_code: true in collaborator.yaml if you agree"
+            "-> read that code, then set policy.module_code: ["
+            f"{CODE_TEXT}] in collaborator.yaml if you agree"
         ),
     ),
     (
@@ -182,30 +198,94 @@ BROKEN = [
 @pytest.mark.parametrize(("asked", "policy", "expected"), BROKEN)
 def test_a_broken_term_is_named_with_both_values(asked: Plan, policy: SitePolicy, expected: str) -> None:
     with pytest.raises(PlanError) as caught:
-        check_policy(asked, policy, "clinic-a")
+        check_policy(Asked(asked, CODE), policy, "clinic-a")
     assert caught.value.message == f"the policy of clinic-a refuses this plan:\n  {expected}"
 
 
 def test_a_site_that_only_evaluates_may_evaluate_a_saved_model_and_not_run_the_plan() -> None:
     policy = SitePolicy(allow_plain_sums=True, purposes=("evaluation",))
-    check_policy(plan(), policy, "clinic-a", evaluation_only=True)
+    check_policy(Asked(plan(), evaluation_only=True), policy, "clinic-a")
     with pytest.raises(PlanError, match="the plan asks for training sums; this site's policy allows evaluation "):
-        check_policy(plan(), policy, "clinic-a")
+        check_policy(Asked(plan(), CODE), policy, "clinic-a")
     without = SitePolicy(allow_plain_sums=True, purposes=("training", "standardisation"))
     with pytest.raises(PlanError, match="the plan asks for evaluation sums"):
-        check_policy(plan(), without, "clinic-a", evaluation_only=True)
+        check_policy(Asked(plan(), evaluation_only=True), without, "clinic-a")
 
 
 def test_all_broken_terms_are_named_together() -> None:
     policy = SitePolicy(max_rounds=1, min_collaborators=3, purposes=("evaluation",))
     with pytest.raises(PlanError) as caught:
-        check_policy(plan(task={"data": "data:load"}), policy, "clinic-a")
+        check_policy(Asked(plan(task={"data": "data:load"}), CODE), policy, "clinic-a")
     assert caught.value.message.count(" in collaborator.yaml if you agree") == 6
 
 
 def test_a_quorum_of_all_is_held_against_the_policy_as_all() -> None:
     check_policy(
-        plan(federation={"min_collaborators": None}),
+        Asked(plan(federation={"min_collaborators": None})),
         SitePolicy(allow_plain_sums=True, min_collaborators=3),
         "clinic-a",
     )
+
+
+def test_code_runs_where_its_very_digest_is_named_and_nowhere_else() -> None:
+    stated = Asked(plan(secure_aggregation={"mode": "malicious"}, task={"model": "model:build"}), CODE)
+    other = format_digest(bytes(32))
+    check_policy(stated, SitePolicy(module_code=(other, CODE_TEXT)), "clinic-a")
+    with pytest.raises(PlanError, match=f"other code here .model:build, {CODE_TEXT}. than this site's"):
+        check_policy(stated, SitePolicy(module_code=(other,)), "clinic-a")
+
+
+def test_allowing_any_code_still_allows_any_code_unless_some_is_named() -> None:
+    stated = Asked(plan(secure_aggregation={"mode": "malicious"}, task={"model": "model:build"}), CODE)
+    check_policy(stated, SitePolicy(allow_module_code=True), "clinic-a")
+    named = SitePolicy(allow_module_code=True, module_code=(format_digest(bytes(32)),))
+    with pytest.raises(PolicyError) as caught:
+        check_policy(stated, named, "clinic-a")
+    (term,) = caught.value.broken
+    assert (term.key, term.asked) == ("module_code", f"model:build: {CODE_TEXT}")
+
+
+def test_algorithms_are_allowed_by_name() -> None:
+    stated = Asked(plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": "fedavg"}))
+    check_policy(stated, SitePolicy(algorithms=("fedavg", "fedsrcvar")), "clinic-a")
+    with pytest.raises(PlanError, match="algorithm: fedavg, .* allows fedsrcvar -> add fedavg to policy"):
+        check_policy(stated, SitePolicy(algorithms=("fedsrcvar",)), "clinic-a")
+
+
+@pytest.mark.parametrize(
+    ("sections", "kind", "source"),
+    [
+        ({}, "update-sums", "training.algorithm: fedsrcvar"),
+        ({}, "loss-sums", "evaluation"),
+        ({}, "feature-sums", "task.standardize: secure"),
+        ({"evaluation": {"method": "exact"}}, "loss-quantiles", "evaluation.method: exact"),
+    ],
+)
+def test_what_a_deployment_reveals_today_is_allowed_unless_a_site_says_less(
+    sections: dict[str, dict[str, object]], kind: str, source: str
+) -> None:
+    stated = Asked(plan(secure_aggregation={"mode": "malicious"}, **sections))
+    check_policy(stated, SitePolicy(), "clinic-a")
+    less = SitePolicy.model_validate({"reveals": [other for other in SUMS_ONLY if other != kind]})
+    with pytest.raises(PlanError, match=f"{source} reveals {kind}; .* -> add {kind} to policy.reveals"):
+        check_policy(stated, less, "clinic-a")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [("afl", "site-losses"), ("fedminmax", "group-losses"), ("fedmgda", "site-updates"), ("erm", "records")],
+)
+def test_an_algorithm_that_reveals_more_than_sums_is_refused_by_what_it_reveals(algorithm: str, kind: str) -> None:
+    stated = Asked(plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": algorithm}))
+    with pytest.raises(PolicyError) as caught:
+        check_policy(stated, SitePolicy(), "clinic-a")
+    assert [(term.key, term.asked) for term in caught.value.broken] == [("reveals", kind)]
+    check_policy(stated, SitePolicy.model_validate({"reveals": [*SUMS_ONLY, kind]}), "clinic-a")
+
+
+def test_a_site_that_evaluates_a_saved_model_is_not_asked_about_the_algorithm_that_made_it() -> None:
+    stated = plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": "fedavg"})
+    policy = SitePolicy(algorithms=("fedsrcvar",), reveals=("loss-sums",))
+    check_policy(Asked(stated, evaluation_only=True), policy, "clinic-a")
+    with pytest.raises(PlanError):
+        check_policy(Asked(stated), policy, "clinic-a")

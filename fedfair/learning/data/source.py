@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedfair.errors import PlanError
@@ -77,7 +78,9 @@ def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[Pa
     return sites
 
 
-def load_site(plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path) -> Splits:
+def load_site(
+    plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path, *, code: Path | None = None
+) -> Splits:
     """Return one site's splits, read from its own files.
 
     Args:
@@ -85,6 +88,7 @@ def load_site(plan: Plan, site: SiteConfig, participant: ParticipantId, root: Pa
         site: the site's `collaborator.yaml`, which names its files.
         participant: the site's name in the plan.
         root: the folder that the site's paths start from.
+        code: where a "module:function" is looked for; by default in `root`.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
@@ -93,7 +97,8 @@ def load_site(plan: Plan, site: SiteConfig, participant: ParticipantId, root: Pa
     task = plan.task
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
-    parts = read_files(task, site_paths(site, root), _columns_of(rule))
+    paths = replace(site_paths(site, root), workspace=code or root)
+    parts = read_files(task, paths, _columns_of(rule))
     check_declared(task, parts.train.schema)
     own = parts if rule is None else _deal(plan, parts, rule)[participant]
     return _finish(plan, participant, own)

@@ -1,0 +1,66 @@
+"""A site's policy beside what a plan asks, term by term, as `fedfair plan check -c` prints it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from fedfair.errors import PlanError
+from fedfair.plan.code import code_digests
+from fedfair.plan.digest import code_digest
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import load_site_config
+from fedfair.plan.source import workspace_of
+from fedfair.plan.terms import Asked, Term, terms
+
+
+def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tuple[Term, ...]]:
+    """Return a site's name and every term of its policy that the plan touches.
+
+    Raises:
+        PlanError: a file is unreadable or wrong, or the site is no collaborator of the plan.
+    """
+    site = load_site_config(config_file)
+    if site.collaborator not in plan.federation.collaborators:
+        raise PlanError(
+            f"{site.collaborator} of {config_file} is no collaborator of this plan",
+            f"the plan names {', '.join(plan.federation.collaborators)}",
+        )
+    asked = Asked(plan, plan_code_digest(plan, plan_file))
+    return site.collaborator, tuple(terms(asked, site.policy))
+
+
+def plan_code_digest(plan: Plan, plan_file: Path) -> bytes | None:
+    """Return the digest of all code that a plan names, which is not run; None where it names none."""
+    references = plan.task.references
+    return code_digest(code_digests(references, workspace_of(plan_file))) if references else None
+
+
+def terms_table(name: str, held: tuple[Term, ...]) -> Table:
+    """Return the terms for a terminal."""
+    table = Table("", f"policy of {name}", box=None, pad_edge=False)
+    # Digests are longer than a column; somebody has to copy them.
+    for heading in ("the plan asks", "the site allows", "what to do, if you agree"):
+        table.add_column(heading, overflow="fold")
+    for term in held:
+        mark = Text("✓", style="green") if term.kept else Text("✗", style="bold red")
+        table.add_row(mark, Text(term.key), Text(term.asked), Text(term.allowed), Text(term.change))
+    return table
+
+
+def terms_json(name: str, held: tuple[Term, ...]) -> dict[str, object]:
+    """Return the same for programs."""
+    rows = [
+        {
+            "term": term.key,
+            "asked": term.asked,
+            "allowed": term.allowed,
+            "ok": term.kept,
+            "fault": term.fault,
+            "remedy": term.change,
+        }
+        for term in held
+    ]
+    return {"collaborator": name, "policy": rows}
