@@ -248,7 +248,7 @@ def test_allowing_any_code_still_allows_any_code_unless_some_is_named() -> None:
 def test_algorithms_are_allowed_by_name() -> None:
     stated = Asked(plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": "fedavg"}))
     check_policy(stated, SitePolicy(algorithms=("fedavg", "fedsrcvar")), "clinic-a")
-    with pytest.raises(PlanError, match="algorithm: fedavg, .* allows fedsrcvar -> add fedavg to policy"):
+    with pytest.raises(PlanError, match=r"algorithm: fedavg, .* allows fedsrcvar -> add fedavg to policy"):
         check_policy(stated, SitePolicy(algorithms=("fedsrcvar",)), "clinic-a")
 
 
