@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aggregator.publication import Publication
+from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.sums.spec import SumSpec
@@ -41,11 +42,13 @@ class Connection:
         participant: who speaks on it, by its certificate.
         session: of which masking session it said to have keys; empty for none.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
+        occasion: the sum that the stream was asked for last, as records name it.
     """
 
     def __init__(self, participant: ParticipantId, session: bytes = b"") -> None:
         self.participant = participant
         self.session = session
+        self.occasion = AT_CONNECTION
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._queue: deque[bytes | Publication] = deque()
         self._filled = asyncio.Event()
@@ -63,8 +66,9 @@ class Connection:
         """Queue a vector."""
         self._put(publication)
 
-    def ask(self, number: SumNumber, spec: SumSpec) -> None:
+    def ask(self, number: SumNumber, spec: SumSpec, occasion: Occasion) -> None:
         """Note that this stream is being asked for a sum, so that its upload is expected."""
+        self.occasion = occasion
         self._first_asked = number if self._first_asked is None else self._first_asked
         self._asked = Asked(number, spec)
 

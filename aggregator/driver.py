@@ -22,6 +22,7 @@ from aggregator.observer import Observer
 from aggregator.outcome import Ending, State
 from aggregator.publication import Publication, publish_model, publish_scaling
 from aggregator.records import Records, SumFigures
+from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course, Progress
 from fedfair.rounds.events import (
@@ -267,7 +268,8 @@ class Driver:
         digest = b"" if request.purpose is Purpose.STANDARDISATION else (await self._publication()).sha256
         connection = self._connections.get(effect.participant)
         if connection is not None:
-            connection.ask(effect.sum_number, request.spec)
+            occasion = Occasion(request.purpose, request.round, request.attempt)
+            connection.ask(effect.sum_number, request.spec, occasion)
             connection.send(
                 SumStart(
                     effect.sum_number,

@@ -2,6 +2,7 @@
 
     save/init.safetensors, last, best   the models, for anybody to load
     save/journal.sqlite                 what a restart continues from (`journal.py`)
+    received/<name>.jsonl               what each collaborator sent (`mirror.py`)
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
@@ -74,6 +75,11 @@ class Paths:
         return self.save / "journal.sqlite"
 
     @property
+    def received(self) -> Path:
+        """The folder of the mirror."""
+        return self.folder / "received"
+
+    @property
     def metrics(self) -> Path:
         """The metrics."""
         return self.folder / "logs" / "aggregator_metrics.jsonl"
@@ -110,6 +116,7 @@ class Records:
 
     Attributes:
         run_id: names the run, the same after every restart.
+        received: the folder of what each collaborator sent.
         is_small: whether the model takes next to no time to add up and to write.
     """
 
@@ -117,6 +124,7 @@ class Records:
         self, paths: Paths, layout: Layout, journal: Journal, metadata: Mapping[str, str], worst_group_size: float
     ) -> None:
         self.run_id = journal.run_id
+        self.received = paths.received
         self._paths = paths
         self._layout = layout
         self._journal = journal

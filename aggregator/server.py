@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import grpc
@@ -15,6 +15,7 @@ import grpc
 from aggregator.address import Listen
 from aggregator.driver import Driver
 from aggregator.intake import UploadBudget
+from aggregator.mirror import Mirror
 from aggregator.observer import Observer
 from aggregator.outcome import Ending
 from aggregator.preparation import Run
@@ -52,17 +53,18 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
     budget = UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))
-    service = Service(run.admission, driver, budget, vectors)
 
     def stop(name: str) -> None:
         observer.note(f"{name}: telling the collaborators and recording the run; once more to stop at once")
         driver.stop(f"its operator stopped it ({name})")
 
-    async with _listening(service, run, listen) as port:
-        with stopping(stop):
-            announce(port)
-            observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
-            return await driver.run()
+    with closing(Mirror(run, driver.stop)) as mirror:
+        service = Service(run.admission, driver, mirror, budget, vectors)
+        async with _listening(service, run, listen) as port:
+            with stopping(stop):
+                announce(port)
+                observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
+                return await driver.run()
 
 
 def _protection(run: Run) -> Protection | None:

@@ -9,7 +9,6 @@ upload gives its place up and is cut off. Nothing that happens on one stream can
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import Protocol
@@ -18,14 +17,17 @@ import grpc
 
 from aggregator.admission import Admission
 from aggregator.connection import Connection
+from aggregator.incoming import STALL_SECONDS, Context, Incoming, Stalled
 from aggregator.intake import UploadBudget
+from aggregator.mirror import Mirror
+from fedfair.audit.items import Item
+from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.tls import Peer
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
 from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
     decode_check_request,
-    decode_collaborator_frame,
     encode_aggregator_frame,
     encode_check_reply,
 )
@@ -45,14 +47,8 @@ from fedfair.wire.service import CHECK_METHOD, PARTICIPATE_METHOD, SERVICE
 HELLO_SECONDS = 30.0
 """How long an authenticated peer may take to say hello."""
 
-STALL_SECONDS = 30.0
-"""How long an upload may stand still before it gives its place up."""
-
 LEAST_BYTES_PER_SECOND = 128 << 10
 """The pace below which an upload gives its place up while others wait for one."""
-
-Context = grpc.aio.ServicerContext[bytes, bytes]
-END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
@@ -96,6 +92,7 @@ class Service:
     Args:
         admission: who may take part.
         floor: who is told what was read.
+        mirror: is told of every message before it is looked at.
         budget: of bytes in the making.
         vector_lengths: the lengths that a masked vector may have; none where sums are plain.
     """
@@ -104,11 +101,13 @@ class Service:
         self,
         admission: Admission,
         floor: Floor,
+        mirror: Mirror,
         budget: UploadBudget,
         vector_lengths: frozenset[int] = frozenset(),
     ) -> None:
         self._admission = admission
         self._floor = floor
+        self._mirror = mirror
         self._budget = budget
         self._vector_lengths = vector_lengths
 
@@ -125,6 +124,7 @@ class Service:
     async def _check(self, request: bytes, context: Context) -> bytes:
         try:
             peer = self._admission.authenticate(_auth_context(context))
+            self._mirror.received(peer.name, request, Item.PREFLIGHT, AT_CONNECTION)
             frame = decode_check_request(request)
         except FedfairError as fault:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
@@ -135,8 +135,9 @@ class Service:
         try:
             peer = self._admission.authenticate(_auth_context(context))
             who = peer.name
+            incoming = Incoming(context, peer.name, self._mirror)
             async with asyncio.timeout(HELLO_SECONDS):
-                hello = await self._take_hello(peer, context)
+                hello = await self._take_hello(peer, incoming)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
         except FedfairError as fault:
@@ -144,16 +145,16 @@ class Service:
             refused = Refused(fault.message, fault.remedy, try_again=False)
             await context.write(encode_aggregator_frame(refused))
             return
-        connection = Connection(peer.name, hello.session)
+        connection = incoming.connection = Connection(peer.name, hello.session)
         connection.send(self._floor.welcome())
         self._floor.connect(connection)
         try:
-            await self._carry(connection, context)
+            await self._carry(connection, incoming, context)
         finally:
             self._floor.disconnect(connection)
 
-    async def _take_hello(self, peer: Peer, context: Context) -> Hello:
-        frame = await _next_frame(context)
+    async def _take_hello(self, peer: Peer, incoming: Incoming) -> Hello:
+        frame = await incoming.frame()
         if not isinstance(frame, Hello):
             raise RemoteProtocolError(
                 f"the stream begins with {'nothing' if frame is None else type(frame).__name__}, expected Hello"
@@ -161,9 +162,9 @@ class Service:
         self._admission.admit(peer, frame)
         return frame
 
-    async def _carry(self, connection: Connection, context: Context) -> None:
+    async def _carry(self, connection: Connection, incoming: Incoming, context: Context) -> None:
         """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
-        reader = asyncio.create_task(self._read(connection, context))
+        reader = asyncio.create_task(self._read(connection, incoming))
         writer = asyncio.create_task(connection.drain(context.write))
         waiting: tuple[asyncio.Future[None] | asyncio.Future[str], ...] = (reader, writer, connection.cut_reason)
         try:
@@ -179,11 +180,11 @@ class Service:
             if not task.cancelled():
                 task.result()
 
-    async def _read(self, connection: Connection, context: Context) -> None:
+    async def _read(self, connection: Connection, incoming: Incoming) -> None:
         try:
-            while (frame := await _next_frame(context)) is not None:
-                await self._take(frame, connection, context)
-        except _Stalled as stalled:
+            while (frame := await incoming.frame()) is not None:
+                await self._take(frame, connection, incoming)
+        except Stalled as stalled:
             connection.cut(str(stalled))
         except RemoteProtocolError as fault:
             event = Misbehaved(connection.participant, fault.message, fault.remedy)
@@ -191,12 +192,12 @@ class Service:
             # The rules answer with a refusal; the writer sends it and ends the stream.
             await asyncio.wait([connection.cut_reason])
 
-    async def _take(self, frame: CollaboratorFrame, connection: Connection, context: Context) -> None:
+    async def _take(self, frame: CollaboratorFrame, connection: Connection, incoming: Incoming) -> None:
         match frame:
             case UploadStart():
-                await self._take_upload(frame, connection, context)
+                await self._take_upload(frame, connection, incoming)
             case SecaggMessage():
-                await self._take_message(frame, connection, context)
+                await self._take_message(frame, connection, incoming)
             case Abstain(sum_number, reason):
                 connection.expected(sum_number)
                 event = Abstained(connection.participant, sum_number, reason)
@@ -206,76 +207,53 @@ class Service:
                     f"{type(frame).__name__} is out of place here", "restart the collaborator"
                 )
 
-    async def _take_upload(self, start: UploadStart, connection: Connection, context: Context) -> None:
+    async def _take_upload(self, start: UploadStart, connection: Connection, incoming: Incoming) -> None:
         spec = connection.expected(start.sum_number)
         if spec is None:
-            await self._skip(start, context)
+            await self._skip(start, incoming)
             return
         async with self._budget.place(spec.upload_bytes):
             assembler = expect_upload(start, spec)
-            await self._fill(assembler, context)
+            await self._fill(assembler, incoming)
             event = UploadArrived(connection.participant, start.sum_number, assembler.take())
             await self._floor.submit(connection, event)
             # The place is free only when the bytes are: no name may keep them.
             del event, assembler
 
-    async def _take_message(self, start: SecaggMessage, connection: Connection, context: Context) -> None:
+    async def _take_message(self, start: SecaggMessage, connection: Connection, incoming: Incoming) -> None:
         if not start.vector_length:
             await self._floor.submit(connection, MessageArrived(connection.participant, start.message))
             return
         length = agreed_vector_length(start, self._vector_lengths)
         async with self._budget.place(length):
             assembler = Assembler(length, None)
-            await self._fill(assembler, context)
+            await self._fill(assembler, incoming)
             event = MessageArrived(connection.participant, start.message, assembler.take())
             await self._floor.submit(connection, event)
             del event, assembler
 
-    async def _fill(self, assembler: Assembler, context: Context) -> None:
+    async def _fill(self, assembler: Assembler, incoming: Incoming) -> None:
         length, started = assembler.missing, time.monotonic()
         while not assembler.complete:
-            assembler.add(await _next_chunk(context))
+            assembler.add(await incoming.chunk())
             self._check_pace(length - assembler.missing, time.monotonic() - started)
 
     def _check_pace(self, arrived: int, seconds: float) -> None:
         if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * LEAST_BYTES_PER_SECOND:
-            raise _Stalled(
+            raise Stalled(
                 f"the upload brought {arrived} bytes in {seconds:.0f} s while others waited for its place"
             )
 
-    async def _skip(self, start: UploadStart, context: Context) -> None:
+    async def _skip(self, start: UploadStart, incoming: Incoming) -> None:
         """Read past an upload that came after its sum had closed, without keeping any of it."""
         if start.length > self._budget.capacity:
             raise RemoteProtocolError(f"an upload of {start.length} bytes is longer than any sum of this plan")
         missing = start.length
         while missing > 0:
-            missing -= len((await _next_chunk(context)).data)
+            missing -= len((await incoming.chunk()).data)
         if missing < 0:
             raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
 
 
-class _Stalled(Exception):  # noqa: N818 - not an error of anybody: the network stands still
-    """An upload that no longer moves."""
-
-
 def _auth_context(context: Context) -> dict[str, list[bytes]]:
     return {name: list(values) for name, values in context.auth_context().items()}
-
-
-async def _next_frame(context: Context) -> CollaboratorFrame | None:
-    raw = await context.read()
-    return None if raw is END_OF_STREAM else decode_collaborator_frame(raw)
-
-
-async def _next_chunk(context: Context) -> Chunk:
-    frame: CollaboratorFrame | None = None
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(STALL_SECONDS):
-            frame = await _next_frame(context)
-            if frame is None:
-                raise _Stalled("the stream ended in the middle of an upload")
-    if frame is None:
-        raise _Stalled(f"the upload stood still for {STALL_SECONDS:.0f} s")
-    if not isinstance(frame, Chunk):
-        raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of an upload")
-    return frame

@@ -146,7 +146,10 @@ class Driver:
 
     async def _reply(self, link: Link, questions: asyncio.Queue[Question | SecaggMessage]) -> Finished:
         while True:
-            frames = await self._answers.frames(await questions.get())
+            said = await questions.get()
+            if isinstance(said, Question):
+                link.answer(said.start)
+            frames = await self._answers.frames(said)
             with contextlib.suppress(*LISTENER_TELLS):
                 for frame in frames:
                     await link.send(frame)

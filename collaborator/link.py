@@ -2,6 +2,7 @@
 
 Carries frames and tells two kinds of failure apart: the network's, after which trying again makes sense
 (`UnreachableError`), and the other side's, after which it does not. What the frames mean is `inbox.py`'s business.
+No other module hands anything to gRPC, and here nothing is handed over that was not recorded before (`egress.py`).
 """
 
 from __future__ import annotations
@@ -9,14 +10,25 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import grpc
 
+from fedfair.audit.items import Item, StreamItems
+from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, UnreachableError
-from fedfair.wire.codec import decode_aggregator_frame, encode_collaborator_frame
-from fedfair.wire.frames import AggregatorFrame, CollaboratorFrame, showable
+from fedfair.wire.codec import (
+    decode_aggregator_frame,
+    decode_check_reply,
+    encode_check_request,
+    encode_collaborator_frame,
+)
+from fedfair.wire.frames import AggregatorFrame, CheckReply, CheckRequest, CollaboratorFrame, SumStart, showable
 from fedfair.wire.limits import MAX_FRAME_BYTES
-from fedfair.wire.service import PARTICIPATE
+from fedfair.wire.service import CHECK, PARTICIPATE
+
+CHECK_SECONDS = 30.0
+"""How long the aggregator may take to answer a preflight question."""
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
@@ -50,28 +62,49 @@ class Address:
         return f"{host}:{self.port}"
 
 
+class Egress(Protocol):
+    """Who is told of everything before it is sent: `egress.EgressRecord`."""
+
+    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+        """Record one message, or raise so that it is not sent."""
+
+
 class Link:
     """One open stream; at most one task writes and one reads.
+
+    Args:
+        call: the stream.
+        address: where it leads, for messages.
+        egress: is told of every frame before it is sent.
 
     Attributes:
         bytes_sent: bytes of frames so far.
         bytes_received: bytes of frames so far.
     """
 
-    def __init__(self, call: grpc.aio.StreamStreamCall[bytes, bytes], address: Address) -> None:
+    def __init__(self, call: grpc.aio.StreamStreamCall[bytes, bytes], address: Address, egress: Egress) -> None:
         self._call = call
         self._address = address
+        self._egress = egress
+        self._items = StreamItems()
+        self._occasion = AT_CONNECTION
         self.bytes_sent = 0
         self.bytes_received = 0
 
+    def answer(self, start: SumStart) -> None:
+        """Note that what is sent from now on belongs to this sum."""
+        self._occasion = Occasion(start.purpose, start.round, start.attempt)
+
     async def send(self, frame: CollaboratorFrame) -> None:
-        """Send one frame; waits while the aggregator does not read.
+        """Record one frame and send it; waits while the aggregator does not read.
 
         Raises:
+            AuditError: it cannot be recorded, so it was not sent.
             UnreachableError: the stream is broken.
             ConnectionRefusedByPeerError: the aggregator does not want it.
         """
         raw = encode_collaborator_frame(frame)
+        self._egress.sending(raw, self._items.next(frame), self._occasion)
         try:
             await self._call.write(raw)
         except grpc.aio.AioRpcError as error:
@@ -98,15 +131,36 @@ class Link:
 
 
 @asynccontextmanager
-async def open_link(address: Address, credentials: grpc.ChannelCredentials) -> AsyncIterator[Link]:
+async def open_link(address: Address, credentials: grpc.ChannelCredentials, egress: Egress) -> AsyncIterator[Link]:
     """Open a stream for as long as the block runs; leaving the block ends it."""
     async with grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS) as channel:
         # Frames are bytes already; `bytes` hands them through as they are.
         call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
         try:
-            yield Link(call, address)
+            yield Link(call, address, egress)
         finally:
             call.cancel()
+
+
+async def ask(
+    address: Address, credentials: grpc.ChannelCredentials, request: CheckRequest, egress: Egress
+) -> CheckReply:
+    """Record a preflight question, ask it, and return the answer.
+
+    Raises:
+        AuditError: it cannot be recorded, so it was not asked.
+        UnreachableError: nobody answers.
+        ConnectionRefusedByPeerError: the aggregator does not want to answer.
+        RemoteProtocolError: what arrived is no answer.
+    """
+    raw = encode_check_request(request)
+    async with grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS) as channel:
+        egress.sending(raw, Item.PREFLIGHT, AT_CONNECTION)
+        try:
+            reply = await channel.unary_unary(CHECK, bytes, bytes)(raw, timeout=CHECK_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise explained(error.code(), error.details(), address) from error
+    return decode_check_reply(reply)
 
 
 def explained(code: grpc.StatusCode, details: str | None, address: Address) -> FedfairError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +14,8 @@ from pathlib import Path
 from collaborator.answers import Answers
 from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
-from collaborator.link import Address, Link, open_link
+from collaborator.egress import EgressRecord
+from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Lines, Observer, Several
 from collaborator.preparation import Readiness, check_run, introduction, masking_site, objection
@@ -75,24 +76,30 @@ async def participate(
     records = Records(terms.logs, ready.site.participant)
     told = Several(observer, Lines(records.append_note))
     try:
-        return await _until_stopped(driver_of(ready, answers, terms, records, told), told)
+        with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
+            return await _until_stopped(driver_of(ready, answers, terms, records, egress, told), told)
     finally:
         answers.close()
         records.close()
 
 
 def driver_of(
-    ready: Readiness, answers: Answers | MaskedAnswers, terms: Terms, records: Records, observer: Observer
+    ready: Readiness,
+    answers: Answers | MaskedAnswers,
+    terms: Terms,
+    records: Records,
+    egress: Egress,
+    observer: Observer,
 ) -> Driver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    call = partial(dial, ready, terms.address, lambda: answers.session)
+    call = partial(dial, ready, terms.address, egress, lambda: answers.session)
     return Driver(call, ready.shapes, answers, records, observer, patience, partial(check_run, ready.site))
 
 
 @asynccontextmanager
 async def dial(
-    ready: Readiness, address: Address, session: Callable[[], bytes] = bytes
+    ready: Readiness, address: Address, egress: Egress, session: Callable[[], bytes] = bytes
 ) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
 
@@ -102,10 +109,11 @@ async def dial(
     """
     site = ready.site
     identity = site.identity()
-    # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable".
+    # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable". Nothing is
+    # sent on it, so there is nothing to record.
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now)
-    async with open_link(address, channel_credentials(identity, server)) as link:
+    async with open_link(address, channel_credentials(identity, server), egress) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
         yield link, replace(hello, session=session())
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-import grpc
-
-from collaborator.link import CHANNEL_OPTIONS, Address, explained
+from collaborator.egress import EgressRecord
+from collaborator.link import Address, ask
 from collaborator.preparation import Site, introduction, load_records, read_approval
 from fedfair.errors import FedfairError
 from fedfair.identity.preflight import preflight
@@ -24,11 +24,8 @@ from fedfair.identity.tls import channel_credentials
 from fedfair.learning.binding import plan_binding
 from fedfair.learning.masked_sums import guarantee
 from fedfair.plan.digest import format_digest
-from fedfair.wire.codec import decode_check_reply, encode_check_request
-from fedfair.wire.frames import CheckReply, CheckRequest
-from fedfair.wire.service import CHECK
+from fedfair.wire.frames import CheckReply, CheckRequest, Hello
 
-CHECK_SECONDS = 30.0
 _Found = TypeVar("_Found")
 
 
@@ -87,10 +84,22 @@ def check_site(site: Site, address: Address) -> tuple[Item, ...]:
         lambda: preflight(address.host, address.port, identity, now),
         lambda found: f"{address} over {found.tls_version}",
     )
-    if approval is None or server is None:
+    record = look("egress record", lambda: EgressRecord(site, binding.digest), lambda _: str(site.egress))
+    if record is None:
         return tuple(checklist.items)
-    hello = introduction(site, identity, binding.digest, approval)
-    request = CheckRequest(
+    with closing(record):
+        if approval is None or server is None:
+            return tuple(checklist.items)
+        request = _question(introduction(site, identity, binding.digest, approval))
+        credentials = channel_credentials(identity, server)
+        reply = look(
+            "aggregator", lambda: asyncio.run(ask(address, credentials, request, record)), lambda _: "answers"
+        )
+    return (*checklist.items, *_remote_items(reply))
+
+
+def _question(hello: Hello) -> CheckRequest:
+    return CheckRequest(
         hello.protocol_version,
         hello.software_version,
         hello.plan_digest,
@@ -98,9 +107,6 @@ def check_site(site: Site, address: Address) -> tuple[Item, ...]:
         hello.certificate_binding,
         time.time(),
     )
-    credentials = channel_credentials(identity, server)
-    reply = look("aggregator", lambda: asyncio.run(_ask(address, credentials, request)), lambda _: "answers")
-    return (*checklist.items, *_remote_items(reply))
 
 
 def _identity_words(identity: SiteIdentity) -> str:
@@ -112,14 +118,3 @@ def _remote_items(reply: CheckReply | None) -> Iterator[Item]:
     for item in reply.items if reply is not None else ():
         detail, _, remedy = item.detail.partition("   -> ")
         yield Item(f"aggregator: {item.name}", item.passed, detail, remedy)
-
-
-async def _ask(address: Address, credentials: grpc.ChannelCredentials, request: CheckRequest) -> CheckReply:
-    async with grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS) as channel:
-        try:
-            raw = await channel.unary_unary(CHECK, bytes, bytes)(
-                encode_check_request(request), timeout=CHECK_SECONDS
-            )
-        except grpc.aio.AioRpcError as error:
-            raise explained(error.code(), error.details(), address) from error
-    return decode_check_reply(raw)

@@ -67,6 +67,7 @@ class Site:
         code: the code that the plan names.
         approval_file: where its approval should be.
         state: the folder of what it must not forget between two starts.
+        egress: the record of everything that it sends.
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class Site:
     code: PlanCode
     approval_file: Path
     state: Path
+    egress: Path
 
     def identity(self) -> SiteIdentity:
         """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.
@@ -129,6 +131,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
     check_policy(Asked(plan, code.digest, evaluation_only=True), config.policy, participant)
     stated = approval or (None if config.approval is None else Path(config.approval))
+    record = None if config.egress is None else Path(config.egress)
     return Site(
         plan,
         config,
@@ -138,6 +141,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         code,
         stated or config_file.parent / "approvals" / f"{participant}.json",
         config_file.parent / "state",
+        record or config_file.parent / "egress" / f"{participant}.jsonl",
     )
 
 

@@ -89,7 +89,7 @@ class AppendFile:
 
     def _unwritable(self, reason: str) -> AuditError:
         return AuditError(
-            f"the record {self.path} cannot be written: {reason}; a message that is not recorded is not sent",
+            f"the record {self.path} cannot be written: {reason}; nothing goes on without it",
             "make room on the disk, or let no other program touch the file, then start again",
         )
 
@@ -122,8 +122,8 @@ def _lock(handle: int, path: Path) -> None:
 
 def _unusable(path: Path, reason: str) -> AuditError:
     return AuditError(
-        f"the record {path} cannot be used: {reason}; nothing was sent",
-        "run one process per collaborator, with a folder that it may write to",
+        f"the record {path} cannot be used: {reason}; nothing goes on without it",
+        "run one process per folder, and let it write there",
     )
 
 

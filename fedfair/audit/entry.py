@@ -19,6 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, V
 
 from fedfair.audit.items import Item
 from fedfair.errors import AuditError
+from fedfair.sums.spec import Purpose as SumPurpose
 
 FORMAT: Final = "fedfair/egress/1"
 MAX_LINE_BYTES = 1024
@@ -35,7 +36,7 @@ Number = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PlanDigest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Key = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
-Purpose = Literal["connection", "training", "evaluation", "standardisation", "exact-evaluation"]
+Purpose = SumPurpose | Literal["connection"]
 
 
 class _Entry(BaseModel):

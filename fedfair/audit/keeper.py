@@ -188,13 +188,13 @@ def _read(file: AppendFile, owner: Ownership) -> Reader:
     try:
         found.read(file.lines())
     except AuditError as fault:
-        raise AuditError(f"{file.path}: {fault.message}; nothing was sent", fault.remedy) from fault
+        raise AuditError(f"{file.path}: {fault.message}; nothing goes on without it", fault.remedy) from fault
     if found.opened is None:
         return found
     theirs, own = (*found.names, found.opened.key), (*owner.names, owner.public_key)
     if theirs != own:
         raise AuditError(
-            f"{file.path} is the record of {_words(theirs)}, this one would be of {_words(own)}; nothing was sent",
+            f"{file.path} is the record of {_words(theirs)}; this one would be of {_words(own)}",
             "keep it, and name another file: `egress` in collaborator.yaml, or another folder",
         )
     return found

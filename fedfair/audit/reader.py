@@ -218,7 +218,8 @@ class Reader:
         self.closed = isinstance(entry, Signed) and entry.closing
 
     def _count(self, entry: Message) -> None:
-        group = Group(entry.plan, entry.purpose, entry.round, entry.attempt, entry.what.value)
+        purpose = entry.purpose if isinstance(entry.purpose, str) else entry.purpose.value
+        group = Group(entry.plan, purpose, entry.round, entry.attempt, entry.what.value)
         self.groups.setdefault(group, Tally()).add(1, entry.bytes)
         self.total.add(1, entry.bytes)
         self.sent[Sent(entry.plan, entry.bytes, entry.sha256)] += 1

@@ -136,6 +136,9 @@ class SiteConfig(Section):
     approval: Text | None = Field(
         default=None, description="this site's approval; a path; null means approvals/<name>.json"
     )
+    egress: Text | None = Field(
+        default=None, description="record of everything that is sent; a path; null means egress/<name>.jsonl"
+    )
 
 
 def load_site_config(path: Path) -> SiteConfig:
@@ -149,7 +152,7 @@ def load_site_config(path: Path) -> SiteConfig:
     data = config.data.model_copy(
         update={name: _absolute(getattr(config.data, name), folder) for name in SiteData.model_fields}
     )
-    paths = {"cert_folder": _absolute(config.cert_folder, folder), "approval": _absolute(config.approval, folder)}
+    paths = {name: _absolute(getattr(config, name), folder) for name in ("cert_folder", "approval", "egress")}
     return config.model_copy(update={"data": data, **paths})
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from aggregator.connection import MAX_QUEUED, Connection
 from aggregator.publication import Publication, publish_model
+from fedfair.audit.keeper import Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.learning.exchange import GlobalModel
@@ -126,8 +127,8 @@ def test_only_the_sum_that_was_asked_last_is_expected_and_earlier_ones_are_late(
         connection = Connection(ParticipantId("a"))
         with pytest.raises(RemoteProtocolError, match="asked for nothing yet"):
             connection.expected(SumNumber(1))
-        connection.ask(SumNumber(3), SPEC)
-        connection.ask(SumNumber(5), SPEC)
+        connection.ask(SumNumber(3), SPEC, Occasion(Purpose.TRAINING, 1, 1))
+        connection.ask(SumNumber(5), SPEC, Occasion(Purpose.TRAINING, 2, 1))
         assert connection.expected(SumNumber(5)) is SPEC
         assert connection.expected(SumNumber(4)) is None
         for number in (2, 6):

@@ -16,6 +16,8 @@ from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
 from collaborator.observer import Silent
 from collaborator.records import Records
+from fedfair.audit.items import Item
+from fedfair.audit.keeper import Occasion
 from fedfair.errors import FedfairError
 from fedfair.ids import SumNumber
 from fedfair.sums.spec import Purpose
@@ -42,6 +44,13 @@ class ScriptedCall:
             yield encode_aggregator_frame(frame)
 
 
+class Unrecorded:
+    """The record of a site whose messages nobody wants to read."""
+
+    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+        pass
+
+
 class CountedBackoff(Backoff):
     """Notes the waits instead of waiting."""
 
@@ -60,7 +69,7 @@ def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[f
 
     @asynccontextmanager
     async def dial() -> AsyncIterator[tuple[Link, Hello]]:
-        yield Link(ScriptedCall(next(script)), Address("localhost", 1)), HELLO
+        yield Link(ScriptedCall(next(script)), Address("localhost", 1), Unrecorded()), HELLO
 
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), Records(folder, "clinic-a")

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION, Clock, Keeper, Occasion, Ownership
 from fedfair.audit.reader import Reader, bounded_lines
+from fedfair.sums.spec import Purpose
 
 PLAN = "sha256:" + "ab" * 32
 OTHER_PLAN = "sha256:" + "cd" * 32
@@ -24,7 +25,7 @@ Said = tuple[bytes, Item, Occasion]
 ROUNDS: tuple[Said, ...] = (
     (b"hello", Item.INTRODUCTION, AT_CONNECTION),
     *(
-        (b"%d %s" % (number, part), what, Occasion("training", number, 1))
+        (b"%d %s" % (number, part), what, Occasion(Purpose.TRAINING, number, 1))
         for number in (1, 2, 3)
         for part, what in ((b"u", Item.SEALED_SHARES), (b"v" * 100, Item.MASKED_VECTOR), (b"a", Item.MASK_SHARES))
     ),

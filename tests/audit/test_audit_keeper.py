@@ -20,9 +20,10 @@ from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION, Keeper, Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Torn
 from fedfair.errors import AuditError
+from fedfair.sums.spec import Purpose
 from tests.conftest import REPOSITORY
 
-FOURTH = Occasion("evaluation", 4, 1)
+FOURTH = Occasion(Purpose.EVALUATION, 4, 1)
 
 
 def opened(path: Path) -> Keeper:
@@ -101,7 +102,7 @@ def test_nothing_is_written_onto_a_record_that_was_changed(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl"
     changed = kept(path).replace(b'"bytes":102', b'"bytes":103')
     path.write_bytes(changed)
-    with pytest.raises(AuditError, match=r"a\.jsonl: entry 5 is wrong: .*; nothing was sent"):
+    with pytest.raises(AuditError, match=r"a\.jsonl: entry 5 is wrong: .*; nothing goes on without it"):
         opened(path)
     assert path.read_bytes() == changed
 
@@ -122,7 +123,7 @@ def test_a_record_of_somebody_else_is_not_continued(tmp_path: Path, owner: objec
 
 def test_a_second_writer_is_refused_while_the_first_has_the_file(tmp_path: Path) -> None:
     keeper = opened(tmp_path / "a.jsonl")
-    with pytest.raises(AuditError, match="another process writes it; nothing was sent"):
+    with pytest.raises(AuditError, match="another process writes it; nothing goes on without it"):
         opened(tmp_path / "a.jsonl")
     keeper.message(b"still", Item.VOTE, FOURTH)
     keeper.close()
@@ -135,7 +136,7 @@ def test_what_keeps_no_record_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
     path = {"null": Path("/dev/null"), "below": tmp_path / "file" / "a.jsonl"}.get(place, tmp_path / place)
-    with pytest.raises(AuditError, match="nothing was sent"):
+    with pytest.raises(AuditError, match="nothing goes on without it"):
         opened(path)
 
 
@@ -163,7 +164,7 @@ def test_a_full_disk_stops_everything_that_would_be_sent_and_the_next_start_says
 def test_a_disk_without_room_for_a_byte_is_named(tmp_path: Path) -> None:
     keeper = opened(tmp_path / "a.jsonl")
     length = (tmp_path / "a.jsonl").stat().st_size
-    with file_limit(length), pytest.raises(AuditError, match="File too large; a message that is not recorded"):
+    with file_limit(length), pytest.raises(AuditError, match="File too large; nothing goes on"):
         keeper.message(*ROUNDS[0])
     keeper.close()
 

@@ -18,6 +18,7 @@ from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Group, Sent, Tally
 from fedfair.errors import AuditError
+from fedfair.sums.spec import Purpose
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +167,9 @@ def test_an_empty_file_is_nobodys_record() -> None:
 def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_content(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes, what: Item, number: int
 ) -> None:
-    content = kept(tmp_path_factory.mktemp("one") / "a.jsonl", [(raw, what, Occasion("training", number, 1))])
+    content = kept(
+        tmp_path_factory.mktemp("one") / "a.jsonl", [(raw, what, Occasion(Purpose.TRAINING, number, 1))]
+    )
     line = content.splitlines(keepends=True)[1]
     entry = parse_line(line).entry
     told = entry.model_dump(mode="json")

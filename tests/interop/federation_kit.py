@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aggregator.address import Listen
@@ -14,11 +14,14 @@ from aggregator.observer import Silent
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Binding, Run, Start, prepare
 from aggregator.server import serve
+from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
 from collaborator.observer import Silent as SilentSite
 from collaborator.participation import Terms, answers_of, dial, driver_of
 from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.records import Records
+from fedfair.audit.items import Item
+from fedfair.audit.keeper import Occasion
 from fedfair.cli import loopback
 from fedfair.evaluation.record import parse_evaluation
 from fedfair.ids import ParticipantId
@@ -107,6 +110,16 @@ class Watching(Silent):
                 event.set()
 
 
+class Remembered:
+    """What a test sends that speaks for itself, in the order in which it was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, Item, Occasion]] = []
+
+    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+        self.sent.append((raw, what, occasion))
+
+
 @dataclass
 class Federation:
     """One aggregator on a free port, and whoever a test sends to it."""
@@ -123,14 +136,16 @@ class Federation:
             self.sites[name] = make_ready(read_site(name, folder / f"{name}.yaml", self.workspace.plan, None))
         return self.sites[name]
 
-    async def take_part(self, name: str) -> Finished:
-        """Play an honest collaborator to the end."""
+    async def take_part(self, name: str, record: Path | None = None) -> Finished:
+        """Play an honest collaborator to the end; it may keep its record where another machine would."""
         ready = self.ready(name)
+        site = ready.site if record is None else replace(ready.site, egress=record)
         folder = self.workspace.folder / "logs"
         answers, records = answers_of(ready), Records(folder, name)
         terms = Terms(Address("localhost", self.port), folder)
         try:
-            return await driver_of(ready, answers, terms, records, SilentSite()).run()
+            with closing(EgressRecord(site, ready.binding.digest)) as egress:
+                return await driver_of(ready, answers, terms, records, egress, SilentSite()).run()
         finally:
             answers.close()
             records.close()
@@ -139,7 +154,7 @@ class Federation:
 
     def dial(self, name: str) -> AbstractAsyncContextManager[tuple[Link, Hello]]:
         """Open a stream as `name` for a test that speaks for itself."""
-        return dial(self.ready(name), Address("localhost", self.port))
+        return dial(self.ready(name), Address("localhost", self.port), Remembered())
 
 
 def in_process_binding(plan: Path) -> Binding:

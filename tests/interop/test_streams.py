@@ -128,7 +128,7 @@ def test_a_second_process_with_the_same_name_replaces_the_first_which_is_told_so
     async def twice(federation: Federation) -> None:
         first = asyncio.create_task(federation.take_part("clinic-a"))
         await federation.watching.until_said("clinic-a connected")
-        second = asyncio.create_task(federation.take_part("clinic-a"))
+        second = asyncio.create_task(federation.take_part("clinic-a", tmp_path / "another-machine.jsonl"))
         with pytest.raises(ConnectionRefusedByPeerError, match="another process connected as clinic-a"):
             await first
         await asyncio.gather(second, federation.take_part("clinic-b"), federation.take_part("clinic-c"))

@@ -1,0 +1,62 @@
+"""This site's own record of everything that it sends: opened before the first byte, closed after the last.
+
+Decides when the record reaches the disk. Every entry is with the operating system before its message is sent, so
+a process that is killed loses none. The disk is waited for where a sum is over, in a thread of its own and while
+the next one is already answered, so a machine that loses its power may lose the entries of the last sum or two.
+What an entry says is `fedfair.audit`'s business.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from collaborator.preparation import Site
+from fedfair.audit.items import Item
+from fedfair.audit.keeper import Keeper, Occasion, Ownership
+from fedfair.plan.digest import format_digest
+
+
+class EgressRecord:
+    """The record of one process; `close` it at the end.
+
+    Args:
+        site: whose record it is.
+        plan_digest: of the plan that the messages belong to.
+
+    Raises:
+        AuditError: it cannot be used, another process writes it, or it was changed since it was written.
+        IdentityError: the site's signing key cannot be read.
+    """
+
+    def __init__(self, site: Site, plan_digest: bytes) -> None:
+        owner = Ownership(site.federation, site.participant, site.participant, site.identity().signing_key)
+        self._keeper = Keeper(site.egress, owner, format_digest(plan_digest), lambda: datetime.now(UTC))
+        self._disk = ThreadPoolExecutor(1, "egress")
+        self._syncing: Future[None] | None = None
+
+    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+        """Record a message that is about to be sent.
+
+        Raises:
+            AuditError: it cannot be recorded, so it must not be sent.
+        """
+        if self._keeper.message(raw, what, occasion):
+            self._sync_soon()
+
+    def close(self) -> None:
+        """Sign the end and wait for the disk.
+
+        Raises:
+            AuditError: the disk fails.
+        """
+        self._disk.shutdown()
+        self._keeper.close()
+
+    def _sync_soon(self) -> None:
+        if self._syncing is not None:
+            if not self._syncing.done():
+                # The disk is slower than the rounds; the next sum will ask again.
+                return
+            self._syncing.result()
+        self._syncing = self._disk.submit(self._keeper.sync)
