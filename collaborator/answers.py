@@ -40,7 +40,7 @@ class Reluctance:
     reason: str
 
 
-Answer = bytes | Reluctance
+Answer = bytearray | Reluctance
 Rule = Callable[[SumStart], str | None]
 """From a question to the reason of the site's policy against it; None where there is none."""
 
