@@ -35,6 +35,7 @@ from fedfair.rounds.events import (
     DeadlineKind,
     DeadlinePassed,
     DeadlineToken,
+    Departed,
     Disconnected,
     Effect,
     Event,
@@ -233,6 +234,9 @@ class Driver:
             case Unawaited(participant, _, request, reason):
                 sum_words = f"the {request.purpose.value} sum of round {request.round}"
                 self._observer.note(f"{participant} is no longer waited for in {sum_words}: {reason}")
+            case Departed(participant, done, reason):
+                self._observer.note(f"{participant} leaves the federation after round {done}: {reason}")
+                self._records.append_departure(effect)
             case SumLost(_, request, reason):
                 sum_words = f"{request.purpose.value} sum of round {request.round}, attempt {request.attempt}"
                 self._observer.note(f"{sum_words}, is lost: {reason}")

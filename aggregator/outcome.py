@@ -54,6 +54,7 @@ def write_result(run: Run, ending: Ending) -> JsonObject:
             costs=run.records.costs(),
         )
     result = figures | {"state": ending.state.value, "outcome": ending.words}
+    result |= {"left": run.records.departures()}
     evaluated = run.course.evaluated
     if evaluated is not None:
         masked = is_masked(run.plan)

@@ -5,6 +5,7 @@
     received/<name>.jsonl               what each collaborator sent (`mirror.py`)
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
+    logs/aggregator_departures.jsonl    one line for every collaborator that left in words
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
     result.json                         the result, by the contract `fedfair/result/1`
 
@@ -25,10 +26,10 @@ from fedfair.evaluation.secure_cvar import SplitSummary
 from fedfair.learning import checkpoint
 from fedfair.learning.costs import SumCost
 from fedfair.learning.layout import Layout
-from fedfair.learning.result import JsonObject
+from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
-from fedfair.rounds.events import CheckpointKind, Clipping
+from fedfair.rounds.events import CheckpointKind, Clipping, Departed
 from fedfair.sums.spec import Purpose
 from fedfair.whole_file import write_whole
 
@@ -90,6 +91,11 @@ class Paths:
         return self.folder / "logs" / "aggregator_notes.log"
 
     @property
+    def departures(self) -> Path:
+        """Who left."""
+        return self.folder / "logs" / "aggregator_departures.jsonl"
+
+    @property
     def result(self) -> Path:
         """The result."""
         return self.folder / "result.json"
@@ -136,7 +142,8 @@ class Records:
         self._started: float | None = None
         self._entered = time.monotonic()
         mode = "w" if recorded is None else "a"
-        self._lines, self._notes = paths.metrics.open(mode, buffering=1), paths.notes.open(mode, buffering=1)
+        files = (paths.metrics, paths.notes, paths.departures)
+        self._lines, self._notes, self._departures = (path.open(mode, buffering=1) for path in files)
 
     @property
     def seconds(self) -> float:
@@ -195,6 +202,17 @@ class Records:
         """Append what the operator was told."""
         self._notes.write(line + "\n")
 
+    def append_departure(self, departed: Departed) -> None:
+        """Append who left, when and why."""
+        line = {"collaborator": departed.participant, "round": departed.round, "reason": departed.reason}
+        self._departures.write(json.dumps(line) + "\n")
+
+    def departures(self) -> list[Json]:
+        """Return who left this run, over all its starts, in order."""
+        lines = self._paths.departures.read_text().splitlines()
+        # What was torn when the machine failed is in the notes of nobody else either.
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
     def costs(self) -> list[SumCost]:
         """Return what every sum of this run cost, over all its starts, as the metrics say."""
         with self._paths.metrics.open() as lines:
@@ -219,6 +237,7 @@ class Records:
         """Close every file."""
         self._lines.close()
         self._notes.close()
+        self._departures.close()
         self._journal.close()
 
 

@@ -198,9 +198,9 @@ class Service:
                 await self._take_upload(frame, connection, incoming)
             case SecaggMessage():
                 await self._take_message(frame, connection, incoming)
-            case Abstain(sum_number, reason):
+            case Abstain(sum_number, reason, leaving):
                 connection.expected(sum_number)
-                event = Abstained(connection.participant, sum_number, reason)
+                event = Abstained(connection.participant, sum_number, reason, leaving)
                 await self._floor.submit(connection, event)
             case Hello() | Chunk():
                 raise RemoteProtocolError(

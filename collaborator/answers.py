@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collaborator.inbox import Question
-from fedfair.errors import RemoteProtocolError, TrainingError
+from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.sums.contribution import Contribution, encode
@@ -35,14 +35,25 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reluctance:
-    """Why this site adds nothing to a sum; in words, without data."""
+    """Why this site adds nothing to a sum; in words, without data.
+
+    Attributes:
+        reason: what the aggregator is told.
+        leaving: whether this site leaves the federation with this answer.
+    """
 
     reason: str
+    leaving: bool = False
 
 
-Answer = bytearray | Reluctance
+Answer = bytes | Reluctance
+
+MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
+"""What the aggregator is told; the figures are the site's own."""
+
 Rule = Callable[[SumStart], str | None]
-"""From a question to the reason of the site's policy against it; None where there is none."""
+"""From a question to the reason of the site's policy against it; None where there is none. Raises a PrivacyError
+where the site may release nothing more."""
 
 
 class Answers:
@@ -51,6 +62,7 @@ class Answers:
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
         busy: whether the worker computes at this moment.
+        parting: why this site must leave, for its own operator; None where it may stay.
     """
 
     def __init__(self, task: Task, specs: dict[Purpose, SumSpec], objection: Rule) -> None:
@@ -61,6 +73,7 @@ class Answers:
         self._current: tuple[SumStart, asyncio.Future[Answer | None]] | None = None
         self.last_sum = SumNumber(0)
         self.busy = False
+        self.parting: PrivacyError | None = None
 
     async def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features before anything else is computed."""
@@ -102,9 +115,9 @@ class Answers:
         number = said.start.sum_number
         if answer is None:
             return ()
-        return (
-            (Abstain(number, answer.reason),) if isinstance(answer, Reluctance) else upload_frames(number, answer)
-        )
+        if isinstance(answer, Reluctance):
+            return (Abstain(number, answer.reason, answer.leaving),)
+        return upload_frames(number, answer)
 
     def forget(self, number: SumNumber) -> None:
         """Drop the answer to a sum: it was accepted."""
@@ -120,15 +133,18 @@ class Answers:
         start = question.start
         if start.sum_number != self.last_sum:
             return None
-        objection = self._objection(start)
-        if objection is not None:
-            return Reluctance(objection)
         spec = self._specs[start.purpose]
         request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
         self.busy = True
         try:
+            objection = self._objection(start)
+            if objection is not None:
+                return Reluctance(objection)
             return encode(self._task.contribution(request, question.model), spec)
         except TrainingError as fault:
             return Reluctance(fault.message)
+        except PrivacyError as fault:
+            self.parting = fault
+            return Reluctance(MAY_RELEASE_NOTHING, leaving=True)
         finally:
             self.busy = False

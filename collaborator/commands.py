@@ -73,6 +73,8 @@ def start(
         error_console.print(Text(warning, style="yellow"), soft_wrap=True)
     ready = make_ready(site)
     observer: Observer = Silent() if quiet else Lines(_say)
+    for line in () if ready.account is None else ready.account.forecast:
+        observer.note(f"privacy: {line}")
     terms = Terms(_address(site, aggregator), Path("logs"), give_up_after)
     answers = answers_of(ready)
     try:

@@ -32,6 +32,9 @@ Greeting = Callable[[Welcome], None]
 Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
 """Opens one stream, and says what to introduce oneself with on it."""
 
+LEAVE_SECONDS = 30.0
+"""How long a site that leaves waits until the aggregator has read its last words."""
+
 LISTENER_TELLS = (UnreachableError, ConnectionRefusedByPeerError)
 """A write that fails is not the news: the listener hears of the same break, and before that whatever the
 aggregator still had to say, such as a refusal."""
@@ -72,6 +75,7 @@ class Driver:
         self._greeting = greeting
         self._last_contact = time.monotonic()
         self._asked: SumStart | None = None
+        self._has_left = False
 
     async def run(self) -> Finished:
         """Take part until the run is finished; return the aggregator's last words.
@@ -79,13 +83,23 @@ class Driver:
         Raises:
             ConnectionRefusedByPeerError: the aggregator does not want this site.
             AbortedError: nobody answered for longer than the site's patience.
+            PrivacyError: this site may release nothing more; the aggregator was told.
             FedfairError: the aggregator broke the protocol, or this site cannot go on.
         """
         while True:
             try:
-                return await self._participate()
+                finished = await self._participate()
             except UnreachableError as fault:
+                self._end_if_left()
                 await self._pause(fault)
+            else:
+                self._end_if_left()
+                return finished
+
+    def _end_if_left(self) -> None:
+        """End where this site has taken its leave, however the stream ended after that."""
+        if self._has_left and self._answers.parting is not None:
+            raise self._answers.parting
 
     async def _pause(self, fault: UnreachableError) -> None:
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
@@ -156,6 +170,15 @@ class Driver:
                     if isinstance(frame, Abstain):
                         self._observer.note(f"takes no part in sum {frame.sum_number}: {frame.reason}")
                         self._records.answered(link, "abstained")
+                        if frame.leaving:
+                            await self._leave(link)
+
+    async def _leave(self, link: Link) -> None:
+        """Wait until the aggregator has read the last words and closed the stream; that ends the listener too."""
+        self._has_left = True
+        await link.finish()
+        await asyncio.sleep(LEAVE_SECONDS)
+        self._end_if_left()
 
     def _tell_of_evaluation(self) -> None:
         if self._asked is not None and self._asked.purpose is Purpose.EVALUATION:

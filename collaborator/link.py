@@ -114,6 +114,10 @@ class Link:
             raise explained(await self._call.code(), await self._call.details(), self._address) from error
         self.bytes_sent += len(raw)
 
+    async def finish(self) -> None:
+        """Say that nothing more will be sent; the aggregator closes the stream when it has read everything."""
+        await self._call.done_writing()
+
     async def frames(self) -> AsyncIterator[AggregatorFrame]:
         """Yield every frame until the aggregator closes the stream.
 

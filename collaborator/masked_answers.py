@@ -18,11 +18,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collaborator.answers import Rule
+from collaborator.answers import MAY_RELEASE_NOTHING, Rule
 from collaborator.answers import Task as PlainTask
 from collaborator.inbox import Question
 from collaborator.write_ahead import WriteAheadLog
-from fedfair.errors import RemoteProtocolError, TrainingError
+from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.masked_sums import model_digest
@@ -60,6 +60,7 @@ class MaskedAnswers:
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
         busy: whether the worker computes at this moment.
+        parting: why this site must leave, for its own operator; None where it may stay.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class MaskedAnswers:
         self._question: Question | None = None
         self.last_sum = SumNumber(0)
         self.busy = False
+        self.parting: PrivacyError | None = None
 
     @property
     def session(self) -> bytes:
@@ -161,17 +163,22 @@ class MaskedAnswers:
         Adding nothing in silence would let an aggregator choose whom it hears: it could ask something that all
         sites but one must refuse, and open a sum that holds that one alone.
         """
-        reason = self._objection(question.start)
-        if reason is None:
-            try:
-                effects = self._contribution(question)
-            except (TrainingError, SecaggError) as fault:
-                reason = fault.message
-            else:
+        number = question.start.sum_number
+        try:
+            reason = self._objection(question.start)
+            effects = None if reason else self._contribution(question)
+        except (TrainingError, SecaggError) as fault:
+            goodbye = Abstain(number, fault.message)
+        except PrivacyError as fault:
+            self.parting = fault
+            goodbye = Abstain(number, MAY_RELEASE_NOTHING, leaving=True)
+        else:
+            if effects is not None:
                 yield from self._carry_out(effects, question)
                 return
+            goodbye = Abstain(number, reason or "")
         self._participant.drop_out()
-        yield Abstain(question.start.sum_number, reason)
+        yield goodbye
 
     def _contribution(self, question: Question) -> list[SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.

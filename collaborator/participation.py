@@ -56,7 +56,10 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
     queries = AnsweredQueries(site.state / f"{record}.queries")
 
     def against(start: SumStart) -> str | None:
-        return objection(site, start) or queries.objection(start)
+        reason = objection(site, start) or queries.objection(start)
+        if reason is None and ready.account is not None and site.plan.privacy.sample_level is None:
+            ready.account.record_unprotected(start)
+        return reason
 
     if not is_masked(site.plan):
         return Answers(ready.task, ready.specs, against)

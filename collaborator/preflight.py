@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeVar
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
-from collaborator.preparation import Site, introduction, load_records, read_approval
+from collaborator.preparation import Site, foretold, introduction, load_records, read_approval
 from fedfair.errors import FedfairError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
@@ -72,6 +73,8 @@ def check_site(site: Site, address: Address) -> tuple[Item, ...]:
         "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
     )
     identity = look("certificate", site.identity, _identity_words)
+    if records is not None and binding is not None and site.keeps_ledger:
+        look("privacy", partial(foretold, site, binding.digest, records), "; ".join)
     del records
     if binding is None or identity is None:
         return tuple(checklist.items)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import torch
 
+from collaborator.account import Account, Holder, forecast
 from collaborator.inbox import Shapes
+from collaborator.ledger import Ledger
 from collaborator.plan_code import PlanCode, plan_code
 from fedfair import __version__
 from fedfair.errors import ApprovalError, PlanError
@@ -39,12 +41,13 @@ from fedfair.learning.private_steps import site_protection
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
+from fedfair.plan.digest import format_digest
 from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.terms import Asked
-from fedfair.privacy.releases import ReleaseLog
+from fedfair.privacy.entries import Origin
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
@@ -68,6 +71,7 @@ class Site:
         approval_file: where its approval should be.
         state: the folder of what it must not forget between two starts.
         egress: the record of everything that it sends.
+        ledger_file: where its releases are written down.
     """
 
     plan: Plan
@@ -79,6 +83,18 @@ class Site:
     approval_file: Path
     state: Path
     egress: Path
+    ledger_file: Path
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Return whether what this plan releases is written down.
+
+        It is where the plan adds noise, and where this site has ever cared: what is released without noise spoils
+        every later promise about the same records.
+        """
+        config = self.config
+        wanted = self.plan.privacy.sample_level is not None or config.policy.max_epsilon is not None
+        return wanted or config.budget is not None or config.ledger is not None or self.ledger_file.exists()
 
     def identity(self) -> SiteIdentity:
         """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.
@@ -91,7 +107,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a site takes part with."""
+    """What a site takes part with; no account where it keeps no ledger."""
 
     site: Site
     binding: PlanBinding
@@ -99,6 +115,7 @@ class Readiness:
     shapes: Shapes
     specs: dict[Purpose, SumSpec]
     task: TrainingTask
+    account: Account | None
 
 
 def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
@@ -142,6 +159,7 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         stated or config_file.parent / "approvals" / f"{participant}.json",
         config_file.parent / "state",
         record or config_file.parent / "egress" / f"{participant}.jsonl",
+        config_file.parent / "ledger.sqlite" if config.ledger is None else Path(config.ledger),
     )
 
 
@@ -180,6 +198,35 @@ def load_records(site: Site) -> Splits:
     return load_site(site.plan, site.config, site.participant, site.workspace, code=site.code.folder)
 
 
+def holder_of(site: Site, plan_digest: bytes, splits: Splits) -> Holder:
+    """Return whose account this site's releases under the plan go to."""
+    digest = format_digest(plan_digest)
+    origin = Origin(site.participant, site.federation, digest, site.config.data.name)
+    return Holder(site.plan, site.config, origin, len(splits.train))
+
+
+def foretold(site: Site, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
+    """Return in words what the plan will cost this site and what that leaves; nothing is written.
+
+    Raises:
+        PrivacyError: the ledger cannot be read, or the site cannot afford to begin.
+    """
+    entries = Ledger(site.ledger_file).look() if site.ledger_file.exists() else ()
+    return forecast(holder_of(site, plan_digest, splits), entries)
+
+
+def open_account(site: Site, plan_digest: bytes, splits: Splits) -> Account | None:
+    """Return this site's account under the plan; None where it keeps no ledger.
+
+    Raises:
+        PrivacyError: the ledger cannot be used, or the site cannot afford to begin.
+    """
+    if not site.keeps_ledger:
+        return None
+    holder = holder_of(site, plan_digest, splits)
+    return Account(Ledger(site.ledger_file), holder, lambda: datetime.now(UTC))
+
+
 def make_ready(site: Site) -> Readiness:
     """Load everything that takes part; nothing is sent.
 
@@ -191,14 +238,16 @@ def make_ready(site: Site) -> Readiness:
     binding = plan_binding(site.plan, site.code.folder)
     approval = read_approval(site, site.identity(), binding.digest)
     splits = load_records(site)
+    account = open_account(site, binding.digest, splits)
     device = choose_device(site.config.device or site.plan.training.device)
     model = flat_model(site.plan, binding.schema, device, site.code.folder)
-    protection = None if site.plan.privacy.sample_level is None else site_protection(ReleaseLog().record)
+    protected = site.plan.privacy.sample_level is not None
+    protection = site_protection(account.record) if protected and account is not None else None
     task = TrainingTask(site.plan, site.participant, splits, model, protection=protection)
     _check_weight(site, task)
     layout = model.layout
     shapes = Shapes(layout.dimension, layout.dtype, len(binding.schema.numeric), site.plan.training.rounds)
-    return Readiness(site, binding, approval, shapes, sum_specs(site.plan, layout, binding.schema), task)
+    return Readiness(site, binding, approval, shapes, sum_specs(site.plan, layout, binding.schema), task, account)
 
 
 def _check_weight(site: Site, task: TrainingTask) -> None:

@@ -109,6 +109,9 @@ def _approve_everywhere(workspace: Workspace) -> None:
             "policy": _policy(plan),
             "approval": f"approvals/{name}.json",
         }
+        if plan.privacy.sample_level is not None:
+            # All sites of this machine share one folder, and a ledger is one site's.
+            site["ledger"] = f"state/{name}.ledger.sqlite"
         (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False))
 
 

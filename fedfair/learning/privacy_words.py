@@ -55,7 +55,7 @@ def simulated_privacy(plan: Plan, releases: Mapping[ParticipantId, Sequence[Gaus
         releases, key=lambda name: max((one.sampling_rate for one in _training(releases[name])), default=0.0)
     )
     spent = epsilon(releases[worst], asked.delta)
-    facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], asked.clip, spent, asked.delta, ACCOUNTANT)
+    facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], spent, asked.delta, ACCOUNTANT)
     said: JsonObject = {"statement": PROTECTS_NOBODY + sample_level_sentence(facts), "worst_collaborator": worst}
     return {"sample_level": _words(plan, asked, spent) | said, "collaborator_level": None}
 

@@ -8,7 +8,6 @@ seed, which everybody knows, decides nothing. How many records a site has is tak
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,8 +17,7 @@ from torch import Tensor
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.learning.batches import round_length, stated_batch_size
-from fedfair.learning.device import Records
-from fedfair.learning.local import Batch, LossFunction
+from fedfair.learning.local import LossFunction
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.seeds import derived_seed
 from fedfair.plan.privacy import SampleLevelSection
@@ -79,47 +77,37 @@ def sampling_rate(training: TrainingSection, count: int) -> float:
 def training_release(plan: Plan, count: int) -> GaussianRelease:
     """Return what one site with `count` records, at least 1, releases in one attempt at a round."""
     training = plan.training
-    noise = sample_level_of(plan).noise_multiplier
-    return GaussianRelease("training", noise, sampling_rate(training, count), round_length(training, count))
+    asked, rate = sample_level_of(plan), sampling_rate(training, count)
+    return GaussianRelease("training", asked.noise_multiplier, rate, round_length(training, count), asked.clip)
 
 
-def planned_releases(plan: Plan, count: int) -> tuple[GaussianRelease, ...]:
-    """Return what a site with `count` records, at least 1, releases in a whole run in which no sum is lost."""
-    asked, training = sample_level_of(plan), plan.training
-    one_round = training_release(plan, count)
-    evaluations = 1 + math.ceil(training.rounds / plan.evaluation.every) + (training.output in {"average", "tail"})
-    releases = (
-        replace(one_round, steps=one_round.steps * training.rounds),
-        GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluations),
-    )
-    if plan.task.standardize != "secure":
-        return releases
-    return (*releases, GaussianRelease("standardisation", asked.standardisation_noise_multiplier, 1.0, 1))
+def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple[GaussianRelease, ...]:
+    """Return what a site releases in a run in which no sum is lost.
 
-
-@dataclass(frozen=True, slots=True)
-class PoissonBatches:
-    """The Poisson samples of one round, the same ones every time they are iterated; a sample may be empty.
-
-    Attributes:
-        records: at least 1.
-        training: how many steps a round has, and which part of the records a batch.
-        draws: which records those are; nobody else may know its seed.
+    Args:
+        plan: the plan, which protects single records.
+        count: the site's training records; with none it releases evaluations only.
+        rounds: up to and with which round, from 0 on; None for the whole run.
     """
+    asked, training = sample_level_of(plan), plan.training
+    done = training.rounds if rounds is None else rounds
+    evaluations = 1 + done // plan.evaluation.every
+    if done == training.rounds:
+        evaluations += (done % plan.evaluation.every > 0) + (training.output in {"average", "tail"})
+    releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluations)]
+    if count and done:
+        one_round = training_release(plan, count)
+        releases.insert(0, replace(one_round, steps=one_round.steps * done))
+    if count and plan.task.standardize == "secure":
+        releases.append(GaussianRelease("standardisation", asked.standardisation_noise_multiplier, 1.0, 1))
+    return tuple(releases)
 
-    records: Records
-    training: TrainingSection
-    draws: Draws
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self.records.ahead(Batch(*self.records.take(indices)) for indices in self.indices())
-
-    def indices(self) -> Iterator[Tensor]:
-        """Yield who is in each sample: int64 tensors (batch,) on the CPU."""
-        count, draws = len(self.records), self.draws.again()
-        rate = sampling_rate(self.training, count)
-        for _ in range(round_length(self.training, count)):
-            yield torch.from_numpy(draws.poisson_sample(count, rate))
+def poisson_batches(training: TrainingSection, count: int, draws: Draws) -> Iterator[Tensor]:
+    """Yield, for every local step of a round, the indices of a Poisson sample: int64 (batch,), perhaps none."""
+    rate = sampling_rate(training, count)
+    for _ in range(round_length(training, count)):
+        yield torch.from_numpy(draws.poisson_sample(count, rate))
 
 
 @dataclass(frozen=True, slots=True)

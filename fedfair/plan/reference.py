@@ -47,6 +47,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("collaborator.yaml", site.SiteConfig),
     ("collaborator.yaml: data", site.SiteData),
     ("collaborator.yaml: policy", site.SitePolicy),
+    ("collaborator.yaml: budget", site.BudgetSection),
 )
 
 

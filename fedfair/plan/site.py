@@ -34,12 +34,26 @@ Purpose = Literal["training", "evaluation", "standardisation"]
 
 
 class SiteData(Section):
-    """Where the site's own records are; which of the three is needed depends on the plan's data."""
+    """Where the site's own records are, and whose; which of the paths is needed depends on the plan's data."""
 
     train: Text | None = Field(default=None, description="file with the training records; a path")
     test: Text | None = Field(default=None, description="file with the test records; a path")
     root: Text | None = Field(
         default=None, description="folder of the files, for data that are several files; a path"
+    )
+    name: Text | None = Field(
+        default=None,
+        description="name of this data set in the ledger; giving names promises that nobody is in two of them, "
+        "and null means that these records may be anybody's (docs/privacy.md)",
+    )
+
+
+class BudgetSection(Section):
+    """What may ever be released about this site's records, over all plans together."""
+
+    epsilon: PositiveFloat = Field(description="the most that all releases may cost together, above 0")
+    delta: float = Field(
+        default=1e-5, gt=0, lt=1, description="delta at which epsilon is counted, between 0 and 1"
     )
 
 
@@ -95,6 +109,10 @@ class SitePolicy(Section):
     max_clip: PositiveFloat = Field(
         default=1024.0, description="largest change of one parameter that a masked sum may ask for, above 0"
     )
+    max_epsilon: PositiveFloat | None = Field(
+        default=None,
+        description="the most epsilon that one plan may cost this site, at its own delta, above 0; null for any",
+    )
     max_attempts: PositiveInt = Field(
         default=3, description="most attempts at one masked sum about the same model"
     )
@@ -132,6 +150,12 @@ class SiteConfig(Section):
         default=None, le=1024, description="threads to compute with, 1 to 1024; null for all cores"
     )
     policy: SitePolicy = Field(default=SitePolicy(), description="what a plan may ask of this site")
+    budget: BudgetSection | None = Field(
+        default=None, description="what all plans together may cost (docs/privacy.md); null for no budget"
+    )
+    ledger: Text | None = Field(
+        default=None, description="record of everything released about the data; a path; null means ledger.sqlite"
+    )
     cert_folder: Text = Field(default="cert", description="folder of the keys and certificates; a path")
     approval: Text | None = Field(
         default=None, description="this site's approval; a path; null means approvals/<name>.json"
@@ -150,9 +174,10 @@ def load_site_config(path: Path) -> SiteConfig:
     config = validated(SiteConfig, read_document(path))
     folder = path.resolve().parent
     data = config.data.model_copy(
-        update={name: _absolute(getattr(config.data, name), folder) for name in SiteData.model_fields}
+        update={name: _absolute(getattr(config.data, name), folder) for name in ("train", "test", "root")}
     )
-    paths = {name: _absolute(getattr(config, name), folder) for name in ("cert_folder", "approval", "egress")}
+    own = ("cert_folder", "approval", "egress", "ledger")
+    paths = {name: _absolute(getattr(config, name), folder) for name in own}
     return config.model_copy(update={"data": data, **paths})
 
 

@@ -10,7 +10,8 @@ understate epsilon and are nowhere. No torch, so that an aggregator may ask too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TypeAlias
 
@@ -68,6 +69,18 @@ def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
     return coarse if coarse >= COARSE_IS_ENOUGH else min(coarse, _composed(counted, delta, FINE))
 
 
+def is_within(releases: Sequence[GaussianRelease], budget_epsilon: float, delta: float) -> bool:
+    """Return whether the releases together cost at most `budget_epsilon`; quicker than to compute what they cost.
+
+    Raises:
+        PrivacyError: delta is outside (0, 1).
+    """
+    _check_delta(delta)
+    counted = _counted(releases)
+    # The quick bound settles all but a few questions.
+    return not counted or _rough(counted, delta) <= budget_epsilon or epsilon(releases, delta) <= budget_epsilon
+
+
 def steps_within(
     releases: Iterable[GaussianRelease], candidate: GaussianRelease, budget_epsilon: float, delta: float
 ) -> int:
@@ -89,10 +102,7 @@ def steps_within(
     before = combined(releases)
 
     def fits(steps: int) -> bool:
-        more = GaussianRelease(candidate.purpose, candidate.noise_multiplier, candidate.sampling_rate, steps)
-        # The quick bound settles all but the last few questions.
-        together = (*before, more)
-        return _rough(_counted(together), delta) <= budget_epsilon or epsilon(together, delta) <= budget_epsilon
+        return is_within((*before, replace(candidate, steps=steps)), budget_epsilon, delta)
 
     if not fits(1):
         return 0

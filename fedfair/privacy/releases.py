@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from fedfair.errors import PrivacyError
 
-ReleasePurpose = Literal["training", "standardisation", "evaluation", "tuning"]
+ReleasePurpose = Literal["training", "standardisation", "evaluation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,14 @@ class GaussianRelease:
             positive.
         sampling_rate: probability with which each record was in a sample, independently (q), in (0, 1].
         steps: how many such sums, at least 1.
+        clip: largest norm of one record's gradient that counted in full, positive; None where nothing is clipped.
     """
 
     purpose: ReleasePurpose
     noise_multiplier: float
     sampling_rate: float
     steps: int
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         sound = (
@@ -39,12 +41,13 @@ class GaussianRelease:
             and self.noise_multiplier > 0.0
             and 0.0 < self.sampling_rate <= 1.0
             and self.steps >= 1
+            and (self.clip is None or (math.isfinite(self.clip) and self.clip > 0.0))
         )
         if not sound:
             raise PrivacyError(
                 f"a release for {self.purpose!r} with noise multiplier {self.noise_multiplier}, sampling rate "
-                f"{self.sampling_rate} and {self.steps} steps promises nothing",
-                "noise must be above 0, the rate above 0 and at most 1, and there must be a step",
+                f"{self.sampling_rate}, {self.steps} steps and clip {self.clip} promises nothing",
+                "noise and clip must be above 0, the rate above 0 and at most 1, and there must be a step",
             )
 
 
@@ -82,6 +85,17 @@ class SkellamRelease:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Unprotected:
+    """Sums over a site's records without noise: no epsilon covers them, nor anything else about these records.
+
+    Attributes:
+        purpose: what they were released for.
+    """
+
+    purpose: ReleasePurpose
+
+
 Release: TypeAlias = GaussianRelease | SkellamRelease
 
 Record: TypeAlias = Callable[[Release], None]
@@ -109,9 +123,9 @@ class ReleaseLog:
 
 
 def combined(releases: Iterable[GaussianRelease]) -> tuple[GaussianRelease, ...]:
-    """Return the same releases with those alike in purpose, noise and rate counted together, in order."""
-    steps: dict[tuple[ReleasePurpose, float, float], int] = {}
+    """Return the same releases with those alike in all but their steps counted together, in order."""
+    steps: dict[GaussianRelease, int] = {}
     for release in releases:
-        kind = (release.purpose, release.noise_multiplier, release.sampling_rate)
+        kind = replace(release, steps=1)
         steps[kind] = steps.get(kind, 0) + release.steps
-    return tuple(GaussianRelease(*kind, count) for kind, count in steps.items())
+    return tuple(replace(kind, steps=count) for kind, count in steps.items())

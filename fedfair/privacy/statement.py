@@ -20,7 +20,6 @@ _COVERS = {
     "training": "training updates",
     "evaluation": "evaluation sums",
     "standardisation": "standardisation sums",
-    "tuning": "tuning sums",
 }
 
 
@@ -31,7 +30,6 @@ class SampleLevelFacts:
     Attributes:
         holder: whose records they are, such as "collaborator clinic-a".
         releases: everything that was let out about them.
-        clip: largest norm of a record's gradient.
         epsilon: what the releases cost together.
         delta: at which.
         accountant: what computed epsilon, with its version.
@@ -42,7 +40,6 @@ class SampleLevelFacts:
 
     holder: str
     releases: Sequence[GaussianRelease]
-    clip: float
     epsilon: float
     delta: float
     accountant: str
@@ -96,7 +93,7 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
     training = [release for release in releases if release.purpose == "training"]
     steps = "; ".join(
         f"Poisson sampling q={release.sampling_rate:.4g}, noise multiplier={release.noise_multiplier:g}, "
-        f"clip={facts.clip:g}, steps={release.steps}"
+        f"clip={'none' if release.clip is None else format(release.clip, 'g')}, steps={release.steps}"
         for release in training
     )
     others = ", ".join(

@@ -105,11 +105,12 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True)
 class Abstained:
-    """A collaborator said that it takes no part in this sum, and why."""
+    """A collaborator said that it takes no part in this sum, and why; and perhaps that it leaves for good."""
 
     participant: ParticipantId
     sum_number: SumNumber
     reason: str
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +263,15 @@ class Unawaited:
 
 
 @dataclass(frozen=True, slots=True)
+class Departed:
+    """A collaborator leaves the federation, and says why; its connection will end by itself."""
+
+    participant: ParticipantId
+    round: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SumLost:
     """A sum closed without a quorum, or its total could not be right; the model is unchanged.
 
@@ -328,6 +338,7 @@ Effect = (
     | CancelDeadline
     | Report
     | Unawaited
+    | Departed
     | SumLost
     | Skipped
     | Checkpoint

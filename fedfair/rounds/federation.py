@@ -16,8 +16,7 @@ number, a new cohort and new random draws, and after `max_attempts` attempts the
 
 Answers to a sum that is over are not counted and not held against anybody: the sender was slow, not wrong. Answers
 to a sum that never was, or that the sender was not asked for, are; so is an upload that cannot be added. Whoever
-sends one is refused, and the sum goes on without it.
-
+sends one is refused, and the sum goes on without it, as without a collaborator that leaves.
 Verify, then commit: an event that is out of order raises `LocalProtocolError` before anything has changed.
 """
 
@@ -38,6 +37,7 @@ from fedfair.rounds.events import (
     Connected,
     DeadlineKind,
     DeadlinePassed,
+    Departed,
     Disconnected,
     Effect,
     Event,
@@ -177,6 +177,8 @@ class Federation:
                 yield from self._upload(participant, number, payload)
             case MessageArrived(participant, message, vector):
                 yield from self._message(participant, message, vector)
+            case Abstained(participant, _, reason, leaving=True) if self._members.is_heard(participant):
+                yield from self._part_with(Departed(participant, self._course.rounds_done, reason))
             case Abstained(participant, number, reason):
                 yield from self._abstain(participant, number, reason)
             case Misbehaved(participant, message, remedy):
@@ -225,13 +227,17 @@ class Federation:
             yield self._deadlines.set(DeadlineKind.GRACE, grace, participant)
 
     def _expel(self, participant: ParticipantId, message: str, remedy: str) -> Iterator[Effect]:
-        """Send a connected participant away; what it did before stays as it is."""
-        self._members.refuse(participant)
-        yield Refuse(participant, message, remedy, try_again=False)
+        """Send a connected participant away."""
+        return self._part_with(Refuse(participant, message, remedy, try_again=False))
+
+    def _part_with(self, words: Refuse | Departed) -> Iterator[Effect]:
+        """Go on without a connected participant; what it did before stays as it is."""
+        self._members.refuse(words.participant)
+        yield words
         if self._sum is None:
             yield from self._start_if_enough()
-        elif participant in self._sum.cohort:
-            self._sum.step(participant, Step.EXPEL)
+        elif words.participant in self._sum.cohort:
+            self._sum.step(words.participant, Step.EXPEL)
             yield from self._close_if_settled(self._sum)
 
     # -------------------------------------------------------------- waiting for people

@@ -8,7 +8,7 @@ cannot disagree.
 
     ASKED      was asked and is working           COUNTED    its upload is in the running sum, for good
     AWAY       lost its connection, has grace     ABSTAINED  said that it adds nothing, for good
-    LAPSED     lost it for longer than the grace  EXPELLED   broke the protocol; is not asked in this sum again
+    LAPSED     lost it for longer than the grace  EXPELLED   broke the protocol, or left; is not asked again
 
 We wait for those who are ASKED or AWAY. When nobody is, or when the deadline passes, the sum is COMPLETE if at
 least a quorum is COUNTED, otherwise it is LOST. Someone who comes back while the others are still working is asked

@@ -24,7 +24,7 @@ class Presence(enum.Enum):
     ABSENT = "absent"
     CONNECTED = "connected"
     REFUSED = "refused"
-    """Its stream is being closed; whatever it still says is not heard."""
+    """It was sent away, or has left; its stream is being closed, and whatever it still says is not heard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,8 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
             return pb.CollaboratorFrame(upload=start).SerializeToString()
         case Chunk(data):
             return pb.CollaboratorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
-        case Abstain(sum_number, reason):
-            abstain = pb.Abstain(sum_number=sum_number, reason=reason)
+        case Abstain(sum_number, reason, leaving):
+            abstain = pb.Abstain(sum_number=sum_number, reason=reason, leaving=leaving)
             return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
         case SecaggMessage():
             return pb.CollaboratorFrame(masked=_masked_message(frame)).SerializeToString()
@@ -131,7 +131,7 @@ def _upload_start(message: pb.UploadStart) -> UploadStart:
 
 
 def _abstain(message: pb.Abstain) -> Abstain:
-    return Abstain(SumNumber(message.sum_number), _short(message.reason, "Abstain.reason"))
+    return Abstain(SumNumber(message.sum_number), _short(message.reason, "Abstain.reason"), message.leaving)
 
 
 # ------------------------------------------------------------------ aggregator -> collaborator

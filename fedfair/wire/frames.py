@@ -94,10 +94,11 @@ class UploadStart:
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
-    """Instead of an upload: this site takes no part in this sum."""
+    """Instead of an upload: this site takes no part in this sum, and in no later one where it is `leaving`."""
 
     sum_number: SumNumber
     reason: str
+    leaving: bool = False
 
     def __post_init__(self) -> None:
         _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)

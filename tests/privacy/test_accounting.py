@@ -84,7 +84,7 @@ def test_noise_that_protects_nobody_is_told_without_taking_the_machines_memory()
 
 def test_the_purpose_and_the_order_of_releases_change_nothing() -> None:
     parts = [training(2.0, 0.1, 20), GaussianRelease("evaluation", 30.0, 1.0, 3), training(2.0, 0.1, 30)]
-    renamed = [GaussianRelease("tuning", 30.0, 1.0, 3), training(2.0, 0.1, 50)]
+    renamed = [GaussianRelease("standardisation", 30.0, 1.0, 3), training(2.0, 0.1, 50)]
     assert epsilon(parts, DELTA) == pytest.approx(epsilon(renamed, DELTA), abs=1e-9)
     assert combined(parts) == (training(2.0, 0.1, 50), parts[1])
 

@@ -19,11 +19,10 @@ from fedfair.privacy.statement import (
 RECORDS = SampleLevelFacts(
     holder="collaborator clinic-a",
     releases=(
-        GaussianRelease("training", 1.1, 0.05, 100),
+        GaussianRelease("training", 1.1, 0.05, 100, clip=1.0),
         GaussianRelease("evaluation", 20.0, 1.0, 4),
-        GaussianRelease("training", 1.1, 0.05, 200),
+        GaussianRelease("training", 1.1, 0.05, 200, clip=1.0),
     ),
-    clip=1.0,
     epsilon=2.71828,
     delta=1e-5,
     accountant="PLD (dp-accounting 0.6.0)",

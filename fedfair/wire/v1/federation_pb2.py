@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66\x65\x64\x66\x61ir/v1/federation.proto\x12\nfedfair.v1\"\xe3\x01\n\x11\x43ollaboratorFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.fedfair.v1.HelloH\x00\x12)\n\x06upload\x18\x02 \x01(\x0b\x32\x17.fedfair.v1.UploadStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12&\n\x07\x61\x62stain\x18\x04 \x01(\x0b\x32\x13.fedfair.v1.AbstainH\x00\x12+\n\x06masked\x18\x05 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x42\x06\n\x04\x62ody\"\x90\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x0f\n\x07session\x18\x06 \x01(\x0c\"A\n\x0bUploadStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"-\n\x07\x41\x62stain\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xe4\x02\n\x0f\x41ggregatorFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.fedfair.v1.WelcomeH\x00\x12/\n\tbroadcast\x18\x02 \x01(\x0b\x32\x1a.fedfair.v1.BroadcastStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12#\n\x03sum\x18\x04 \x01(\x0b\x32\x14.fedfair.v1.SumStartH\x00\x12(\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x0b\x32\x14.fedfair.v1.AcceptedH\x00\x12(\n\x08\x66inished\x18\x06 \x01(\x0b\x32\x14.fedfair.v1.FinishedH\x00\x12&\n\x07refused\x18\x07 \x01(\x0b\x32\x13.fedfair.v1.RefusedH\x00\x12+\n\x06masked\x18\x08 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x42\x06\n\x04\x62ody\"]\n\x07Welcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0brounds_done\x18\x02 \x01(\x04\x12\x14\n\x0crounds_total\x18\x03 \x01(\x04\x12\x17\n\x0f\x65valuation_only\x18\x04 \x01(\x08\"\xba\x01\n\x0e\x42roadcastStart\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fedfair.v1.BroadcastStart.Kind\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x11\n\tthreshold\x18\x04 \x01(\x01\"F\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_MODEL\x10\x01\x12\x18\n\x14KIND_FEATURE_SCALING\x10\x02\"\xd1\x02\n\x08SumStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12-\n\x07purpose\x18\x02 \x01(\x0e\x32\x1c.fedfair.v1.SumStart.Purpose\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x14\n\x0cmodel_sha256\x18\x05 \x01(\x0c\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x06 \x01(\r\x12\x12\n\nquery_step\x18\x07 \x01(\r\x12\x10\n\x08prefixes\x18\x08 \x03(\x07\"\x8b\x01\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x14\n\x10PURPOSE_TRAINING\x10\x01\x12\x16\n\x12PURPOSE_EVALUATION\x10\x02\x12\x1b\n\x17PURPOSE_STANDARDISATION\x10\x03\x12\x1c\n\x18PURPOSE_EXACT_EVALUATION\x10\x04\"\x1e\n\x08\x41\x63\x63\x65pted\x12\x12\n\nsum_number\x18\x01 \x01(\x04\"+\n\x08\x46inished\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x0f\n\x07outcome\x18\x02 \x01(\t\"<\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06remedy\x18\x02 \x01(\t\x12\x11\n\ttry_again\x18\x03 \x01(\x08\"7\n\rSecaggMessage\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x15\n\rvector_length\x18\x02 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x9d\x01\n\x0c\x43heckRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x15\n\rclock_seconds\x18\x06 \x01(\x01\"2\n\nCheckReply\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.fedfair.v1.CheckItem\"9\n\tCheckItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t2\x96\x01\n\nFederation\x12\x39\n\x05\x43heck\x12\x18.fedfair.v1.CheckRequest\x1a\x16.fedfair.v1.CheckReply\x12M\n\x0bParticipate\x12\x1d.fedfair.v1.CollaboratorFrame\x1a\x1b.fedfair.v1.AggregatorFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66\x65\x64\x66\x61ir/v1/federation.proto\x12\nfedfair.v1\"\xe3\x01\n\x11\x43ollaboratorFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.fedfair.v1.HelloH\x00\x12)\n\x06upload\x18\x02 \x01(\x0b\x32\x17.fedfair.v1.UploadStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12&\n\x07\x61\x62stain\x18\x04 \x01(\x0b\x32\x13.fedfair.v1.AbstainH\x00\x12+\n\x06masked\x18\x05 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x42\x06\n\x04\x62ody\"\x90\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x0f\n\x07session\x18\x06 \x01(\x0c\"A\n\x0bUploadStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\">\n\x07\x41\x62stain\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\"\xe4\x02\n\x0f\x41ggregatorFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.fedfair.v1.WelcomeH\x00\x12/\n\tbroadcast\x18\x02 \x01(\x0b\x32\x1a.fedfair.v1.BroadcastStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12#\n\x03sum\x18\x04 \x01(\x0b\x32\x14.fedfair.v1.SumStartH\x00\x12(\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x0b\x32\x14.fedfair.v1.AcceptedH\x00\x12(\n\x08\x66inished\x18\x06 \x01(\x0b\x32\x14.fedfair.v1.FinishedH\x00\x12&\n\x07refused\x18\x07 \x01(\x0b\x32\x13.fedfair.v1.RefusedH\x00\x12+\n\x06masked\x18\x08 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x42\x06\n\x04\x62ody\"]\n\x07Welcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0brounds_done\x18\x02 \x01(\x04\x12\x14\n\x0crounds_total\x18\x03 \x01(\x04\x12\x17\n\x0f\x65valuation_only\x18\x04 \x01(\x08\"\xba\x01\n\x0e\x42roadcastStart\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fedfair.v1.BroadcastStart.Kind\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x11\n\tthreshold\x18\x04 \x01(\x01\"F\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_MODEL\x10\x01\x12\x18\n\x14KIND_FEATURE_SCALING\x10\x02\"\xd1\x02\n\x08SumStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12-\n\x07purpose\x18\x02 \x01(\x0e\x32\x1c.fedfair.v1.SumStart.Purpose\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x14\n\x0cmodel_sha256\x18\x05 \x01(\x0c\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x06 \x01(\r\x12\x12\n\nquery_step\x18\x07 \x01(\r\x12\x10\n\x08prefixes\x18\x08 \x03(\x07\"\x8b\x01\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x14\n\x10PURPOSE_TRAINING\x10\x01\x12\x16\n\x12PURPOSE_EVALUATION\x10\x02\x12\x1b\n\x17PURPOSE_STANDARDISATION\x10\x03\x12\x1c\n\x18PURPOSE_EXACT_EVALUATION\x10\x04\"\x1e\n\x08\x41\x63\x63\x65pted\x12\x12\n\nsum_number\x18\x01 \x01(\x04\"+\n\x08\x46inished\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x0f\n\x07outcome\x18\x02 \x01(\t\"<\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06remedy\x18\x02 \x01(\t\x12\x11\n\ttry_again\x18\x03 \x01(\x08\"7\n\rSecaggMessage\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x15\n\rvector_length\x18\x02 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x9d\x01\n\x0c\x43heckRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x15\n\rclock_seconds\x18\x06 \x01(\x01\"2\n\nCheckReply\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.fedfair.v1.CheckItem\"9\n\tCheckItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t2\x96\x01\n\nFederation\x12\x39\n\x05\x43heck\x12\x18.fedfair.v1.CheckRequest\x1a\x16.fedfair.v1.CheckReply\x12M\n\x0bParticipate\x12\x1d.fedfair.v1.CollaboratorFrame\x1a\x1b.fedfair.v1.AggregatorFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,35 +38,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPLOADSTART']._serialized_start=420
   _globals['_UPLOADSTART']._serialized_end=485
   _globals['_ABSTAIN']._serialized_start=487
-  _globals['_ABSTAIN']._serialized_end=532
-  _globals['_AGGREGATORFRAME']._serialized_start=535
-  _globals['_AGGREGATORFRAME']._serialized_end=891
-  _globals['_WELCOME']._serialized_start=893
-  _globals['_WELCOME']._serialized_end=986
-  _globals['_BROADCASTSTART']._serialized_start=989
-  _globals['_BROADCASTSTART']._serialized_end=1175
-  _globals['_BROADCASTSTART_KIND']._serialized_start=1105
-  _globals['_BROADCASTSTART_KIND']._serialized_end=1175
-  _globals['_SUMSTART']._serialized_start=1178
-  _globals['_SUMSTART']._serialized_end=1515
-  _globals['_SUMSTART_PURPOSE']._serialized_start=1376
-  _globals['_SUMSTART_PURPOSE']._serialized_end=1515
-  _globals['_ACCEPTED']._serialized_start=1517
-  _globals['_ACCEPTED']._serialized_end=1547
-  _globals['_FINISHED']._serialized_start=1549
-  _globals['_FINISHED']._serialized_end=1592
-  _globals['_REFUSED']._serialized_start=1594
-  _globals['_REFUSED']._serialized_end=1654
-  _globals['_SECAGGMESSAGE']._serialized_start=1656
-  _globals['_SECAGGMESSAGE']._serialized_end=1711
-  _globals['_CHUNK']._serialized_start=1713
-  _globals['_CHUNK']._serialized_end=1734
-  _globals['_CHECKREQUEST']._serialized_start=1737
-  _globals['_CHECKREQUEST']._serialized_end=1894
-  _globals['_CHECKREPLY']._serialized_start=1896
-  _globals['_CHECKREPLY']._serialized_end=1946
-  _globals['_CHECKITEM']._serialized_start=1948
-  _globals['_CHECKITEM']._serialized_end=2005
-  _globals['_FEDERATION']._serialized_start=2008
-  _globals['_FEDERATION']._serialized_end=2158
+  _globals['_ABSTAIN']._serialized_end=549
+  _globals['_AGGREGATORFRAME']._serialized_start=552
+  _globals['_AGGREGATORFRAME']._serialized_end=908
+  _globals['_WELCOME']._serialized_start=910
+  _globals['_WELCOME']._serialized_end=1003
+  _globals['_BROADCASTSTART']._serialized_start=1006
+  _globals['_BROADCASTSTART']._serialized_end=1192
+  _globals['_BROADCASTSTART_KIND']._serialized_start=1122
+  _globals['_BROADCASTSTART_KIND']._serialized_end=1192
+  _globals['_SUMSTART']._serialized_start=1195
+  _globals['_SUMSTART']._serialized_end=1532
+  _globals['_SUMSTART_PURPOSE']._serialized_start=1393
+  _globals['_SUMSTART_PURPOSE']._serialized_end=1532
+  _globals['_ACCEPTED']._serialized_start=1534
+  _globals['_ACCEPTED']._serialized_end=1564
+  _globals['_FINISHED']._serialized_start=1566
+  _globals['_FINISHED']._serialized_end=1609
+  _globals['_REFUSED']._serialized_start=1611
+  _globals['_REFUSED']._serialized_end=1671
+  _globals['_SECAGGMESSAGE']._serialized_start=1673
+  _globals['_SECAGGMESSAGE']._serialized_end=1728
+  _globals['_CHUNK']._serialized_start=1730
+  _globals['_CHUNK']._serialized_end=1751
+  _globals['_CHECKREQUEST']._serialized_start=1754
+  _globals['_CHECKREQUEST']._serialized_end=1911
+  _globals['_CHECKREPLY']._serialized_start=1913
+  _globals['_CHECKREPLY']._serialized_end=1963
+  _globals['_CHECKITEM']._serialized_start=1965
+  _globals['_CHECKITEM']._serialized_end=2022
+  _globals['_FEDERATION']._serialized_start=2025
+  _globals['_FEDERATION']._serialized_end=2175
 # @@protoc_insertion_point(module_scope)

@@ -48,12 +48,14 @@ class UploadStart(_message.Message):
     def __init__(self, sum_number: _Optional[int] = ..., length: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Abstain(_message.Message):
-    __slots__ = ("sum_number", "reason")
+    __slots__ = ("sum_number", "reason", "leaving")
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     sum_number: int
     reason: str
-    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
     __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked")

@@ -1,0 +1,157 @@
+"""What a site may spend, asked before every release: whether one more stays within an (epsilon, delta).
+
+Decides yes or no. Composing takes tenths of a second, too long for every local round, and adding releases never
+lowers epsilon. So a limit keeps a collection of releases that it has found to be affordable, and whatever is
+contained in that is affordable too. It looks ahead as far again as has been spent since it began: a run of any
+length is composed a few times only, and one by one near the end of the budget. No clock, no file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fedfair.errors import PrivacyError
+from fedfair.privacy.accounting import epsilon, is_within
+from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected, combined
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that releases may cost together.
+
+    Attributes:
+        epsilon: above 0.
+        delta: in (0, 1).
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:g} at delta {self.delta:g}"
+
+
+class Limit:
+    """One budget over those entries of a ledger that concern it.
+
+    Args:
+        name: what limits, in words, such as "the budget of this site".
+        budget: how much.
+        concerns: from an entry's origin to whether it counts here.
+        remedy: what the site can do where it is used up.
+    """
+
+    def __init__(self, name: str, budget: Budget, concerns: Callable[[Origin], bool], remedy: str) -> None:
+        self._name = name
+        self._budget = budget
+        self._concerns = concerns
+        self._remedy = remedy
+        self._spent: Counter[GaussianRelease] = Counter()
+        self._found: Counter[GaussianRelease] | None = None
+        self._affordable: Counter[GaussianRelease] = Counter()
+        self._unprotected: Entry | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """Return how much may be spent."""
+        return self._budget
+
+    @property
+    def spent(self) -> tuple[GaussianRelease, ...]:
+        """Return what was counted so far."""
+        return _releases(self._spent)
+
+    def count(self, entry: Entry) -> None:
+        """Take note of what a ledger holds."""
+        if not self._concerns(entry.origin):
+            return
+        match entry.release:
+            case Unprotected():
+                self._unprotected = self._unprotected or entry
+            case GaussianRelease() as release:
+                self._spent += _counted((release,))
+            case SkellamRelease():
+                pass  # Protects the site as a whole; what is said of its records does not rest on it.
+
+    def affords(self, releases: Sequence[GaussianRelease]) -> bool:
+        """Return whether these may follow what was counted."""
+        if self._unprotected is not None:
+            return False
+        together = self._spent + _counted(releases)
+        if together <= self._affordable:
+            return True
+        self._found = self._spent.copy() if self._found is None else self._found
+        for reach in (together + (together - self._found), together):
+            if is_within(_releases(reach), self._budget.epsilon, self._budget.delta):
+                self._affordable = reach
+                return True
+        return False
+
+    def check(self, release: Written) -> None:
+        """Refuse one release more that cannot be afforded.
+
+        Raises:
+            PrivacyError: it would go beyond the budget, or carries no noise; the message says how much is spent.
+        """
+        if isinstance(release, Unprotected):
+            raise PrivacyError(
+                f"{self._name} is {self._budget}, and {release.purpose} sums of this plan carry no noise",
+                "take part in plans with privacy.sample_level, or remove that term from collaborator.yaml",
+            )
+        if isinstance(release, GaussianRelease) and not self.affords((release,)):
+            fault = f"{self._name} allows no further {release.purpose} release: {self.words((release,))}"
+            raise PrivacyError(fault, self._remedy)
+
+    def words(self, further: Sequence[GaussianRelease] = ()) -> str:
+        """Return how much is spent, and how much it would be with further releases."""
+        if self._unprotected is not None:
+            origin, day = self._unprotected.origin, self._unprotected.at[:10]
+            return (
+                f"it is {self._budget}, and no epsilon covers what was released without noise on {day} under plan "
+                f"{origin.plan_digest[:19]} of '{origin.federation}'"
+            )
+        spent = self.cost()
+        left = max(0.0, self._budget.epsilon - spent)
+        told = f"{spent:.4g} of {self._budget} is spent, {left:.4g} is left"
+        return f"{told}, with this it would be {self.cost(further):.4g}" if further else told
+
+    def cost(self, further: Sequence[GaussianRelease] = ()) -> float:
+        """Return epsilon of what was counted and of further releases, at the delta of the budget."""
+        return epsilon((*self.spent, *further), self._budget.delta)
+
+
+def largest(holds: Callable[[int], bool], most: int) -> int:
+    """Return the largest number up to `most` for which something holds that holds for all smaller ones too.
+
+    Args:
+        holds: from a whole number, 0 to `most`, to whether it does.
+        most: asked first, because a plan is mostly afforded whole.
+
+    Returns:
+        From -1, where it does not even hold for 0, to `most`.
+    """
+    if holds(most):
+        return most
+    least, beyond = -1, most
+    while beyond - least > 1:
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if holds(middle) else (least, middle)
+    return least
+
+
+def remaining(
+    planned: Sequence[GaussianRelease], released: Sequence[GaussianRelease]
+) -> tuple[GaussianRelease, ...]:
+    """Return what of the planned releases has not been made yet."""
+    return _releases(_counted(planned) - _counted(released))
+
+
+def _counted(releases: Sequence[GaussianRelease]) -> Counter[GaussianRelease]:
+    return Counter({replace(release, steps=1): release.steps for release in combined(releases)})
+
+
+def _releases(counted: Counter[GaussianRelease]) -> tuple[GaussianRelease, ...]:
+    return tuple(replace(kind, steps=count) for kind, count in counted.items() if count)

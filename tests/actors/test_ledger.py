@@ -1,0 +1,209 @@
+"""The ledger on the disk: what it survives, and what it refuses to go on with."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger_makers import LOOK, entry, written
+
+from collaborator.ledger import Ledger
+from fedfair.errors import PrivacyError
+from fedfair.privacy.entries import Entry, parse_release
+from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
+
+SUMS = SkellamRelease("training", 1000.5, 99.25, 1e6, 1)
+EVERYTHING = (entry(), entry(LOOK, "cohort-2020"), entry(SUMS), entry(Unprotected("standardisation"), "Ä"))
+
+
+def anything(_: Sequence[Entry]) -> None:
+    """Permit it."""
+
+
+def nothing(_: Sequence[Entry]) -> None:
+    raise PrivacyError("enough")
+
+
+def altered(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
+def test_what_was_recorded_is_read_back_by_another_process_and_seen_once(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "ledger.sqlite"
+    ledger = written(path, EVERYTHING)
+    assert Ledger(path).look() == EVERYTHING
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == [path]
+    assert ledger.look() == ()
+    written(path, [entry(LOOK)])
+    assert ledger.look() == (entry(LOOK),)
+
+
+@settings(max_examples=200)
+@given(
+    st.builds(
+        GaussianRelease,
+        st.sampled_from(["training", "standardisation", "evaluation"]),
+        st.floats(1e-6, 1e6),
+        st.floats(1e-9, 1.0),
+        st.integers(1, 10**9),
+        st.none() | st.floats(1e-9, 1e9),
+    )
+)
+def test_a_release_is_spelt_without_losing_a_bit(release: GaussianRelease) -> None:
+    spelt = entry(release)
+    assert parse_release(spelt.kind, spelt.parameters) == release
+
+
+def test_what_is_not_permitted_is_not_written(tmp_path: Path) -> None:
+    ledger = written(tmp_path / "ledger.sqlite", [entry()])
+    with pytest.raises(PrivacyError, match="enough"):
+        ledger.record(entry(LOOK), nothing)
+    assert Ledger(tmp_path / "ledger.sqlite").look() == (entry(),)
+    ledger.record(entry(LOOK), anything)
+    assert Ledger(tmp_path / "ledger.sqlite").look() == (entry(), entry(LOOK))
+
+
+def test_two_that_ask_at_once_never_both_get_the_last_of_a_budget(tmp_path: Path) -> None:
+    path, most = tmp_path / "ledger.sqlite", 30
+    Ledger(path)
+    barrier = threading.Barrier(3)
+
+    def spend() -> None:
+        ledger, seen = Ledger(path), 0
+        barrier.wait(30)
+
+        def permit(fresh: Sequence[Entry]) -> None:
+            nonlocal seen
+            seen += len(fresh)
+            if seen >= most:
+                raise PrivacyError("enough")
+
+        while True:
+            try:
+                ledger.record(entry(), permit)
+                seen += 1
+            except PrivacyError:
+                return
+
+    threads = [threading.Thread(target=spend) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(Ledger(path).look()) == most
+
+
+def sql(statement: str) -> Callable[[Path], object]:
+    return lambda path: altered(path, statement)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "deleted": (lambda path: path.unlink(), "it is gone"),
+    "emptied": (lambda path: path.write_bytes(b""), "it is empty, and a ledger never is"),
+    "overwritten": (lambda path: path.write_bytes(b"not a database, for sure" * 99), "not a database"),
+    "another database": (sql("PRAGMA application_id = 0"), "a database of something else"),
+    "a newer version": (sql("PRAGMA user_version = 2"), "is of version 2, and this fedfair"),
+    "a line changed": (sql("UPDATE entry SET at = '2031' WHERE number = 1"), "entry 1 does not fit"),
+    "a line removed": (sql("DELETE FROM entry WHERE number = 2"), "entry 2 does not fit"),
+    "the last line removed": (sql("DELETE FROM entry WHERE number = 4"), "no longer holds entry 4"),
+    "everything removed": (sql("DELETE FROM entry"), "no longer holds entry 4"),
+    "no table": (sql("DROP TABLE entry"), "no such table"),
+}
+SEEN_ONLY_WHILE_RUNNING = {"the last line removed", "everything removed"}
+SEEN_ONLY_AT_A_START = {"a line changed", "a line removed"}
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name not in SEEN_ONLY_AT_A_START])
+def test_a_ledger_that_is_not_what_it_was_is_not_written_to(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = written(path, EVERYTHING)
+    act, words = CHANGES[change]
+    act(path)
+    with pytest.raises(PrivacyError, match=words) as caught:
+        ledger.record(entry(), anything)
+    assert "nothing is released" in caught.value.message
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name not in SEEN_ONLY_WHILE_RUNNING | {"deleted"}])
+def test_a_start_refuses_a_ledger_that_is_damaged(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "ledger.sqlite"
+    written(path, EVERYTHING)
+    act, words = CHANGES[change]
+    act(path)
+    with pytest.raises(PrivacyError, match=words):
+        Ledger(path).look()
+
+
+def test_an_older_copy_put_in_place_is_noticed_by_the_process_that_wrote_more(tmp_path: Path) -> None:
+    path, copy = tmp_path / "ledger.sqlite", tmp_path / "backup.sqlite"
+    ledger = written(path, [entry()])
+    shutil.copy(path, copy)
+    ledger.record(entry(LOOK), anything)
+    copy.replace(path)
+    with pytest.raises(PrivacyError, match="no longer holds entry 2 as this process has seen it"):
+        ledger.record(entry(), anything)
+
+
+def test_an_entry_of_a_kind_that_this_version_does_not_know_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    written(path, [entry()])
+    altered(path, "UPDATE entry SET kind = 'laplace'")
+    with pytest.raises(PrivacyError, match="'laplace', this version knows gaussian, skellam, unprotected"):
+        Ledger(path).look()
+    altered(path, "UPDATE entry SET kind = 'gaussian', parameters = '{}'")
+    with pytest.raises(PrivacyError, match="'gaussian' cannot be read"):
+        Ledger(path).look()
+
+
+@pytest.mark.parametrize("place", ["folder", "journal"])
+def test_a_ledger_that_cannot_be_written_releases_nothing(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "ledger.sqlite"
+    if place == "folder":
+        (tmp_path / "file").write_text("")
+        with pytest.raises(PrivacyError, match="nothing is released"):
+            Ledger(tmp_path / "file" / "ledger.sqlite")
+        return
+    ledger = written(path, [entry()])
+    # What SQLite needs beside the file while it writes cannot be made: as on a disk that is full or read-only.
+    (tmp_path / "ledger.sqlite-journal").mkdir()
+    with pytest.raises(PrivacyError, match="nothing is released"):
+        ledger.record(entry(LOOK), anything)
+
+
+def test_a_ledger_may_be_a_link_and_no_name_confuses_it(tmp_path: Path) -> None:
+    kept = tmp_path / "kept here?#%20.sqlite"
+    written(kept, [entry()])
+    link = tmp_path / "ledger.sqlite"
+    link.symlink_to(kept)
+    Ledger(link).record(entry(LOOK), anything)
+    assert Ledger(kept).look() == (entry(), entry(LOOK))
+    dangling = tmp_path / "dangling.sqlite"
+    dangling.symlink_to(tmp_path / "unmounted" / "ledger.sqlite")
+    with pytest.raises(PrivacyError, match="it is gone"):
+        Ledger(dangling).look()
+    assert not (tmp_path / "unmounted").exists()
+
+
+def test_the_chain_covers_every_field() -> None:
+    base = entry()
+    others = [
+        replace(base, at="2031-05-04T10:11:13+00:00"),
+        entry(LOOK),
+        entry(data_set=""),
+        entry(data_set="None"),
+        *(replace(base, origin=replace(base.origin, **{name: "x"})) for name in ("participant", "federation")),
+        replace(base, origin=replace(base.origin, plan_digest="sha256:" + "c" * 64)),
+    ]
+    values = {one.chained(bytes(32)) for one in (base, *others)} | {base.chained(b"\1" * 32)}
+    assert len(values) == len(others) + 2
