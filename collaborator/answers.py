@@ -46,7 +46,7 @@ class Reluctance:
     leaving: bool = False
 
 
-Answer = bytes | Reluctance
+Answer = bytearray | Reluctance
 
 MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
 """What the aggregator is told; the figures are the site's own."""

@@ -1,13 +1,17 @@
-"""Where tensors live: the choice of the device, and records that are on it for good or go there batch by batch.
+"""Where tensors live: the choice of the device, and how records and vectors get there and back.
 
-Decides `device: auto` and whether a split fits on the device; what is computed there is not its business.
+Decides `device: auto`, whether a split stays on the device, what memory is page-locked, and what arithmetic means;
+what is computed is not its business. An accelerator copies from page-locked memory while the CPU goes on, and from
+any other only after the CPU has waited. `docs/gpu.md` says what is copied when.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import PlanError
+
+Fetched = TypeVar("Fetched", bound=tuple[Tensor | None, ...])
 
 RESIDENT_SHARE = 0.5
 """A split stays on an accelerator if it takes at most this share of the free memory; the rest is for training."""
@@ -36,6 +42,27 @@ def choose_device(name: str) -> torch.device:
     if not available[name]:
         raise PlanError(f"device '{name}' is not available on this machine", "use device: auto or device: cpu")
     return torch.device(name)
+
+
+@contextmanager
+def plain_arithmetic() -> Iterator[None]:
+    """Let 32 bits be 32 bits, and equal rounds on one device be equal.
+
+    TensorFloat-32 would round what goes into a product to 11 bits: a gradient that was clipped could then be
+    longer than the clip. cuDNN's trials would choose another algorithm each time. Who wants speed asks for bf16.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def host_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return uninitialised memory of the CPU that is exchanged with a device: page-locked where that is a GPU."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +97,66 @@ class Records:
     def __len__(self) -> int:
         return self.labels.shape[0]
 
+    @property
+    def resident(self) -> bool:
+        """True where the records are on the device for good."""
+        return self.labels.device.type == self.device.type
+
     def everything(self) -> tuple[Tensor, Tensor]:
         """Return all records on the device."""
         return self.features.to(self.device), self.labels.to(self.device)
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the records at `indices`, an int64 tensor (batch,) on the CPU, on the device."""
-        if self.labels.device.type == self.device.type:
-            places = indices.to(self.device, non_blocking=True)
+        """Return on the device the records at `indices`, int64 (batch,) on the CPU, without waiting for it."""
+        if self.resident:
+            places = indices if self.device.type == "cpu" else _sent(indices, self.device)
             return self.features.index_select(0, places), self.labels.index_select(0, places)
-        # Only page-locked memory is copied to an accelerator while the CPU goes on.
-        batch = self.features.index_select(0, indices).pin_memory(), self.labels[indices].pin_memory()
-        return batch[0].to(self.device, non_blocking=True), batch[1].to(self.device, non_blocking=True)
+        return self._gathered(self.features, indices), self._gathered(self.labels, indices)
+
+    def ahead(self, batches: Iterable[Fetched]) -> Iterator[Fetched]:
+        """Yield batches that `take` makes; one that must travel to a GPU does so while the last one is used."""
+        return iter(batches) if self.resident or self.device.type != "cuda" else _fetched(batches, self.device)
 
     def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all records on the device in batches whose activations fit in memory."""
         values = max(1, math.prod(self.features.shape[1:]))
         size = max(1, min(EVALUATION_RECORDS, EVALUATION_VALUES // values))
         for start in range(0, len(self), size):
-            batch = slice(start, start + size)
-            yield self.features[batch].to(self.device), self.labels[batch].to(self.device)
+            batch = self.features[start : start + size], self.labels[start : start + size]
+            yield batch if self.resident else (_sent(batch[0], self.device), _sent(batch[1], self.device))
+
+    def _gathered(self, values: Tensor, indices: Tensor) -> Tensor:
+        """Return rows of host memory on the device, gathered straight into memory that it copies from."""
+        batch = host_memory((len(indices), *values.shape[1:]), values.dtype, self.device)
+        return torch.index_select(values, 0, indices, out=batch).to(self.device, non_blocking=True)
+
+
+def _fetched(batches: Iterable[Fetched], device: torch.device) -> Iterator[Fetched]:
+    """Yield batches that are asked for on a stream of their own, which no computation waits in."""
+    source, using, aside = iter(batches), torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    aside.wait_stream(using)
+    while True:
+        # All work on the last batch has been handed over by now, and this travels while the device is at it.
+        with torch.cuda.stream(aside):
+            batch = next(source, None)
+        if batch is None:
+            return
+        using.wait_stream(aside)
+        for tensor in batch:
+            if tensor is not None:
+                tensor.record_stream(using)
+        yield batch
+
+
+def _sent(values: Tensor, device: torch.device) -> Tensor:
+    """Return a copy on a device of values in the CPU's memory, without waiting for it."""
+    staged = host_memory(tuple(values.shape), values.dtype, device).copy_(values)
+    return staged.to(device, non_blocking=True)
 
 
 def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return 0  # of any other device nothing is known, and records travel batch by batch

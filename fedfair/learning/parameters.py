@@ -4,8 +4,8 @@ Turns loading a broadcast model, zeroing gradients and a step of gradient descen
 many layers the model has, and makes the vector that is sent the memory that was trained. Decides which tensors of
 a module take part: floating-point parameters and persistent buffers, tied ones once, under the first of their
 names. Every other buffer (a count of batches, a cache) starts afresh with each broadcast, so that what a site
-computes depends on the broadcast alone and not on what was trained in the same memory before. Order and digest are
-`layout.py`'s.
+computes depends on the broadcast alone and not on what was trained in the same memory before. What is broadcast
+arrives, and what changed leaves, through one vector in the CPU's memory. Order and digest are `layout.py`'s.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfair.errors import LocalProtocolError
+from fedfair.learning.device import host_memory
 from fedfair.learning.layout import Layout, LayoutEntry
 
 ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
@@ -64,6 +65,9 @@ class FlatModel(nn.Module):
         self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]
         self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
         self.gradient = torch.zeros_like(self.flat)
+        self._host = host_memory((self.layout.dimension,), dtype, self.flat.device)
+        # What was loaded last, which the change is counted from. On the CPU the two are one.
+        self._loaded = self._host if self.flat.device.type == "cpu" else torch.empty_like(self.flat)
         for entry, place in self.layout.slices():
             tensor = tensors[entry.name]
             view = self.flat[place].view(entry.shape)
@@ -91,13 +95,29 @@ class FlatModel(nn.Module):
                 f"a vector of {vector.shape} {vector.dtype} does not fit the model's "
                 f"({self.layout.dimension},) {self.layout.dtype}"
             )
-        self.flat.copy_(torch.tensor(vector))
+        np.copyto(self._host.numpy(), vector)
+        if self._loaded is not self._host:
+            # Waiting here costs nothing, since the device has nothing else to do, and frees the host's memory.
+            self._loaded.copy_(self._host)
+        self.flat.copy_(self._loaded)
         for buffer, first in self._rest:
             buffer.copy_(first)
 
+    def take_change(self) -> NDArray[np.floating]:
+        """Return by how much the model has changed since it was loaded, array (d,); once after each `load`.
+
+        It is computed on the device and copied to the host once. The array is memory that the next `load` and the
+        next change overwrite: encode it, or copy it, before.
+        """
+        torch.sub(self.flat, self._loaded, out=self._loaded)
+        if self._loaded is not self._host:
+            self._host.copy_(self._loaded)
+        change: NDArray[np.floating] = self._host.numpy()
+        return change
+
     def vector(self) -> NDArray[np.floating]:
         """Return a copy of the whole model, array (d,) of the layout's width."""
-        copy: NDArray[np.floating] = self.flat.cpu().numpy().copy()
+        copy: NDArray[np.floating] = self.flat.to("cpu", copy=True).numpy()
         return copy
 
     def zero_gradient(self) -> None:

@@ -17,7 +17,8 @@ from torch import Tensor
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.learning.batches import round_length, stated_batch_size
-from fedfair.learning.local import LossFunction
+from fedfair.learning.device import Records
+from fedfair.learning.local import Batch, LossFunction
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.seeds import derived_seed
 from fedfair.plan.privacy import SampleLevelSection
@@ -103,11 +104,29 @@ def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple
     return tuple(releases)
 
 
-def poisson_batches(training: TrainingSection, count: int, draws: Draws) -> Iterator[Tensor]:
-    """Yield, for every local step of a round, the indices of a Poisson sample: int64 (batch,), perhaps none."""
-    rate = sampling_rate(training, count)
-    for _ in range(round_length(training, count)):
-        yield torch.from_numpy(draws.poisson_sample(count, rate))
+@dataclass(frozen=True, slots=True)
+class PoissonBatches:
+    """The Poisson samples of one round, the same ones every time they are iterated; a sample may be empty.
+
+    Attributes:
+        records: at least 1.
+        training: how many steps a round has, and which part of the records a batch.
+        draws: which records those are; nobody else may know its seed.
+    """
+
+    records: Records
+    training: TrainingSection
+    draws: Draws
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.records.ahead(Batch(*self.records.take(indices)) for indices in self.indices())
+
+    def indices(self) -> Iterator[Tensor]:
+        """Yield who is in each sample: int64 tensors (batch,) on the CPU."""
+        count, draws = len(self.records), self.draws.again()
+        rate = sampling_rate(self.training, count)
+        for _ in range(round_length(self.training, count)):
+            yield torch.from_numpy(draws.poisson_sample(count, rate))
 
 
 @dataclass(frozen=True, slots=True)

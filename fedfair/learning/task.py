@@ -9,7 +9,7 @@ here too, because `fairness` knows no plans.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
 from fedfair.learning.batches import batch_indices, round_weight, stated_batch_size
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.device import Records
+from fedfair.learning.device import Records, plain_arithmetic
 from fedfair.learning.evaluated import vector_sha256
 from fedfair.learning.exchange import (
     FeatureScaling,
@@ -47,9 +47,9 @@ from fedfair.learning.models import build_model
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_headers import noised_column_sums, noised_evaluation_header
 from fedfair.learning.private_steps import (
+    PoissonBatches,
     PrivateStepping,
     Protection,
-    poisson_batches,
     sample_level_of,
     trainable_entries,
     training_release,
@@ -153,7 +153,8 @@ class LocalChange:
     Attributes:
         weight: what it counts among the others' (w), at least 1.
         threshold: change of the threshold, in units of the loss.
-        model: array (d,): change of every parameter.
+        model: array (d,): change of every parameter, in memory that the model's next round overwrites; whoever
+            needs it for longer copies it.
     """
 
     weight: int
@@ -272,15 +273,13 @@ class TrainingTask:
         own.load(model.vector)
         if not own.training:
             own.train()
-        start = own.flat.clone()
-        threshold = torch.tensor(model.threshold, dtype=start.dtype, device=start.device)
-        with self._own_draws(round_number, attempt), training_faults():
-            weights = None if record_weights is None else torch.as_tensor(record_weights).to(start)
-            descent, batches = self._descent(records, round_number, attempt, weights)
-            moved = descent.descend(itertools.islice(batches, steps), threshold)
-        change = own.flat.sub(start).cpu().numpy()
+        threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
+        with self._own_draws(round_number, attempt), training_faults(), plain_arithmetic():
+            weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
+            descent, batches = self._descent(records, round_number, attempt, weights, steps)
+            moved = descent.descend(batches, threshold)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
-        return LocalChange(weight, float(moved) - float(threshold), change)
+        return LocalChange(weight, float(moved) - float(threshold), own.take_change())
 
     def evaluation_contribution(
         self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
@@ -320,23 +319,27 @@ class TrainingTask:
         """Return the losses of those of the splits that have records."""
         self._model.load(model.vector)
         held = {name: records for name, records in self._ready().items() if name in splits and len(records)}
-        return {name: evaluate(self._model, records) for name, records in held.items()}
+        with plain_arithmetic():
+            return {name: evaluate(self._model, records) for name, records in held.items()}
 
     def _descent(
-        self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None
-    ) -> tuple[LocalSteps | PrivateSteps, Iterator[Batch]]:
+        self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None, steps: int | None
+    ) -> tuple[LocalSteps | PrivateSteps, Iterable[Batch]]:
         """Return one round's steps and batches; what is released by private ones is written down here."""
         training, protection = self._plan.training, self._protection
         if not isinstance(self._steps, PrivateStepping):
-            return self._steps, self._batches(records, number, attempt, weights)
+            batches = itertools.islice(self._batches(records, number, attempt, weights), steps)
+            return self._steps, records.ahead(batches)
         if protection is None:
             raise LocalProtocolError("private steps need entropy and a ledger")
+        if weights is not None or steps is not None:
+            raise LocalProtocolError(
+                "private steps are all the steps of a round, and weigh by the objective alone"
+            )
         protection.record(training_release(self._plan, len(records)))
-        steps = self._steps.steps(
-            stated_batch_size(training, len(records)), protection.draws("noise", int(number), attempt)
-        )
-        sample = poisson_batches(training, len(records), protection.draws("batch", int(number), attempt))
-        return steps, (Batch(*records.take(indices), weights) for indices in sample)
+        expected = stated_batch_size(training, len(records))
+        noised = self._steps.steps(expected, protection.draws("noise", int(number), attempt))
+        return noised, PoissonBatches(records, training, protection.draws("batch", int(number), attempt))
 
     def _batches(
         self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None = None

@@ -34,9 +34,11 @@ class PerSample(Protocol):
 
     Attributes:
         most_records: how many records fit in memory at a time.
+        drops_unsound: whether a record whose gradient is not finite can be left out of a sum that has been begun.
     """
 
     most_records: int
+    drops_unsound: bool
 
     def reset(self) -> None:
         """Forget what an earlier batch left behind; to be called before every forward pass."""
@@ -44,8 +46,15 @@ class PerSample(Protocol):
     def norms(self, losses: Tensor) -> Tensor:
         """Return the norm of each record's gradient: from losses (batch,), with their graph, to (batch,)."""
 
-    def weigh(self, losses: Tensor, coefficients: Tensor) -> None:
-        """Set every parameter's gradient to the sum of coefficients (batch,) times the records' own gradients."""
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:
+        """Set every parameter's gradient to the sum of coefficients (batch,) times the records' own gradients.
+
+        Args:
+            losses: of the batch whose norms were asked for last.
+            coefficients: finite.
+            sound: bool (batch,): False for a record whose gradient is not finite, and whose coefficient is 0.
+                Where `drops_unsound` is False, such a record makes the gradient NaN.
+        """
 
 
 class HookGradients:
@@ -54,6 +63,8 @@ class HookGradients:
     Raises:
         PlanError: Opacus refuses the module.
     """
+
+    drops_unsound = True
 
     def __init__(self, module: nn.Module) -> None:
         _validate(module)
@@ -71,11 +82,14 @@ class HookGradients:
             torch.autograd.backward(losses, torch.ones_like(losses))
         return _joint_norms([torch.linalg.vector_norm(gradients, dim=1) for _, gradients in self._held()])
 
-    def weigh(self, losses: Tensor, coefficients: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
         """Set every parameter's gradient to the weighted sum over the records."""
+        unsound = ~sound.unsqueeze(1)
         for parameter in self._parameters:
             _gradient(parameter).zero_()
         for parameter, gradients in self._held():
+            # Nothing times NaN is NaN. Looking whether there is one would make the CPU wait for a GPU.
+            gradients.masked_fill_(unsound, 0.0)
             _gradient(parameter).copy_((coefficients.to(gradients) @ gradients).view(parameter.shape))
 
     def _held(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
@@ -92,6 +106,8 @@ class GhostGradients:
     Raises:
         PlanError: Opacus refuses the module.
     """
+
+    drops_unsound = False
 
     def __init__(self, module: nn.Module) -> None:
         _validate(module)
@@ -114,8 +130,8 @@ class GhostGradients:
         found = (getattr(parameter, "_norm_sample", None) for parameter in self._parameters)
         return _joint_norms([norms.to(losses.dtype) for norms in found if norms is not None])
 
-    def weigh(self, losses: Tensor, coefficients: Tensor) -> None:
-        """Set every parameter's gradient to the weighted sum over the records."""
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
+        """Set every parameter's gradient to the weighted sum over the records; NaN if one is not finite."""
         self._watching.disable_hooks()
         for parameter in self._parameters:
             _gradient(parameter).zero_()

@@ -9,7 +9,10 @@ batch size b and independent standard normal numbers z,
 
 so theta and c are one vector, noised once: one step of the accountant. The sum is divided by the EXPECTED size,
 because the size of the batch that was drawn tells who was in it. A batch may be empty; its step is noise alone. A
-record whose loss or gradient is no number adds nothing, instead of giving itself away by spoiling the sum.
+record whose loss or gradient is no number adds nothing, instead of giving itself away by spoiling the sum. No step
+looks for one, because that would make the CPU wait for a GPU: where a sum that was begun cannot leave it out, the
+round ends in NaN, which is looked for once, and is made again with the same draws, looking at every step.
+
 Accounting, and writing the release down before it is made, is the caller's. Source: Abadi et al. 2016, "Deep
 Learning with Differential Privacy", Algorithm 1; the weights are the FedSRCVaR paper's.
 """
@@ -28,6 +31,7 @@ from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import PerSample
+from fedfair.privacy.replay import draws_replayed
 from fedfair.privacy.sensitivity import Clipping, step_sensitivity
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -37,6 +41,7 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 class Trained(Protocol):
     """What is trained: `learning.parameters.FlatModel`, whose gradients are views into one vector."""
 
+    flat: Tensor
     gradient: Tensor
 
     def step(self, learning_rate: float) -> None:
@@ -127,7 +132,8 @@ class PrivateSteps:
         """Make one noised step for each batch; change the model in place.
 
         Args:
-            batches: features, labels and None: a Poisson sample for each step, on the model's device.
+            batches: features, labels and None: a Poisson sample for each step, on the model's device. Iterated a
+                second time, they must be the same.
             threshold: scalar tensor on that device, in the width of the losses.
 
         Returns:
@@ -136,43 +142,71 @@ class PrivateSteps:
         Raises:
             LocalProtocolError: a batch brings weights of its own, which no sensitivity accounts for.
         """
+        if self.gradients.drops_unsound:
+            return self._walk(batches, threshold, self.draws, looking=False)
+        start = self.model.flat.clone()
+        with draws_replayed(start.device) as replay:
+            moved = self._walk(batches, threshold, self.draws, looking=False)
+            if bool(torch.isfinite(self.model.flat).all()):
+                return moved
+            replay()
+            self.model.flat.copy_(start)
+            return self._walk(batches, threshold, self.draws.again(), looking=True)
+
+    def _walk(
+        self,
+        batches: Iterable[tuple[Tensor, Tensor, Tensor | None]],
+        threshold: Tensor,
+        draws: Draws,
+        *,
+        looking: bool,
+    ) -> Tensor:
         deviation, scale = self.mechanism.noise_deviation, self.mechanism.threshold_scale
         for features, labels, weights in batches:
             if weights is not None:
                 raise LocalProtocolError("a private step weighs records by the objective alone")
-            pull = self._sum(features, labels, threshold)
-            self.model.gradient.add_(self._noise(), alpha=deviation).div_(self.expected_batch)
+            pull = self._sum(features, labels, threshold, looking=looking)
+            self.model.gradient.add_(self._noise(draws), alpha=deviation).div_(self.expected_batch)
             self.model.step(self.learning_rate)
             if self.threshold_learning_rate is not None:
-                noised = torch.add(pull, self.draws.gaussian(pull), alpha=deviation)
+                noised = torch.add(pull, draws.gaussian(pull), alpha=deviation)
                 slope = noised / (scale * self.expected_batch)
                 threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
         return threshold
 
-    def _sum(self, features: Tensor, labels: Tensor, threshold: Tensor) -> Tensor:
+    def _sum(self, features: Tensor, labels: Tensor, threshold: Tensor, *, looking: bool) -> Tensor:
         """Set the model's gradient to the clipped sum over a batch; return that of the threshold's part."""
+        size, count = self.gradients.most_records, len(labels)
+        if 0 < count <= size:
+            return self._part(features, labels, threshold, looking=looking)
         total, pull = torch.zeros_like(self.model.gradient), torch.zeros_like(threshold)
-        size = self.gradients.most_records
-        for part in range(0, len(labels), size):
-            pull = pull + self._part(features[part : part + size], labels[part : part + size], threshold)
+        for part in range(0, count, size):
+            here = slice(part, part + size)
+            pull = pull + self._part(features[here], labels[here], threshold, looking=looking)
             total.add_(self.model.gradient)
         self.model.gradient.copy_(total)
         return pull
 
-    def _part(self, features: Tensor, labels: Tensor, threshold: Tensor) -> Tensor:
+    def _part(self, features: Tensor, labels: Tensor, threshold: Tensor, *, looking: bool) -> Tensor:
+        with draws_replayed(features.device, wanted=looking) as replay:
+            losses, norms, sound = self._seen(features, labels)
+            if looking and not bool(sound.all()):
+                # All others must get the very gradients that they have without that record: the same draws in the
+                # same places.
+                replay()
+                kept = features.masked_fill(~sound.view(-1, *[1] * (features.dim() - 1)), 0.0)
+                losses, norms, _ = self._seen(kept, labels)
+        coefficients, pulls = self.mechanism.factors(losses.detach(), norms.detach(), threshold)
+        self.gradients.weigh(losses, coefficients.masked_fill(~sound, 0.0), sound)
+        return pulls.masked_fill(~sound, 0.0).sum()
+
+    def _seen(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the losses with their graph, the norms of the gradients, and which of both are numbers."""
         self.gradients.reset()
         losses = self.losses(features, labels)
         norms = self.gradients.norms(losses)
-        sound = torch.isfinite(norms) & torch.isfinite(losses)
-        if not bool(sound.all()):
-            if not bool(sound.any()):
-                self.model.gradient.zero_()
-                return torch.zeros_like(threshold)
-            return self._part(features[sound], labels[sound], threshold)
-        coefficients, pulls = self.mechanism.factors(losses.detach(), norms.detach(), threshold)
-        self.gradients.weigh(losses, coefficients)
-        return pulls.sum()
+        return losses, norms, torch.isfinite(norms) & torch.isfinite(losses)
 
-    def _noise(self) -> Tensor:
-        noise = self.draws.gaussian(self.model.gradient)
+    def _noise(self, draws: Draws) -> Tensor:
+        noise = draws.gaussian(self.model.gradient)
         return noise if self.trainable is None else noise * self.trainable

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.sums.spec import HEADER_DTYPE, SumSpec
 
+BLOCK = 1 << 18
+"""Values that are looked at at a time: small enough for the cache, large enough to hide the loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
@@ -29,8 +32,10 @@ class Contribution:
     body: NDArray[np.floating]
 
 
-def encode(contribution: Contribution, spec: SumSpec) -> bytes:
+def encode(contribution: Contribution, spec: SumSpec) -> bytearray:
     """Return the bytes of an upload: header then body, little-endian, without padding.
+
+    The body is copied once, into memory that is the upload's own: what it was made in may be used again.
 
     Raises:
         LocalProtocolError: the contribution does not have the shape of the sum (a bug on this side).
@@ -43,10 +48,20 @@ def encode(contribution: Contribution, spec: SumSpec) -> bytes:
             f"the sum needs ({spec.header_length},) and ({spec.body_length},)"
         )
     for name, values in (("header", header), ("body", body)):
-        if not np.isfinite(values).all():
+        unsound = _count_unsound(values)
+        if unsound:
             raise TrainingError(
                 f"the {name} of this site's {spec.purpose.value} contribution holds "
-                f"{int((~np.isfinite(values)).sum())} values that are NaN or infinite; nothing was sent",
+                f"{unsound} values that are NaN or infinite; nothing was sent",
                 "lower learning_rate, or look for missing or extreme values in the local data",
             )
-    return header.astype(HEADER_DTYPE, copy=False).tobytes() + body.astype(spec.body_dtype, copy=False).tobytes()
+    upload = bytearray(spec.upload_bytes)
+    np.frombuffer(upload, HEADER_DTYPE, spec.header_length)[:] = header
+    np.frombuffer(upload, spec.body_dtype, spec.body_length, spec.header_bytes)[:] = body
+    return upload
+
+
+def _count_unsound(values: NDArray[np.floating]) -> int:
+    # In blocks, so that looking at an update needs no second array of the model's length.
+    blocks = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
+    return sum(int(np.count_nonzero(~np.isfinite(block))) for block in blocks)

@@ -18,7 +18,7 @@ from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.frames import SumStart
 
 T = TypeVar("T")
-Answered = bytes | Reluctance | None
+Answered = bytearray | Reluctance | None
 SPECS = {Purpose.TRAINING: SumSpec(Purpose.TRAINING, 1, 2, np.dtype("<f4"))}
 
 
@@ -104,7 +104,7 @@ def test_a_computation_outlives_the_stream_that_asked_for_it() -> None:
         task.gate.set()
         return await asked(answers, question(1))
 
-    assert isinstance(played(scenario, task), bytes)
+    assert isinstance(played(scenario, task), bytearray)
     assert task.calls == 1
 
 
@@ -123,7 +123,7 @@ def test_a_newer_question_makes_the_older_answer_worthless() -> None:
 
     older, newer = played(scenario, task)
     assert older is None
-    assert isinstance(newer, bytes)
+    assert isinstance(newer, bytearray)
     assert len(task.threads) == 1
 
 
@@ -144,3 +144,32 @@ def test_the_policy_is_asked_before_anything_is_computed() -> None:
     answer = played(lambda answers: asked(answers, question(1)), task, lambda start: f"not round {start.round}")
     assert answer == Reluctance("not round 1")
     assert task.calls == 0
+
+
+class BufferingTask(CountingTask):
+    """Makes every contribution in the same memory, as a model does whose change is copied from a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = np.zeros(2, np.float32)
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        made = super().contribution(request, model)
+        self.buffer[:] = made.body
+        return Contribution(made.header, self.buffer)
+
+
+def test_an_answer_that_is_kept_is_not_in_the_memory_that_the_next_one_is_made_in() -> None:
+    task = BufferingTask()
+
+    async def scenario(answers: Answers) -> tuple[Answered, Answered]:
+        kept = await asked(answers, question(1))
+        assert isinstance(kept, bytearray)
+        before = bytes(kept)
+        newer = await asked(answers, question(2, 2))
+        assert bytes(kept) == before
+        return kept, newer
+
+    kept, newer = played(scenario, task)
+    assert kept != newer
+    assert not np.shares_memory(np.frombuffer(kept, np.uint8), task.buffer)

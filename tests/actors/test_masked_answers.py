@@ -22,7 +22,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.session import Site
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import shape_of, signing_key
 
@@ -132,3 +132,15 @@ def test_a_change_that_is_not_finite_is_refused_in_the_open(site: OneSite) -> No
     site.task.fault = None
     (frame, *_) = site.round()
     assert isinstance(frame, SecaggMessage)
+
+
+def test_a_masked_vector_that_is_kept_is_not_in_the_memory_that_the_next_change_is_made_in(site: OneSite) -> None:
+    buffer = np.ones(5)
+    site.task.change = LocalChange(1, 0.25, buffer)
+    (_, *chunks) = site.round()
+    assert all(isinstance(chunk, Chunk) for chunk in chunks)
+    kept = [bytes(chunk.data) for chunk in chunks]
+    buffer[:] = -3.0
+    site.round()
+    assert [bytes(chunk.data) for chunk in chunks] == kept
+    assert not any(np.shares_memory(np.frombuffer(chunk.data, np.uint8), buffer) for chunk in chunks)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from fedfair.privacy.noise import ENTROPY_BITS, Draws, system_entropy
+from fedfair.privacy.noise import ENTROPY_BITS, STREAMS_ON_GPU, Draws, gpu_generators, normal_sum, system_entropy
 
 # A correct generator fails one such test with this probability, whatever the seed; with a fixed seed, never again.
 CHANCE = 1e-4
@@ -73,3 +73,34 @@ def test_a_site_never_draws_the_same_seed_twice_whatever_it_is_for() -> None:
     seeds = {system_entropy("noise", 1, 1) for _ in range(100)}
     assert len(seeds) == 100
     assert max(seeds) >> (ENTROPY_BITS - 20)  # 100 draws below a share of 2^-20 of the range: never
+
+
+def test_a_stream_that_begins_again_is_the_same() -> None:
+    draws, like = Draws(9), torch.empty(50)
+    first, sample = draws.gaussian(like), draws.poisson_sample(100, 0.3)
+    again = draws.again()
+    assert torch.equal(again.gaussian(like), first)
+    np.testing.assert_array_equal(again.poisson_sample(100, 0.3), sample)
+
+
+def test_a_gpus_noise_is_a_sum_of_streams_whose_seeds_have_63_bits_each_whatever_they_come_from() -> None:
+    cpu = torch.device("cpu")
+    words = [source.initial_seed() for seed in (0, 1, 2, 1 << 200) for source in gpu_generators(seed, cpu)]
+    assert len(set(words)) == 4 * STREAMS_ON_GPU
+    # 16 words below a share of 2^-20 of the range: never.
+    assert 1 << 43 < max(words) < 1 << 63
+    again = [source.initial_seed() for source in gpu_generators(1 << 200, cpu)]
+    assert again == words[-STREAMS_ON_GPU:]
+
+
+def test_a_sum_of_streams_is_standard_normal_and_every_stream_counts() -> None:
+    cpu, like = torch.device("cpu"), torch.empty(30_000, dtype=torch.float64)
+    noise = normal_sum(like, gpu_generators(17, cpu))
+    assert stats.kstest(noise.numpy(), "norm").pvalue > CHANCE
+    for left_out in range(STREAMS_ON_GPU):
+        sources = gpu_generators(17, cpu)
+        sources[left_out].manual_seed(5)
+        other = normal_sum(like, sources)
+        # Three of four shares are in common: the correlation is 3/4, with a deviation of (1 - 9/16) / sqrt(n).
+        correlation = float(torch.corrcoef(torch.stack([noise, other]))[0, 1])
+        assert abs(correlation - 0.75) < stats.norm.isf(CHANCE) * (7 / 16) / 30_000**0.5

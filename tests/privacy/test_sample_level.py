@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfair.errors import LocalProtocolError, PrivacyError
@@ -179,8 +179,9 @@ def test_an_empty_batch_is_a_step_of_noise_alone() -> None:
     assert float(Trial(Mechanism(objective(), 1.0, 1.0)).moved(batch(0)).norm()) > 1.0
 
 
-def test_a_record_that_is_no_number_adds_nothing_and_spoils_nothing() -> None:
-    trial = Trial(Mechanism(objective(), NO_NOISE, 1.0))
+@pytest.mark.parametrize("way", ["hooks", "ghost"])
+def test_a_record_that_is_no_number_adds_nothing_and_spoils_nothing(way: Way) -> None:
+    trial = Trial(Mechanism(objective(), NO_NOISE, 1.0), way=way)
     sound = batch(5)
     for hostile in (math.nan, math.inf, 1e308):
         features = torch.cat([sound.features, torch.full((1, COLUMNS), hostile, dtype=torch.float64)])
@@ -233,3 +234,53 @@ def test_weights_of_a_batchs_own_are_refused() -> None:
 def test_steps_without_meaning_are_refused(noise: float, expected: float) -> None:
     with pytest.raises(PrivacyError, match="no noise to be hidden in"):
         Trial(Mechanism(objective(), noise, 1.0), expected=expected)
+
+
+@pytest.mark.parametrize("way", ["hooks", "ghost"])
+@pytest.mark.parametrize("records", [1, 6])
+def test_a_round_with_a_record_that_is_no_number_is_the_round_with_the_same_noise(way: Way, records: int) -> None:
+    """In the second of three steps, so that steps before and after are made again with the same draws."""
+    sound, rounds = batch(records), []
+    features = torch.cat([sound.features, torch.full((1, COLUMNS), math.inf, dtype=torch.float64)])
+    spoilt = Batch(features, torch.cat([sound.labels, torch.zeros(1, dtype=torch.int64)]))
+    for second in (sound, spoilt):
+        trial = Trial(Mechanism(objective(), 1.0, 1.0), way=way)
+        after = trial.steps.descend([sound, second, sound], tensor(0.8))
+        rounds.append(torch.cat([trial.model.flat, after.reshape(1)]))
+    torch.testing.assert_close(rounds[1], rounds[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["hooks", "ghost"])
+def test_others_keep_the_units_that_drop_out_when_a_record_is_no_number(way: Way) -> None:
+    """Otherwise one record would change the gradients of all: by more than the sensitivity, and unseen."""
+    mechanism = Mechanism(objective(), NO_NOISE, 1.0)
+    dropping = nn.Sequential(nn.Linear(COLUMNS, 50), nn.Dropout(0.5), nn.Linear(50, CLASSES)).double()
+    sound, moved = batch(8), []
+    for value in (0.0, math.nan):
+        # The last place is empty-handed (no weight) or no number; in both cases seven records are left.
+        model = FlatModel(copy.deepcopy(dropping), torch.float64)
+
+        def losses(features: Tensor, labels: Tensor, model: FlatModel = model) -> Tensor:
+            return functional.cross_entropy(model(features), labels, reduction="none")
+
+        features = sound.features.clone()
+        features[-1] = value
+        steps = PrivateSteps(
+            model, losses, per_sample_gradients(model.module, way), mechanism, 1.0, 1.0, None, Draws(0)
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            if value == 0.0:
+                # What seven records do with these draws, by the slow way: all eight, without the last one's part.
+                steps.gradients.reset()
+                found = losses(features, sound.labels)
+                norms = steps.gradients.norms(found)
+                factors, _ = mechanism.factors(found.detach(), norms.detach(), tensor(0.8))
+                factors[-1] = 0.0
+                steps.gradients.weigh(found, factors, torch.ones(8, dtype=torch.bool))
+                moved.append(model.gradient.clone())
+            else:
+                start = model.flat.clone()
+                steps.descend([Batch(features, sound.labels)], tensor(0.8))
+                moved.append(start - model.flat)
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-10, atol=1e-12)
