@@ -31,7 +31,6 @@ app = typer.Typer(
 )
 
 MAX_EVALUATION_BYTES = 16 << 20
-MAX_KEY_BYTES = 1 << 10
 CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="The workspace's keys.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="Print warnings only.")
@@ -212,26 +211,19 @@ def _issuer_key(
     certificate: Certificate, given: str | None, plan: Plan | None, cert_folder: Path
 ) -> Ed25519PublicKey | None:
     """Return the key that the issuer is known to hold; None where the certificate has no issuer."""
+    from fedfair.cli.known_keys import known_key
     from fedfair.identity.signing import parse_signing_key
-    from fedfair.identity.store import SIGNING_PUBLIC_KEY
 
     if certificate.issuer is None:
         return None
     name = certificate.issuer.name
-    own = cert_folder / name / SIGNING_PUBLIC_KEY
-    if given is None and plan is not None and name in plan.federation.roster:
-        given = plan.federation.roster[name]
-    if given is None and own.is_file():
-        given = str(own)
-    if given is None:
+    key = known_key(name, given, plan, cert_folder)
+    if key is None:
         raise CertificateError(
             f"nothing here says which key {name} has; the certificate claims {certificate.issuer.key}",
             f"ask {name} by a way that you trust, then give the key with --key",
         )
-    path = Path(given)
-    if path.is_file():
-        given = _read(path, MAX_KEY_BYTES, "a key").decode("ascii", "replace").strip()
-    return parse_signing_key(given)
+    return parse_signing_key(key)
 
 
 def _plan_digest(plan: Plan, plan_file: Path) -> str:

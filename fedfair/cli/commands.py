@@ -7,6 +7,7 @@ import typer
 from fedfair import __version__
 from fedfair.cli import (
     aggregator,
+    audit,
     certificate,
     certs,
     collaborator,
@@ -36,6 +37,7 @@ app.add_typer(plan.app, name="plan")
 app.add_typer(aggregator.app, name="aggregator")
 app.add_typer(collaborator.app, name="collaborator")
 app.add_typer(certificate.app, name="certificate")
+app.add_typer(audit.app, name="audit")
 app.command("simulate")(simulate.simulate_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("sweep")(sweep.sweep_command)

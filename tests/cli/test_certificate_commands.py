@@ -181,7 +181,7 @@ def test_files_that_are_something_else_altogether_are_refused_in_words() -> None
         run("verify", "binary")
     with pytest.raises(IdentityError, match="is not 'ed25519:'"):
         run("verify", "certificate.json", "--key", "binary")
-    with pytest.raises(CertificateError, match="so it is not a key"):
+    with pytest.raises(IdentityError, match="so it is not a key"):
         run("verify", "certificate.json", "--key", "long.json")
     with pytest.raises(FileNotFoundError):
         run("verify", "nowhere.json")

@@ -1,0 +1,213 @@
+"""`fedfair audit`: what left an institution, in words, and whether the record of it is whole and its keeper's."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fedfair.errors import AuditError
+from fedfair.report.terminal import console, error_console
+
+if TYPE_CHECKING:
+    from fedfair.audit.compare import Comparison
+    from fedfair.audit.reader import Reader
+    from fedfair.plan.schema import Plan
+
+app = typer.Typer(
+    help="Show what left an institution, and check that the record of it was not changed.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+RECORD = typer.Argument(..., help="A record: egress/NAME.jsonl of a site, received/NAME.jsonl of an aggregator.")
+AS_JSON = typer.Option(False, "--json", help="Print JSON.")
+_CHECKPOINT = re.compile(r"([1-9][0-9]{0,18}):([0-9a-f]{64})")
+
+
+@app.command()
+def show(
+    record: Path = RECORD,
+    by_round: bool = typer.Option(False, "--by-round", help="One line for each sum instead of each purpose."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Tell what was sent, by purpose and kind, with lengths. Whose key signed it is for `verify` to check."""
+    from fedfair.audit.summary import explanations, gaps
+
+    found = _read(record, None)
+    if as_json:
+        groups = [{**asdict(group), **asdict(tally)} for group, tally in found.groups.items()]
+        console.print_json(json.dumps({**_facts(found), "groups": groups}))
+        return
+    console.print(_table(found, by_round=by_round))
+    for word, explanation in explanations(found.groups):
+        console.print(Text.assemble((f"{word}: ", "bold"), explanation), soft_wrap=True)
+    for gap in gaps(found):
+        _warn(gap)
+
+
+@app.command()
+def verify(
+    record: Path = RECORD,
+    mirror: list[Path] = typer.Option(
+        [], "--mirror", help="The aggregator's mirror of this record; again for that of another run."
+    ),
+    key: str = typer.Option(
+        None, "--key", help="The keeper's public key, or a file that holds it.",
+        show_default="from the plan's roster, or from cert/NAME/signing.pub",
+    ),
+    mirror_key: str = typer.Option(
+        None, "--mirror-key", help="The aggregator's public key, or a file that holds it.",
+        show_default="from cert/aggregator/signing.pub",
+    ),
+    plan_file: Path = typer.Option(None, "--plan", "-p", help="A plan whose roster has the key."),
+    cert_folder: Path = typer.Option(Path("cert"), "--cert-folder", help="The workspace's keys."),
+    checkpoint: str = typer.Option(
+        None, "--checkpoint", help="ENTRY:CHAIN that an earlier `verify` printed: the record must still have it."
+    ),
+    as_json: bool = AS_JSON,
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print warnings only."),
+) -> None:  # fmt: skip
+    """Check a record without a network: its chain, its signatures, its totals and, with --mirror, what arrived."""
+    from fedfair.audit.summary import checkpoint as checkpoint_of
+    from fedfair.audit.summary import comparison, findings, gaps
+    from fedfair.plan.source import load_plan
+
+    plan = None if plan_file is None else load_plan(plan_file)
+    found = _read(record, _parsed(checkpoint))
+    _check_key(found, record, key, plan, cert_folder)
+    compared = _compared(found, record, mirror, mirror_key, cert_folder) if mirror else None
+    foreign = 0 if compared is None else compared.foreign.messages
+    if as_json:
+        told = None if compared is None else asdict(compared)
+        console.print_json(json.dumps({"ok": not foreign, **_facts(found), "mirror": told}))
+    elif not quiet:
+        lines = (*findings(found), *(comparison(compared) if compared is not None else ()))
+        for line in (*lines, f"checkpoint: {checkpoint_of(found)}"):
+            console.print(Text(line), soft_wrap=True)
+    for gap in gaps(found):
+        _warn(gap)
+    if foreign:
+        raise AuditError(
+            f"{foreign} messages arrived in the name of {found.names[1]} that {record} does not have",
+            "the record was shortened or written anew, or somebody else used the site's keys: keep both files, "
+            "and have the certificate revoked until you know",
+        )
+
+
+def _parsed(checkpoint: str | None) -> tuple[int, bytes] | None:
+    if checkpoint is None:
+        return None
+    match = _CHECKPOINT.fullmatch(checkpoint)
+    if match is None:
+        raise typer.BadParameter(f"{checkpoint!r} is not ENTRY:CHAIN", param_hint="--checkpoint")
+    return int(match[1]), bytes.fromhex(match[2])
+
+
+def _read(path: Path, checkpoint: tuple[int, bytes] | None) -> Reader:
+    from fedfair.audit.reader import Reader, bounded_lines
+
+    found = Reader(checkpoint)
+    try:
+        with path.open("rb") as source:
+            found.read(bounded_lines(source))
+        _ = found.names
+    except AuditError as fault:
+        raise AuditError(f"{path}: {fault.message}", fault.remedy) from fault
+    return found
+
+
+def _check_key(found: Reader, path: Path, given: str | None, plan: Plan | None, cert_folder: Path) -> None:
+    """Refuse a record that its keeper has not signed, or where nothing says which key the keeper has."""
+    from fedfair.cli.known_keys import known_key
+
+    keeper, stated = found.names[2], _stated_key(found)
+    key = known_key(keeper, given, plan, cert_folder)
+    if key is None:
+        raise AuditError(
+            f"nothing here says which key {keeper} has; {path} claims {stated}",
+            f"give the plan whose roster has it with --plan, or ask {keeper} and give it with --key",
+        )
+    if key != stated:
+        raise AuditError(
+            f"{path} is signed with {stated}, the key of {keeper} is {key}",
+            "somebody else may have written it; if the site has changed its key, give the older one with --key",
+        )
+
+
+def _compared(
+    found: Reader, path: Path, mirrors: list[Path], mirror_key: str | None, cert_folder: Path
+) -> Comparison:
+    from fedfair.audit.compare import compare
+    from fedfair.cli.known_keys import known_key
+    from fedfair.ids import AGGREGATOR
+
+    read = [_read(mirror, None) for mirror in mirrors]
+    try:
+        compared = compare(found, read)
+    except AuditError as fault:
+        raise AuditError(f"{path} and {', '.join(map(str, mirrors))}: {fault.message}", fault.remedy) from fault
+    if known_key(AGGREGATOR, mirror_key, None, cert_folder) is None:
+        _warn(
+            "nothing here says which key the aggregator has: who signed the mirror was NOT checked (--mirror-key)"
+        )
+        return compared
+    for one, mirror in zip(read, mirrors, strict=True):
+        _check_key(one, mirror, mirror_key, None, cert_folder)
+    return compared
+
+
+def _stated_key(found: Reader) -> str:
+    return "" if found.opened is None else found.opened.key
+
+
+def _facts(found: Reader) -> dict[str, object]:
+    from fedfair.audit.summary import checkpoint
+
+    federation, participant, keeper = found.names
+    return {
+        "federation": federation,
+        "participant": participant,
+        "keeper": keeper,
+        "key": _stated_key(found),
+        "entries": found.entries,
+        "messages": found.total.messages,
+        "bytes": found.total.bytes,
+        "signatures": found.signatures,
+        "unsigned_entries": found.unsigned,
+        "closed": found.closed,
+        "interruptions": [asdict(torn) for torn in found.torn],
+        "unfinished_bytes": len(found.tail),
+        "checkpoint": checkpoint(found),
+    }
+
+
+def _warn(words: str) -> None:
+    error_console.print(Text(f"warning: {words}", style="yellow"), soft_wrap=True)
+
+
+def _table(found: Reader, *, by_round: bool) -> Table:
+    from fedfair.audit.summary import rows
+
+    federation, participant, _ = found.names
+    table = Table(title=f"What {participant} of '{federation}' has sent", title_justify="left")
+    for heading in ("for", "rounds", "what"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("messages", "bytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for plan in dict.fromkeys(group.plan for group in found.groups):
+        table.add_section()
+        table.add_row("plan", "", f"{plan[:15]}…", style="dim")
+        of_plan = {group: tally for group, tally in found.groups.items() if group.plan == plan}
+        for row in rows(of_plan, by_round=by_round):
+            counted = (f"{row.total.messages:,}", f"{row.total.bytes:,}")
+            table.add_row(row.purpose, row.rounds, row.what, *counted)
+    table.add_section()
+    table.add_row("everything", "", "", f"{found.total.messages:,}", f"{found.total.bytes:,}", style="bold")
+    return table
