@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol
 
 from collaborator.inbox import Question
+from collaborator.reluctance import Reluctance
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
@@ -33,26 +33,13 @@ class Task(Protocol):
         """Scale the features."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reluctance:
-    """Why this site adds nothing to a sum; in words, without data.
-
-    Attributes:
-        reason: what the aggregator is told.
-        leaving: whether this site leaves the federation with this answer.
-    """
-
-    reason: str
-    leaving: bool = False
-
-
 Answer = bytearray | Reluctance
 
 MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
 """What the aggregator is told; the figures are the site's own."""
 
-Rule = Callable[[SumStart], str | None]
-"""From a question to the reason of the site's policy against it; None where there is none. Raises a PrivacyError
+Rule = Callable[[Question], Reluctance | None]
+"""From a question to what the site's policy has against it; None where that is nothing. Raises a PrivacyError
 where the site may release nothing more."""
 
 
@@ -61,6 +48,7 @@ class Answers:
 
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
+        refused: why the last abstention was made; None before the first.
         busy: whether the worker computes at this moment.
         parting: why this site must leave, for its own operator; None where it may stay.
     """
@@ -72,6 +60,7 @@ class Answers:
         self._worker = ThreadPoolExecutor(1, "training")
         self._current: tuple[SumStart, asyncio.Future[Answer | None]] | None = None
         self.last_sum = SumNumber(0)
+        self.refused: Reluctance | None = None
         self.busy = False
         self.parting: PrivacyError | None = None
 
@@ -116,6 +105,7 @@ class Answers:
         if answer is None:
             return ()
         if isinstance(answer, Reluctance):
+            self.refused = answer
             return (Abstain(number, answer.reason, answer.leaving),)
         return upload_frames(number, answer)
 
@@ -137,14 +127,14 @@ class Answers:
         request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
         self.busy = True
         try:
-            objection = self._objection(start)
+            objection = self._objection(question)
             if objection is not None:
-                return Reluctance(objection)
+                return objection
             return encode(self._task.contribution(request, question.model), spec)
         except TrainingError as fault:
             return Reluctance(fault.message)
         except PrivacyError as fault:
             self.parting = fault
-            return Reluctance(MAY_RELEASE_NOTHING, leaving=True)
+            return Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
         finally:
             self.busy = False

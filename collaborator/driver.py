@@ -21,6 +21,7 @@ from collaborator.link import Link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
 from collaborator.records import Records
+from collaborator.reluctance import Reluctance
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, UnreachableError
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.sums.spec import Purpose
@@ -169,6 +170,7 @@ class Driver:
                     await link.send(frame)
                     if isinstance(frame, Abstain):
                         self._observer.note(f"takes no part in sum {frame.sum_number}: {frame.reason}")
+                        self._records.refused(self._answers.refused or Reluctance(frame.reason), self._asked)
                         self._records.answered(link, "abstained")
                         if frame.leaving:
                             await self._leave(link)

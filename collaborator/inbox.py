@@ -64,10 +64,16 @@ class Question:
     Attributes:
         start: the question as it came; equal questions have equal answers.
         model: the global model; a vector of no length where the sum is about no model.
+        run_id: the run, as the aggregator names it.
+        on_demand: whether that run evaluates a saved model and nothing else.
+        scaling_sha256: of the features' scaling; empty where there is none.
     """
 
     start: SumStart
     model: GlobalModel
+    run_id: str = ""
+    on_demand: bool = False
+    scaling_sha256: bytes = b""
 
 
 Said = Welcome | FeatureScaling | Question | SecaggMessage | Accepted | Finished | Refused
@@ -88,6 +94,8 @@ class Inbox:
         self._asked_here = False
         self._welcomed = False
         self._evaluation_only = False
+        self._run_id = ""
+        self._scaling_sha256 = b""
         self._arriving: tuple[BroadcastStart, Assembler] | None = None
         self._model = GlobalModel(np.zeros(0, shapes.dtype), 0.0)
         self._model_sha256 = b""
@@ -131,6 +139,7 @@ class Inbox:
                 f"the aggregator announces {welcome.rounds_total} rounds, the plan has {self._shapes.rounds}"
             )
         self._welcomed, self._evaluation_only = True, welcome.evaluation_only
+        self._run_id = welcome.run_id
         return welcome
 
     def _append(self, frame: AggregatorFrame, start: BroadcastStart, assembler: Assembler) -> Said | None:
@@ -152,6 +161,7 @@ class Inbox:
         mean, scale = values[: self._shapes.numeric], values[self._shapes.numeric :]
         if not (scale > 0).all():
             raise RemoteProtocolError("the feature scaling holds a scale that is not positive")
+        self._scaling_sha256 = start.sha256
         return FeatureScaling(mean, scale)
 
     def _question(self, start: SumStart) -> Question:
@@ -174,7 +184,7 @@ class Inbox:
                 f"the last one that arrived is {self._model_sha256.hex() or 'none'}"
             )
         self._last_sum, self._last_round, self._asked_here = start.sum_number, start.round, True
-        return Question(start, self._model)
+        return Question(start, self._model, self._run_id, self._evaluation_only, self._scaling_sha256)
 
 
 def _check_finite(values: NDArray[np.floating], kind: BroadcastKind) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from collaborator.answers import MAY_RELEASE_NOTHING, Rule
 from collaborator.answers import Task as PlainTask
 from collaborator.inbox import Question
+from collaborator.reluctance import Reluctance
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
@@ -36,7 +37,7 @@ from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.chunking import masked_frames
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage
+from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 
 
 class Task(PlainTask, Protocol):
@@ -59,6 +60,7 @@ class MaskedAnswers:
 
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
+        refused: why the last abstention was made; None before the first.
         busy: whether the worker computes at this moment.
         parting: why this site must leave, for its own operator; None where it may stay.
     """
@@ -81,6 +83,7 @@ class MaskedAnswers:
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: Question | None = None
         self.last_sum = SumNumber(0)
+        self.refused: Reluctance | None = None
         self.busy = False
         self.parting: PrivacyError | None = None
 
@@ -131,7 +134,7 @@ class MaskedAnswers:
             digest = model_digest(start.purpose, question.model, start.query) if is_start else b""
             return list(self._carry_out(self._participant.receive(message, digest), question))
         except SecaggError as fault:
-            return [Abstain(start.sum_number, f"{fault.check.value}: {fault.message}")]
+            return [self._abstain(start, _reluctance(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
             self.busy = False
 
@@ -151,7 +154,9 @@ class MaskedAnswers:
         start = question.start
         if purpose != start.purpose.value:
             self._participant.drop_out()
-            yield Abstain(start.sum_number, f"asked for {start.purpose.value}, the masked round is for {purpose}")
+            yield self._abstain(
+                start, Reluctance(f"asked for {start.purpose.value}, the masked round is for {purpose}")
+            )
         elif start.sum_number == self.last_sum:
             yield from self._take_part(question)
         else:
@@ -163,22 +168,23 @@ class MaskedAnswers:
         Adding nothing in silence would let an aggregator choose whom it hears: it could ask something that all
         sites but one must refuse, and open a sum that holds that one alone.
         """
-        number = question.start.sum_number
         try:
-            reason = self._objection(question.start)
-            effects = None if reason else self._contribution(question)
+            reluctance = self._objection(question)
+            effects = [] if reluctance else self._contribution(question)
         except (TrainingError, SecaggError) as fault:
-            goodbye = Abstain(number, fault.message)
+            reluctance = _reluctance(fault, fault.message)
         except PrivacyError as fault:
             self.parting = fault
-            goodbye = Abstain(number, MAY_RELEASE_NOTHING, leaving=True)
-        else:
-            if effects is not None:
-                yield from self._carry_out(effects, question)
-                return
-            goodbye = Abstain(number, reason or "")
+            reluctance = Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
+        if reluctance is None:
+            yield from self._carry_out(effects, question)
+            return
         self._participant.drop_out()
-        yield goodbye
+        yield self._abstain(question.start, reluctance)
+
+    def _abstain(self, start: SumStart, reluctance: Reluctance) -> Abstain:
+        self.refused = reluctance
+        return Abstain(start.sum_number, reluctance.reason, reluctance.leaving)
 
     def _contribution(self, question: Question) -> list[SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.
@@ -198,3 +204,9 @@ class MaskedAnswers:
         spec = self._specs[start.purpose]
         request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
         return header_update(self._task.contribution(request, model), self._counts[start.purpose])
+
+
+def _reluctance(fault: TrainingError | SecaggError, reason: str) -> Reluctance:
+    if isinstance(fault, TrainingError):
+        return Reluctance(reason)
+    return Reluctance(reason, f"secure aggregation: {fault.check.value}", fault.asked, fault.allowed)

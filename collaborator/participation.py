@@ -11,23 +11,26 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from collaborator.allowance import Allowance
 from collaborator.answers import Answers
 from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.egress import EgressRecord
+from collaborator.inbox import Question
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Lines, Observer, Several
 from collaborator.preparation import Readiness, check_run, introduction, masking_site, objection
 from collaborator.queries import AnsweredQueries
 from collaborator.records import Records
+from collaborator.reluctance import Reluctance
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import AbortedError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.learning.masked_sums import header_counts, is_masked
 from fedfair.report.stopping import stopping
-from fedfair.wire.frames import Finished, Hello, SumStart
+from fedfair.wire.frames import Finished, Hello
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,14 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
     site = ready.site
     record = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
     queries = AnsweredQueries(site.state / f"{record}.queries")
+    allowance = Allowance(site.state / f"{record}.answered", site.plan, site.config.policy, site.participant)
 
-    def against(start: SumStart) -> str | None:
-        reason = objection(site, start) or queries.objection(start)
-        if reason is None and ready.account is not None and site.plan.privacy.sample_level is None:
+    def against(question: Question) -> Reluctance | None:
+        start = question.start
+        reluctance = objection(site, start) or allowance.objection(question) or queries.objection(start)
+        if reluctance is None and ready.account is not None and site.plan.privacy.sample_level is None:
             ready.account.record_unprotected(start)
-        return reason
+        return reluctance
 
     if not is_masked(site.plan):
         return Answers(ready.task, ready.specs, against)

@@ -10,16 +10,13 @@ losses are the same.
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
-from fedfair.errors import FedfairError
+from collaborator.json_lines import JsonLines
+from collaborator.reluctance import Reluctance
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.evaluation.radix import DIGIT_BITS, STEPS
 from fedfair.wire.frames import SumStart
-
-OWNER_ONLY = 0o600
 
 
 class AnsweredQueries:
@@ -33,21 +30,15 @@ class AnsweredQueries:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = JsonLines(path, "this site's record of questions")
         self._answered: dict[tuple[str, int], tuple[int, ...]] = {}
-        try:
-            lines = path.read_text().splitlines() if path.exists() else []
-            # What a crash cut off was never answered.
-            complete = [json.loads(line) for line in lines if line.endswith("}")]
-            for entry in complete:
-                self._answered[entry["model"], entry["step"]] = tuple(entry["prefixes"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FedfairError(
-                f"{path} cannot be read as this site's record of questions: {error}",
-                "copy it back from a backup; without it a site cannot know what it has answered",
-            ) from error
+        for entry in self._file.read():
+            try:
+                self._answered[entry["model"], entry["step"]] = tuple(entry["prefixes"])  # type: ignore[index,arg-type]  # what does not fit is the fault
+            except (KeyError, TypeError) as error:
+                raise self._file.damaged(error) from error
 
-    def objection(self, start: SumStart) -> str | None:
+    def objection(self, start: SumStart) -> Reluctance | None:
         """Return why a question must not be answered; where there is no reason, it is on the record from now on.
 
         Raises:
@@ -58,10 +49,10 @@ class AnsweredQueries:
         model, step = start.model_sha256.hex(), start.query
         known = self._answered.get((model, step.number))
         if known is not None:
-            return None if known == step.prefixes else f"step {step.number} about this model was answered before"
+            return None if known == step.prefixes else _against(step, "about this model was answered before")
         if not self._goes_on(model, step):
-            return f"step {step.number} does not go on from what was asked about this model before"
-        self._append({"model": model, "step": step.number, "prefixes": list(step.prefixes)})
+            return _against(step, "does not go on from what was asked about this model before")
+        self._file.append({"model": model, "step": step.number, "prefixes": list(step.prefixes)})
         self._answered[model, step.number] = step.prefixes
         return None
 
@@ -76,11 +67,7 @@ class AnsweredQueries:
         shorter = tuple(prefix >> bits for prefix in step.prefixes)
         return shorter == (before or (0,) * len(step.prefixes)) and step.number <= STEPS
 
-    def _append(self, entry: dict[str, object]) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, OWNER_ONLY)
-        with os.fdopen(descriptor, "a") as target:
-            # A line that a crash cut off must not swallow this one.
-            target.write("\n" + json.dumps(entry) + "\n")
-            target.flush()
-            os.fsync(target.fileno())
+
+def _against(step: QueryStep, words: str) -> Reluctance:
+    reason = f"step {step.number} {words}"
+    return Reluctance(reason, "exact-evaluation", f"step {step.number}", "one query about a model, in order")

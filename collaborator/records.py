@@ -1,6 +1,7 @@
 """What this site writes down about its own part, in `logs/`.
 
 <name>_metrics.jsonl    one JSON line per accepted answer
+<name>_refusals.jsonl   one JSON line per refusal: the term, what was asked, what is allowed, the reason
 <name>_notes.log        one line for everything that the operator was told
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from collaborator.link import Link
+from collaborator.reluctance import Reluctance
 from fedfair.wire.frames import SumStart
 
 
@@ -42,6 +45,7 @@ class Records:
         folder.mkdir(parents=True, exist_ok=True)
         self._lines = (folder / f"{name}_metrics.jsonl").open("a", buffering=1)
         self._notes = (folder / f"{name}_notes.log").open("a", buffering=1)
+        self._refusals = folder / f"{name}_refusals.jsonl"
         self._open: Tally | None = None
         self._received = 0
 
@@ -69,6 +73,21 @@ class Records:
         }
         self._received = link.bytes_received
         self._lines.write(json.dumps(line) + "\n")
+
+    def refused(self, why: Reluctance, start: SumStart | None) -> None:
+        """Append the line of a refusal.
+
+        Args:
+            why: the reason.
+            start: the sum that this site leaves; None where it refuses the plan or the run.
+        """
+        line: dict[str, object] = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+        if start is not None:
+            line |= {"round": start.round, "purpose": start.purpose.value, "attempt": start.attempt}
+        line |= {"term": why.term, "asked": why.asked, "allowed": why.allowed, "reason": why.reason}
+        # There may never be one, and an empty file would look as if something were wrong.
+        with self._refusals.open("a") as target:
+            target.write(json.dumps(line) + "\n")
 
     def append_note(self, line: str) -> None:
         """Append what the operator was told."""

@@ -87,7 +87,26 @@ class SitePolicy(Section):
         description="true lets a plan show everybody this site's number of records, mean loss and accuracy",
     )
     max_rounds: PositiveInt | None = Field(
-        default=None, description="most training rounds this site takes part in; null for any number"
+        default=None,
+        description="most training rounds this site takes part in under one plan, over all its runs; null for any "
+        "number",
+    )
+    max_runs: PositiveInt | None = Field(
+        default=None,
+        description="most runs of one plan this site takes part in; null takes 3 where sums are masked, and any "
+        "number where they are plain",
+    )
+    max_evaluations: int | None = Field(
+        default=None,
+        ge=0,
+        description="most evaluations of models this site takes part in under one plan, in runs and on demand; "
+        "null for all that the other terms allow",
+    )
+    max_evaluations_on_demand: int | None = Field(
+        default=None,
+        ge=0,
+        description="most saved models this site evaluates under one plan (`fedfair aggregator evaluate`); null "
+        "takes 10 where sums are masked, and any number where they are plain",
     )
     min_collaborators: PositiveInt | None = Field(
         default=None, description="fewest collaborators in every sum this site takes part in; null for any number"

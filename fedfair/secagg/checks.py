@@ -52,18 +52,26 @@ class SecaggError(RemoteProtocolError):
         check: which check refused it.
         message: what is wrong, where, and the value that was found.
         remedy: what to do about it; empty where the message says it already.
+        asked: where a site's terms refuse: the value that was asked for.
+        allowed: the values that are allowed.
     """
 
-    def __init__(self, check: Check, message: str, remedy: str = "") -> None:
+    def __init__(
+        self, check: Check, message: str, remedy: str = "", *, asked: str = "", allowed: str = ""
+    ) -> None:
         super().__init__(message, remedy)
         self.check = check
+        self.asked = asked
+        self.allowed = allowed
 
 
-def require(condition: bool, check: Check, message: str, remedy: str = "") -> None:
-    """Refuse unless `condition` holds.
+def require(
+    condition: bool, check: Check, message: str, remedy: str = "", *, asked: str = "", allowed: str = ""
+) -> None:
+    """Refuse unless `condition` holds; the rest as `SecaggError` takes it.
 
     Raises:
         SecaggError: it does not.
     """
     if not condition:
-        raise SecaggError(check, message, remedy)
+        raise SecaggError(check, message, remedy, asked=asked, allowed=allowed)

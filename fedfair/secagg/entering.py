@@ -111,4 +111,6 @@ def _check_terms(session: Session, start: RoundStart, model_digest: bytes) -> No
         Check.ATTEMPTS,
         f"attempt {attempts + 1} of a {start.purpose} sum about one model, this site allows "
         f"{site.policy.greatest_attempts}",
+        asked=f"attempt {attempts + 1}",
+        allowed=f"at most {site.policy.greatest_attempts}",
     )

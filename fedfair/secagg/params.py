@@ -168,6 +168,8 @@ class SitePolicy:
                 Check.POLICY,
                 f"the aggregator proposes {what} {proposed}, this site demands {demanded}",
                 "change the plan, or this site's policy if its owner agrees",
+                asked=f"{what} {proposed}",
+                allowed=f"{demanded}",
             )
         expected = threshold(terms.mode, roster_size, terms.colluders)
         require(
@@ -188,6 +190,8 @@ class SitePolicy:
             Check.POLICY,
             f"a cohort of {members} members, this site demands at least {least}",
             "wait for more collaborators",
+            asked=f"{members} members",
+            allowed=f"{least} or more",
         )
 
     def check_clips(self, clips: tuple[float, ...]) -> None:
@@ -201,4 +205,6 @@ class SitePolicy:
                 0.0 < clip <= self.greatest_clip,
                 Check.POLICY,
                 f"a clip of {clip:g}, this site demands more than 0 and at most {self.greatest_clip:g}",
+                asked=f"clip {clip:g}",
+                allowed=f"at most {self.greatest_clip:g}",
             )

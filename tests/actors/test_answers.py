@@ -8,8 +8,9 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from collaborator.answers import Answers, Reluctance
+from collaborator.answers import Answers, Rule
 from collaborator.inbox import Question
+from collaborator.reluctance import Reluctance
 from fedfair.errors import TrainingError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
@@ -53,7 +54,7 @@ class CountingTask:
 def played(
     scenario: Callable[[Answers], Coroutine[object, object, T]],
     task: CountingTask | None = None,
-    objection: Callable[[SumStart], str | None] = lambda _: None,
+    objection: Rule = lambda _: None,
 ) -> T:
     async def play() -> T:
         answers = Answers(task or CountingTask(), SPECS, objection)
@@ -141,7 +142,9 @@ def test_any_other_fault_stays_at_the_site() -> None:
 
 def test_the_policy_is_asked_before_anything_is_computed() -> None:
     task = CountingTask()
-    answer = played(lambda answers: asked(answers, question(1)), task, lambda start: f"not round {start.round}")
+    answer = played(
+        lambda answers: asked(answers, question(1)), task, lambda one: Reluctance(f"not round {one.start.round}")
+    )
     assert answer == Reluctance("not round 1")
     assert task.calls == 0
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from collaborator.inbox import Question
 from collaborator.masked_answers import MaskedAnswers
+from collaborator.reluctance import Reluctance
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import TrainingError
 from fedfair.ids import RoundNumber, SumNumber
@@ -56,11 +57,12 @@ class OneSite:
         self.lies.model = model_digest(Purpose.TRAINING, MODEL)
         self.lies.shapes = {"training": shape_of(5, 2)}
         self.lies.__post_init__()
-        self.task, self.reason = Task(), ""
+        self.task = Task()
+        self.reluctance: Reluctance | None = None
         site = Site(1, self.lies.roster, signing_key(1), self.lies.policy, self.lies.shapes)
         log = WriteAheadLog(folder / "site.secagg")
         counts: dict[Purpose, NDArray[np.bool_]] = {}
-        self.answers = MaskedAnswers(self.task, {}, counts, lambda _: self.reason or None, site, log)
+        self.answers = MaskedAnswers(self.task, {}, counts, lambda _: self.reluctance, site, log)
         self.rounds = 0
 
     def round(self) -> list[CollaboratorFrame]:
@@ -115,8 +117,9 @@ def test_a_site_without_records_takes_part_with_nothing_and_nobody_can_tell(site
 
 
 def test_what_the_sites_policy_forbids_is_refused_in_the_open_not_answered_with_nothing(site: OneSite) -> None:
-    site.reason = "the policy of clinic-1 allows 3 rounds, this is round 4"
-    assert site.round() == [Abstain(SumNumber(1), site.reason)]
+    site.reluctance = Reluctance("the policy of clinic-1 allows 3 rounds, this is round 4", "max_rounds")
+    assert site.round() == [Abstain(SumNumber(1), site.reluctance.reason)]
+    assert site.answers.refused == site.reluctance
 
 
 def test_an_update_that_must_not_leave_is_refused_in_the_open(site: OneSite) -> None:

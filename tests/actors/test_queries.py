@@ -42,8 +42,9 @@ def test_a_step_about_one_model_is_not_answered_for_other_prefixes(path: Path) -
     for start in (question(1), question(2, FIRST)):
         assert queries.objection(start) is None
     for asked in (queries, AnsweredQueries(path)):
-        reason = asked.objection(question(2, (5, 6, 8)))
-        assert reason == "step 2 about this model was answered before"
+        reluctance = asked.objection(question(2, (5, 6, 8)))
+        assert reluctance is not None
+        assert reluctance.reason == "step 2 about this model was answered before"
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,9 @@ def test_a_step_about_one_model_is_not_answered_for_other_prefixes(path: Path) -
 )
 def test_a_step_that_goes_on_from_nothing_is_not_answered_and_not_recorded(start: SumStart, path: Path) -> None:
     queries = AnsweredQueries(path)
-    reason = queries.objection(start)
-    assert reason is not None
-    assert "does not go on from" in reason
+    reluctance = queries.objection(start)
+    assert reluctance is not None
+    assert "does not go on from" in reluctance.reason
     assert not path.exists()
 
 

@@ -1,0 +1,210 @@
+"""What this site has answered under one plan, and how much more of it its policy allows.
+
+An aggregator says which round of which run a question belongs to, and can say what it likes. So the site counts
+for itself: runs, rounds, attempts at each, and every model that it evaluates. The record is on the disk before an
+answer is computed and survives restarts, so that a crash grants nothing anew; it may count what was never sent.
+
+A question about the same model, in the same round, run and attempt is the same question: its answer is the same
+too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. The model is
+known by its vector, its threshold and the scaling of the features: each of them changes what losses say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from collaborator.inbox import EVALUATIONS, Question
+from collaborator.json_lines import JsonLines
+from collaborator.reluctance import Reluctance
+from fedfair.plan.due import due_in_words, evaluated_models, exactly_evaluated_models
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SitePolicy
+from fedfair.sums.spec import Purpose
+
+MASKED_RUNS = 3
+"""Runs of one plan where the policy does not say: as many as `max_attempts` allows attempts by itself."""
+
+MASKED_EVALUATIONS_ON_DEMAND = 10
+"""Saved models that are evaluated under one plan where the policy does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One question that was answered.
+
+    Attributes:
+        run: the run's name, as the aggregator says.
+        on_demand: whether a saved model was evaluated, and no run trained.
+        purpose: the value of the sum's purpose.
+        round: the round, as the aggregator says.
+        step: of an exact evaluation; otherwise 0.
+        attempt: the attempt, as the aggregator says.
+        subject: 64 hex digits: which model.
+    """
+
+    run: str
+    on_demand: bool
+    purpose: str
+    round: int
+    step: int
+    attempt: int
+    subject: str
+
+
+_Place = tuple[str, str, int, int, str]
+"""Run, purpose, round, step and, of an evaluation, the subject."""
+
+
+class Allowance:
+    """The record of one site under one plan.
+
+    Args:
+        path: its file; made by the first answer.
+        plan: the plan.
+        policy: the site's.
+        name: the site's, for messages.
+
+    Raises:
+        FedfairError: the file is damaged.
+    """
+
+    def __init__(self, path: Path, plan: Plan, policy: SitePolicy, name: str) -> None:
+        self._file = JsonLines(path, "this site's record of what it has answered")
+        self._plan = plan
+        self._policy = policy
+        self._name = name
+        self._answered: set[Answered] = set()
+        self._runs: set[str] = set()
+        self._rounds: set[tuple[str, int]] = set()
+        self._attempts: dict[_Place, set[tuple[int, str]]] = defaultdict(set)
+        self._models: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+        self._on_demand: set[str] = set()
+        self._evaluations: set[tuple[str, str]] = set()
+        for entry in self._file.read():
+            try:
+                self._take(Answered(**entry))  # type: ignore[arg-type]  # a key that does not belong is the fault
+            except TypeError as error:
+                raise self._file.damaged(error) from error
+
+    def objection(self, question: Question) -> Reluctance | None:
+        """Return why a question must not be answered; without a reason, it is on the record from now on.
+
+        Raises:
+            OSError: the record cannot be written.
+        """
+        asked = _answered(question)
+        if asked in self._answered:
+            return None
+        reluctance = self._against(asked, question.start.purpose)
+        if reluctance is None:
+            self._file.append(asdict(asked))
+            self._take(asked)
+        return reluctance
+
+    def _take(self, asked: Answered) -> None:
+        self._answered.add(asked)
+        self._attempts[_place(asked)].add((asked.attempt, asked.subject))
+        self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
+        if Purpose(asked.purpose) in EVALUATIONS:
+            self._evaluations.add((asked.purpose, asked.subject))
+        if asked.on_demand:
+            self._on_demand.add(asked.subject)
+        else:
+            self._runs.add(asked.run)
+        if Purpose(asked.purpose) is Purpose.TRAINING:
+            self._rounds.add((asked.run, asked.round))
+
+    def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+        if purpose in EVALUATIONS:
+            specific = self._against_model(asked) if asked.on_demand else self._against_due(asked, purpose)
+            return specific or self._against_evaluations(asked) or self._against_attempt(asked)
+        return self._against_run(asked) or self._against_round(asked, purpose) or self._against_attempt(asked)
+
+    def _against_run(self, asked: Answered) -> Reluctance | None:
+        most = self._policy.max_runs or self._unless_plain(MASKED_RUNS)
+        if most is None or asked.run in self._runs or len(self._runs) < most:
+            return None
+        return self._spent("max_runs", f"run {len(self._runs) + 1}", most, "runs of this plan")
+
+    def _against_round(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+        most, done = self._policy.max_rounds, len(self._rounds)
+        known = purpose is not Purpose.TRAINING or (asked.run, asked.round) in self._rounds
+        if most is None or known or done < most:
+            return None
+        return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
+
+    def _against_attempt(self, asked: Answered) -> Reluctance | None:
+        # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
+        # term, and the plan's number holds.
+        most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
+        made = self._attempts[_place(asked)]
+        if len(made) < most:
+            return None
+        what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
+        return self._spent("max_attempts", f"attempt {len(made) + 1}", most, what)
+
+    def _against_due(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+        against_run = self._against_run(asked)
+        if against_run is not None:
+            return against_run
+        exact = purpose is Purpose.EXACT_EVALUATION
+        due = (exactly_evaluated_models if exact else evaluated_models)(self._plan, asked.round)
+        known = self._models[asked.run, asked.purpose, asked.round]
+        if not due:
+            when = "after the last round" if exact else due_in_words(self._plan)
+            reason = f"no {asked.purpose} is due after round {asked.round}; the plan has them {when}"
+            return Reluctance(reason, "evaluation.every", f"round {asked.round}", when)
+        if asked.subject in known or len(known) < due + self._trained_again(asked):
+            return None
+        return Reluctance(
+            f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
+            f"{due} is due; this is another model",
+            "evaluation.every",
+            f"model {len(known) + 1} of round {asked.round}",
+            f"{due}",
+        )
+
+    def _trained_again(self, asked: Answered) -> int:
+        """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
+        return max(0, len(self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""]) - 1)
+
+    def _against_model(self, asked: Answered) -> Reluctance | None:
+        stated = self._policy.max_evaluations_on_demand
+        most = self._unless_plain(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
+        if most is None or asked.subject in self._on_demand or len(self._on_demand) < most:
+            return None
+        asked_for = f"model {len(self._on_demand) + 1}"
+        return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
+
+    def _against_evaluations(self, asked: Answered) -> Reluctance | None:
+        most, made = self._policy.max_evaluations, len(self._evaluations)
+        if most is None or (asked.purpose, asked.subject) in self._evaluations or made < most:
+            return None
+        return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
+
+    def _unless_plain(self, most: int) -> int | None:
+        """Return a limit for masked sums; plain ones show the aggregator this site's answers anyway."""
+        return None if self._plan.secure_aggregation.mode == "off" else most
+
+    def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
+        reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
+        return Reluctance(reason, term, asked, f"at most {most}")
+
+
+def _place(asked: Answered) -> _Place:
+    """Return what the attempts at are counted together: in training, whatever the models are."""
+    subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
+    return asked.run, asked.purpose, asked.round, asked.step, subject
+
+
+def _answered(question: Question) -> Answered:
+    start = question.start
+    threshold = struct.pack("<d", question.model.threshold)
+    subject = hashlib.sha256(start.model_sha256 + threshold + question.scaling_sha256).hexdigest()
+    step = 0 if start.query is None else start.query.number
+    run, on_demand = question.run_id, question.on_demand
+    return Answered(run, on_demand, start.purpose.value, start.round, step, start.attempt, subject)

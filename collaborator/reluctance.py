@@ -1,0 +1,25 @@
+"""Why this site does not do what it is asked: a term, what was asked, what is allowed, and words for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reluctance:
+    """Why this site adds nothing to a sum.
+
+    Attributes:
+        reason: in words, without data: it is told to the aggregator.
+        term: the key of the site's policy, or the check of secure aggregation, that refuses; empty where neither
+            does.
+        asked: the value that was asked for; for this site's log.
+        allowed: the value that is allowed; for this site's log.
+        leaving: whether this site leaves the federation with this answer.
+    """
+
+    reason: str
+    term: str = ""
+    asked: str = ""
+    allowed: str = ""
+    leaving: bool = False

@@ -1,0 +1,30 @@
+"""Which evaluations a plan makes due in a run, so that a site can refuse every other.
+
+Mirrors the order that `fedfair.learning.server` keeps to: before round 1, after every `evaluation.every` rounds,
+after the last; then the output model, where it is a mean and so another one than the last; then its exact
+evaluation, where the plan asks for one.
+"""
+
+from __future__ import annotations
+
+from fedfair.plan.schema import Plan
+
+MEANS = frozenset({"average", "tail"})
+
+
+def evaluated_models(plan: Plan, rounds_done: int) -> int:
+    """Return how many models a run evaluates when so many of its rounds are done."""
+    last = plan.training.rounds
+    due = rounds_done % plan.evaluation.every == 0 or rounds_done == last
+    return int(due) + int(rounds_done == last and plan.training.output in MEANS)
+
+
+def exactly_evaluated_models(plan: Plan, rounds_done: int) -> int:
+    """Return how many models a run evaluates exactly when so many of its rounds are done."""
+    return int(plan.evaluation.method == "exact" and rounds_done == plan.training.rounds)
+
+
+def due_in_words(plan: Plan) -> str:
+    """Return when a run evaluates."""
+    every = plan.evaluation.every
+    return f"before round 1, after every {every} rounds and after round {plan.training.rounds}"

@@ -1,0 +1,317 @@
+"""An aggregator that asks for what a site's policy forbids, and says of it whatever it likes: one test per term.
+
+The liar speaks frames to the real receiving half of a stream, and the real worker answers: with an upload, or with
+the term that refuses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from collaborator.allowance import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS, Allowance
+from collaborator.answers import Answers
+from collaborator.inbox import Inbox, Question
+from collaborator.participation import answers_of
+from collaborator.preparation import Readiness, make_ready, read_site
+from collaborator.reluctance import Reluctance
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
+from fedfair.ids import SumNumber
+from fedfair.plan.site import SitePolicy
+from fedfair.sums.spec import Purpose
+from fedfair.wire.chunking import broadcast_frames
+from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
+from tests.interop.federation_kit import small_plan
+
+ROUNDS, EVERY = 5, 2
+TRAINING, EVALUATION = Purpose.TRAINING, Purpose.EVALUATION
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    torch.set_num_threads(1)
+    plan = small_plan(rounds=ROUNDS)
+    task, evaluation = plan["task"], plan["evaluation"]
+    assert isinstance(task, dict)
+    assert isinstance(evaluation, dict)
+    plan["task"] = {**task, "standardize": "none"}
+    plan["evaluation"] = {**evaluation, "every": EVERY, "method": "exact"}
+    return prepare(tmp_path_factory.mktemp("lies"), plan)
+
+
+class Liar:
+    """An aggregator with one site at its mercy; every stream is a new one, and so may the site's process be."""
+
+    def __init__(self, workspace: Workspace, folder: Path, policy: Mapping[str, object]) -> None:
+        file = workspace.folder / "clinic-a.yaml"
+        stated = yaml.safe_load(file.read_text())
+        stated["policy"] |= policy
+        own = folder / "clinic-a.yaml"
+        stated["cert_folder"] = str(workspace.folder / "cert")
+        stated["approval"] = str(workspace.folder / stated["approval"])
+        own.write_text(yaml.safe_dump(stated))
+        self.ready = make_ready(read_site("clinic-a", own, workspace.plan, None))
+        self.numbers = itertools.count(1)
+        self.answers = self._started()
+
+    def _started(self) -> Answers:
+        answers = answers_of(self.ready)
+        assert isinstance(answers, Answers)
+        return answers
+
+    def restart(self) -> None:
+        """Kill the site's process and start it again."""
+        self.answers.close()
+        self.answers = self._started()
+
+    def ask(
+        self,
+        purpose: Purpose,
+        round_number: int,
+        *,
+        attempt: int = 1,
+        run: int = 0,
+        bit: int = 0,
+        threshold: float = 0.0,
+        on_demand: bool = False,
+    ) -> Reluctance | bytearray | None:
+        """Ask for one sum on a new stream, about the initial model with so many units added to its first value."""
+        question = self.question(purpose, round_number, attempt, run, bit, threshold, on_demand=on_demand)
+        self.answers.expect(question)
+        return self.answers._compute(question)
+
+    def question(
+        self,
+        purpose: Purpose,
+        round_number: int,
+        attempt: int,
+        run: int,
+        bit: int,
+        threshold: float,
+        *,
+        on_demand: bool,
+    ) -> Question:
+        """Return what one site understands of the frames."""
+        inbox = Inbox(self.ready.shapes, SumNumber(0))
+        inbox.take(Welcome(f"{run:032x}", 0, ROUNDS, on_demand))
+        vector = np.array(self.ready.binding.vector)
+        vector.view(np.uint64)[0] += bit
+        raw = vector.astype("<f8").tobytes()
+        digest = hashlib.sha256(raw).digest()
+        for frame in broadcast_frames(BroadcastKind.MODEL, raw, digest, threshold):
+            inbox.take(frame)
+        start = SumStart(SumNumber(next(self.numbers)), purpose, round_number, attempt, digest, 60)
+        question = inbox.take(start)
+        assert isinstance(question, Question)
+        return question
+
+
+@pytest.fixture
+def liar_for(workspace: Workspace, tmp_path: Path) -> Iterator[type]:
+    made: list[Liar] = []
+
+    class Ready(Liar):
+        def __init__(self, **policy: object) -> None:
+            super().__init__(workspace, tmp_path, policy)
+            made.append(self)
+
+    yield Ready
+    for liar in made:
+        liar.answers.close()
+
+
+def refused(answer: Reluctance | bytearray | None) -> tuple[str, str, str]:
+    assert isinstance(answer, Reluctance), "the site has answered"
+    assert answer.reason
+    return answer.term, answer.asked, answer.allowed
+
+
+def answered(answer: Reluctance | bytearray | None) -> bool:
+    assert not isinstance(answer, Reluctance), answer
+    return answer is not None
+
+
+def test_every_sum_of_an_honest_run_is_answered(liar_for: type) -> None:
+    site = liar_for(max_rounds=ROUNDS, max_runs=1, max_attempts=3, max_evaluations=4)
+    assert answered(site.ask(EVALUATION, 0))
+    for number in range(1, ROUNDS + 1):
+        assert answered(site.ask(TRAINING, number, bit=number - 1))
+        if number % EVERY == 0 or number == ROUNDS:
+            assert answered(site.ask(EVALUATION, number, bit=number))
+
+
+def test_a_sum_for_a_purpose_that_is_not_allowed(liar_for: type) -> None:
+    site = liar_for(purposes=["evaluation"])
+    assert refused(site.ask(TRAINING, 1)) == ("purposes", "training", "evaluation")
+    assert answered(site.ask(EVALUATION, 0))
+
+
+def test_a_sum_that_makes_known_what_is_not_allowed(liar_for: type) -> None:
+    site = liar_for(reveals=["loss-sums", "loss-quantiles"])
+    assert refused(site.ask(TRAINING, 1)) == ("reveals", "update-sums", "loss-sums, loss-quantiles")
+    assert answered(site.ask(EVALUATION, 0))
+
+
+def test_a_round_number_beyond_the_plan_ends_the_stream(liar_for: type) -> None:
+    for number in (ROUNDS + 1, 10**9):
+        with pytest.raises(
+            RemoteProtocolError, match=f"training sum of round {number} follows round 0 of {ROUNDS}"
+        ):
+            liar_for().ask(TRAINING, number)
+
+
+def test_rounds_that_are_all_called_round_1_are_counted_by_the_site(liar_for: type) -> None:
+    site = liar_for(max_rounds=5, max_attempts=2)
+    for run in range(5):
+        assert answered(site.ask(TRAINING, 1, run=run, bit=run))
+    assert refused(site.ask(TRAINING, 1, run=5, bit=5)) == ("max_rounds", "round 6", "at most 5")
+    site.restart()
+    assert refused(site.ask(TRAINING, 2, run=0, bit=7)) == ("max_rounds", "round 6", "at most 5")
+
+
+def test_an_attempt_too_many_at_one_round_whatever_its_number_and_model(liar_for: type) -> None:
+    site = liar_for(max_attempts=3)
+    for attempt, bit in ((1, 0), (1, 1), (7, 1)):
+        assert answered(site.ask(TRAINING, 1, attempt=attempt, bit=bit))
+        site.restart()
+    assert refused(site.ask(TRAINING, 1, attempt=1, bit=2)) == ("max_attempts", "attempt 4", "at most 3")
+    assert answered(site.ask(TRAINING, 1, attempt=7, bit=1)), "the very same question has the very same answer"
+    assert answered(site.ask(TRAINING, 2))
+
+
+def test_a_run_too_many(liar_for: type) -> None:
+    site = liar_for(max_runs=2)
+    for run in (0, 1):
+        assert answered(site.ask(EVALUATION, 0, run=run))
+    site.restart()
+    for purpose in (TRAINING, EVALUATION):
+        assert refused(site.ask(purpose, 2, run=2)) == ("max_runs", "run 3", "at most 2")
+    assert answered(site.ask(TRAINING, 1, run=1))
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_an_evaluation_that_the_plan_does_not_make_due(liar_for: type, number: int) -> None:
+    term, asked, allowed = refused(liar_for().ask(EVALUATION, number))
+    assert (term, asked) == ("evaluation.every", f"round {number}")
+    assert allowed == f"before round 1, after every {EVERY} rounds and after round {ROUNDS}"
+
+
+@pytest.mark.parametrize("change", [{"bit": 1}, {"threshold": 0.25}])
+def test_a_model_that_differs_in_one_bit_is_another_evaluation(liar_for: type, change: dict[str, float]) -> None:
+    site = liar_for()
+    assert answered(site.ask(EVALUATION, 2))
+    assert answered(site.ask(EVALUATION, 2, attempt=2)), "the same model, after a sum that was lost"
+    for _ in range(2):
+        term, asked, allowed = refused(site.ask(EVALUATION, 2, **change))
+        assert (term, asked, allowed) == ("evaluation.every", "model 2 of round 2", "1")
+        site.restart()
+
+
+def test_a_round_that_was_trained_again_after_a_crash_is_evaluated_again(liar_for: type) -> None:
+    site = liar_for()
+    for bit in (1, 2):
+        assert answered(site.ask(TRAINING, 2, bit=bit))
+        assert answered(site.ask(EVALUATION, 2, bit=10 + bit))
+    assert refused(site.ask(EVALUATION, 2, bit=20))[0] == "evaluation.every"
+
+
+def test_saved_models_are_evaluated_as_often_as_the_site_allows(liar_for: type) -> None:
+    site = liar_for(max_evaluations_on_demand=2)
+    for number in range(2):
+        assert answered(site.ask(EVALUATION, 3, run=number, bit=number, on_demand=True))
+        site.restart()
+    term = ("max_evaluations_on_demand", "model 3", "at most 2")
+    assert refused(site.ask(EVALUATION, 3, run=9, bit=2, on_demand=True)) == term
+    assert answered(site.ask(EVALUATION, 3, run=9, bit=1, on_demand=True)), "a model that was evaluated already"
+
+
+def test_no_saved_model_is_evaluated_where_a_site_allows_none(liar_for: type) -> None:
+    answer = liar_for(max_evaluations_on_demand=0).ask(EVALUATION, 3, on_demand=True)
+    assert refused(answer) == ("max_evaluations_on_demand", "model 1", "at most 0")
+
+
+def test_all_evaluations_together_are_as_many_as_the_site_allows(liar_for: type) -> None:
+    site = liar_for(max_evaluations=2)
+    assert answered(site.ask(EVALUATION, 0))
+    assert answered(site.ask(EVALUATION, 3, run=1, bit=1, on_demand=True))
+    site.restart()
+    for options in ({"run": 2, "on_demand": True}, {}):
+        assert refused(site.ask(EVALUATION, 2, bit=2, **options))[:2] == ("max_evaluations", "evaluation 3")
+    assert answered(site.ask(TRAINING, 1))
+
+
+def test_training_in_what_was_announced_as_an_evaluation_ends_the_stream(liar_for: type) -> None:
+    with pytest.raises(RemoteProtocolError, match="announced as an evaluation only"):
+        liar_for().ask(TRAINING, 1, on_demand=True)
+
+
+def masked(ready: Readiness, path: Path, **policy: object) -> Allowance:
+    plan = ready.site.plan
+    stated = plan.model_copy(
+        update={"secure_aggregation": plan.secure_aggregation.model_copy(update={"mode": "malicious"})}
+    )
+    return Allowance(path, stated, SitePolicy.model_validate(policy), "clinic-a")
+
+
+def test_masked_runs_and_evaluations_on_demand_are_limited_where_a_policy_says_nothing(
+    liar_for: type, tmp_path: Path
+) -> None:
+    site = liar_for()
+    allowance = masked(site.ready, tmp_path / "record")
+    for on_demand, most, term in (
+        (False, MASKED_RUNS, "max_runs"),
+        (True, MASKED_EVALUATIONS_ON_DEMAND, "max_evaluations_on_demand"),
+    ):
+        asked = [site.question(EVALUATION, 0, 1, n, n, 0.0, on_demand=on_demand) for n in range(most + 1)]
+        assert [allowance.objection(question) for question in asked[:most]] == [None] * most
+        refusal = allowance.objection(asked[most])
+        assert refusal is not None
+        assert refusal.term == term
+
+
+def test_another_scaling_of_the_features_is_another_model(liar_for: type, tmp_path: Path) -> None:
+    site = liar_for()
+    allowance = masked(site.ready, tmp_path / "record")
+    question = site.question(EVALUATION, 0, 1, 0, 0, 0.0, on_demand=False)
+    assert allowance.objection(question) is None
+    refusal = allowance.objection(replace(question, scaling_sha256=bytes(32)))
+    assert refusal is not None
+    assert refusal.asked == "model 2 of round 0"
+
+
+def test_what_a_crash_cut_off_was_not_answered_and_what_was_edited_is_refused(
+    liar_for: type, tmp_path: Path
+) -> None:
+    site, path = liar_for(), tmp_path / "record"
+    question = site.question(TRAINING, 1, 1, 0, 0, 0.0, on_demand=False)
+    assert masked(site.ready, path, max_rounds=1).objection(question) is None
+    with path.open("a") as record:
+        record.write('{"run": "00')
+    allowance = masked(site.ready, path, max_rounds=1)
+    assert allowance.objection(question) is None
+    assert allowance.objection(site.question(TRAINING, 2, 1, 0, 0, 0.0, on_demand=False)) is not None
+    path.write_text('{"run": "00", "rounds": 3}\n')
+    with pytest.raises(FedfairError, match="cannot be read as this site's record of what it has answered"):
+        masked(site.ready, path)
+
+
+def test_a_plan_beyond_a_term_is_refused_at_connection(workspace: Workspace, tmp_path: Path) -> None:
+    broken: list[tuple[dict[str, object], str]] = [
+        ({"max_rounds": 4}, "training.rounds: 5; this site's policy allows 4"),
+        ({"min_collaborators": 4}, "as few as 3 collaborators; this site's policy wants 4"),
+        ({"allow_plain_sums": False}, "this site's policy refuses plain sums"),
+        ({"reveals": ["update-sums", "loss-sums"]}, "evaluation.method: exact reveals loss-quantiles"),
+        ({"purposes": ["training", "standardisation"]}, "asks for evaluation sums"),
+    ]
+    for policy, words in broken:
+        with pytest.raises(PlanError, match=words):
+            Liar(workspace, tmp_path, policy)

@@ -1,0 +1,51 @@
+"""When a plan makes an evaluation due, against the order in words, spelt out round by round."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfair.plan.due import due_in_words, evaluated_models, exactly_evaluated_models
+from fedfair.plan.schema import Plan
+
+
+def plan(rounds: int, every: int, output: str, method: str) -> Plan:
+    return Plan.model_validate(
+        {
+            "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
+            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
+            "training": {"rounds": rounds, "output": output},
+            "evaluation": {"every": every, "method": method},
+        }
+    )
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 15),
+    st.sampled_from(["last", "best", "average", "tail"]),
+    st.sampled_from(["histogram", "exact"]),
+)
+def test_a_run_evaluates_before_it_in_it_and_after_it(rounds: int, every: int, output: str, method: str) -> None:
+    expected = {0: 1}
+    since = 0
+    for done in range(1, rounds + 1):
+        since += 1
+        if since == every or done == rounds:
+            expected[done] = 1
+        since = 0 if since == every else since
+    if output in {"average", "tail"}:
+        expected[rounds] += 1  # The mean of many models is another one than the last.
+    stated = plan(rounds, every, output, method)
+    assert {done: evaluated_models(stated, done) for done in range(rounds + 1)} == {
+        done: expected.get(done, 0) for done in range(rounds + 1)
+    }
+    exact = [done for done in range(rounds + 1) if exactly_evaluated_models(stated, done)]
+    assert exact == ([rounds] if method == "exact" else [])
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_when_is_said_in_words(every: int) -> None:
+    words = due_in_words(plan(30, every, "last", "histogram"))
+    assert words == f"before round 1, after every {every} rounds and after round 30"
