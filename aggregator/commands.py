@@ -106,8 +106,9 @@ def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: 
         console.print_json(json.dumps(result))
     if ending.state is not State.FINISHED:
         raise _unfinished(run, ending)
-    for doubt in doubts(parse_result(json.dumps(result), "the run")):
-        warn(doubt)
+    if result["train"] is not None:
+        for doubt in doubts(parse_result(json.dumps(result), "the run")):
+            warn(doubt)
     if not as_json and not quiet:
         console.print(Text(f"{ending.state.value}: {ending.words}"))
 

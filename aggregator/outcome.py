@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.masked_sums import is_masked
+from fedfair.learning.noised_training import noised_training
 from fedfair.learning.result import FORMAT, JsonObject, deployed_result
 from fedfair.plan.digest import format_digest
 
@@ -42,7 +43,8 @@ def write_result(run: Run, ending: Ending) -> JsonObject:
     """Write what the run has come to and return it; a run that was not evaluated yet has only its state."""
     digest = format_digest(run.plan_digest)
     course = run.course.result()
-    if course.evaluation is None:
+    noised = noised_training(run.plan, run.layout.dimension)
+    if course.evaluation is None and noised is None:
         figures: JsonObject = {"format": FORMAT, "plan_digest": digest, "rounds": course.rounds}
     else:
         figures = deployed_result(
@@ -52,6 +54,7 @@ def write_result(run: Run, ending: Ending) -> JsonObject:
             classes=run.schema.classes,
             seconds=run.records.seconds,
             costs=run.records.costs(),
+            noised=noised,
         )
     result = figures | {"state": ending.state.value, "outcome": ending.words}
     result |= {"left": run.records.departures()}

@@ -119,6 +119,8 @@ class Records:
         journal: of this run, open.
         metadata: strings that every model file carries; among them `plan_digest`.
         worst_group_size: the group size of the objective, whose risk the metrics hold.
+        every_sum: whether the journal is written after every sum: a sum that is forgotten and repeated would cost
+            privacy that nobody counts.
 
     Attributes:
         run_id: names the run, the same after every restart.
@@ -127,8 +129,16 @@ class Records:
     """
 
     def __init__(
-        self, paths: Paths, layout: Layout, journal: Journal, metadata: Mapping[str, str], worst_group_size: float
+        self,
+        paths: Paths,
+        layout: Layout,
+        journal: Journal,
+        metadata: Mapping[str, str],
+        worst_group_size: float,
+        *,
+        every_sum: bool = False,
     ) -> None:
+        self._every_sum = every_sum
         self.run_id = journal.run_id
         self.received = paths.received
         self._paths = paths
@@ -157,7 +167,7 @@ class Records:
     def is_entry_due(self, progress: Progress) -> bool:
         """Return whether the journal is to be written after this sum."""
         overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
-        return self.is_small or overdue or progress.evaluation is not None
+        return self.is_small or self._every_sum or overdue or progress.evaluation is not None
 
     def write(
         self, course: Course, kinds: Collection[CheckpointKind], clip: float | None, *, journal: bool

@@ -27,7 +27,7 @@ from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.masked_sums import model_digest
-from fedfair.learning.masked_update import header_update, training_update
+from fedfair.learning.masked_update import header_update, noised_update, training_update
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import Contribute, Log, ReplaceLog, Send, SiteEffect
@@ -45,6 +45,9 @@ class Task(PlainTask, Protocol):
 
     def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         """Return what this round's local steps change; None without training records."""
+
+    def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
+        """Return what this site adds to a training sum that protects it as a whole."""
 
 
 class MaskedAnswers:
@@ -79,6 +82,8 @@ class MaskedAnswers:
         self._counts = counts
         self._objection = objection
         self._log = log
+        training = site.shapes.get(Purpose.TRAINING.value)
+        self._noised = training is not None and training.unit is not None
         self._participant = Participant(site, secrets.token_bytes, log.read())
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: Question | None = None
@@ -198,6 +203,8 @@ class MaskedAnswers:
 
     def _update(self, question: Question) -> Update | None:
         start, model = question.start, question.model
+        if start.purpose is Purpose.TRAINING and self._noised:
+            return noised_update(self._task.noised_numbers(model, RoundNumber(start.round), start.attempt))
         if start.purpose is Purpose.TRAINING:
             change = self._task.training_change(model, RoundNumber(start.round), start.attempt)
             return None if change is None else training_update(change)

@@ -29,7 +29,7 @@ from fedfair.learning.binding import PlanBinding, plan_binding
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_site
 from fedfair.learning.device import choose_device
-from fedfair.learning.exchange import sum_specs
+from fedfair.learning.exchange import is_unevaluated, sum_specs
 from fedfair.learning.masked_sums import (
     check_protection,
     greatest_weight,
@@ -47,7 +47,7 @@ from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
 from fedfair.plan.fields import Revelation
 from fedfair.plan.policy import check_policy
-from fedfair.plan.schema import Plan
+from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.terms import Asked
@@ -97,7 +97,7 @@ class Site:
         every later promise about the same records.
         """
         config = self.config
-        wanted = self.plan.privacy.sample_level is not None or config.policy.max_epsilon is not None
+        wanted = self.plan.privacy != PrivacySection() or config.policy.max_epsilon is not None
         return wanted or config.budget is not None or config.ledger is not None or self.ledger_file.exists()
 
     def identity(self) -> SiteIdentity:
@@ -150,7 +150,8 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         check_suite(suite_of(plan))
     workspace = workspace_of(plan_file)
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
-    check_policy(Asked(plan, code.digest, evaluation_only=True), config.policy, participant)
+    # No saved model of a plan that protects whole collaborators is ever evaluated in a federation.
+    check_policy(Asked(plan, code.digest, evaluation_only=not is_unevaluated(plan)), config.policy, participant)
     stated = approval or (None if config.approval is None else Path(config.approval))
     record = None if config.egress is None else Path(config.egress)
     return Site(
@@ -245,7 +246,7 @@ def make_ready(site: Site) -> Readiness:
     account = open_account(site, binding.digest, splits)
     device = choose_device(site.config.device or site.plan.training.device)
     model = flat_model(site.plan, binding.schema, device, site.code.folder)
-    protected = site.plan.privacy.sample_level is not None
+    protected = site.plan.privacy != PrivacySection()
     protection = site_protection(account.record) if protected and account is not None else None
     task = TrainingTask(site.plan, site.participant, splits, model, protection=protection)
     _check_weight(site, task)
@@ -282,19 +283,27 @@ def masking_floors(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
     Raises:
         PlanError: the plan's sums are plain.
     """
-    terms, stated = session_terms(plan), plan.secure_aggregation
+    terms = session_terms(plan)
     quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
     return SecaggPolicy(
         mode=terms.mode,
         colluders=terms.colluders,
         least_members=max(policy.min_collaborators or 0, quorum, 2),
         least_ring_bits=terms.ring_bits,
-        greatest_clip=stated.max_clip if isinstance(stated.clip, str) else stated.clip,
+        greatest_clip=_greatest_clip(plan),
         greatest_weight=terms.greatest_weight,
         greatest_attempts=policy.max_attempts,
         repeatable=frozenset(policy.repeatable),
         hybrid=terms.suite is Suite.X25519_MLKEM768,
+        least_survivors=quorum,
     )
+
+
+def _greatest_clip(plan: Plan) -> float:
+    stated, protected = plan.secure_aggregation, plan.privacy.collaborator_level
+    if protected is not None:
+        return protected.clip
+    return stated.max_clip if isinstance(stated.clip, str) else stated.clip
 
 
 def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:

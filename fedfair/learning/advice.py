@@ -1,16 +1,21 @@
 """What is allowed in a plan and yet probably not meant: warnings, each with its numbers.
 
-A warning never stops anything; what must not run is refused by the plan's schema.
+A warning never stops anything; what must not run is refused by the plan's schema, or where its model is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+
+import torch
 
 from fedfair.learning.data.source import declared_schema
+from fedfair.learning.exchange import learns_threshold
+from fedfair.learning.noise_price import price_in_words
 from fedfair.learning.privacy_words import plan_sensitivity
 from fedfair.learning.private_steps import planned_releases
-from fedfair.learning.task import learns_threshold, objective_of
+from fedfair.learning.task import flat_model, objective_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import percent
 from fedfair.privacy.accounting import epsilon
@@ -20,10 +25,15 @@ TYPICAL_RECORDS = (1000, 100_000)
 
 
 def advice(plan: Plan) -> tuple[str, ...]:
-    """Return warnings about a plan, most serious first; none for a plan without surprises."""
+    """Return warnings about a plan, most serious first; none for a plan without surprises.
+
+    Raises:
+        PlanError: the noise for whole collaborators does not fit the ring.
+    """
     return (
         *_protection(plan),
         *_privacy(plan),
+        *_collaborator_privacy(plan),
         *_membership(plan),
         *_data(plan),
         *_threshold(plan),
@@ -56,6 +66,16 @@ def _privacy(plan: Plan) -> Iterator[str]:
             "privacy.sample_level.clipping is joint, which clips away the weight of the worst group: use "
             "before_weighting, except for comparison"
         )
+
+
+def _collaborator_privacy(plan: Plan) -> Iterator[str]:
+    if plan.privacy.collaborator_level is None:
+        return
+    schema, parameters = declared_schema(plan), 1
+    if schema is not None and not isinstance(plan.task.model, str):
+        model = flat_model(plan, schema, torch.device("cpu"), Path())
+        parameters = model.layout.dimension
+    yield price_in_words(plan, parameters)
 
 
 def _membership(plan: Plan) -> Iterator[str]:

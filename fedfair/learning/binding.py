@@ -17,6 +17,7 @@ from fedfair.errors import PlanError
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.data.source import declared_schema
 from fedfair.learning.layout import Layout
+from fedfair.learning.noised_training import noised_training
 from fedfair.learning.task import flat_model
 from fedfair.plan.code import code_digests
 from fedfair.plan.digest import plan_digest, weights_digest
@@ -61,8 +62,13 @@ def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
 
 
 def bound(plan: Plan, schema: FeatureSchema, workspace: Path) -> PlanBinding:
-    """Return the binding for a schema that is known from the data, as in a simulation."""
+    """Return the binding for a schema that is known from the data, as in a simulation.
+
+    Raises:
+        PlanError: the model cannot be made, or is too large for the noise that the plan asks for.
+    """
     layout, vector = initial_model(plan, schema, workspace)
+    noised_training(plan, layout.dimension)
     digest = plan_digest(
         plan,
         layout_digest=layout.digest,

@@ -18,10 +18,12 @@ from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.learning.noised_training import NoisedTraining
 from fedfair.learning.result import SiteLosses
 from fedfair.learning.task import TrainingTask
 from fedfair.sums.contribution import encode
 from fedfair.sums.running import PlainSum, Totals
+from fedfair.sums.spec import Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,11 @@ class LoopCohort:
 
     Args:
         tasks: one for each collaborator; they may share one model.
+        noised: how training sums are noised for whole collaborators; None where they are not.
     """
 
-    def __init__(self, tasks: Mapping[ParticipantId, TrainingTask]) -> None:
+    def __init__(self, tasks: Mapping[ParticipantId, TrainingTask], noised: NoisedTraining | None = None) -> None:
+        self._noised = noised
         self._tasks = tuple(tasks.values())
         self._names = tuple(tasks)
 
@@ -121,6 +125,9 @@ class LoopCohort:
 
     def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         """Return the sum over everybody, of bytes as they would have travelled."""
+        if self._noised is not None and request.purpose is Purpose.TRAINING:
+            numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
+            return self._noised.simulated_totals(numbers, model.vector.dtype)
         total = PlainSum(request.spec)
         for task in self._tasks:
             total.add(encode(task.contribution(request, model), request.spec))

@@ -38,6 +38,8 @@ def obstacle(plan: Plan) -> str | None:
         return f"training.precision is {training.precision}, not fp32 or fp64"
     if plan.privacy.sample_level is not None:
         return "privacy.sample_level clips the gradient of every record, which needs a model for each collaborator"
+    if plan.privacy.collaborator_level is not None:
+        return "privacy.collaborator_level clips and rounds the change of every collaborator by itself"
     if training.compile:
         return "training.compile is true, and nothing is left to compile"
     return None

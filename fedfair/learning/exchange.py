@@ -20,6 +20,7 @@ from fedfair.evaluation.site_sums import site_sums_length
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose, SumSpec
@@ -76,9 +77,25 @@ class SumRequest:
     query: QueryStep | None = None
 
 
+def learns_threshold(plan: Plan) -> bool:
+    """Return whether local steps follow the tail of the losses, so that the threshold moves.
+
+    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
+    results are equal bit for bit and not only in theory.
+    """
+    stated = plan.objective
+    is_plain_mean = stated.worst_group_size == 1.0 or stated.tradeoff == 1.0
+    return ALGORITHMS[plan.training.algorithm].threshold and not is_plain_mean
+
+
 def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
     """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
     return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
+
+
+def is_unevaluated(plan: Plan) -> bool:
+    """Return whether nothing but training sums may be made: no other sum carries noise for whole collaborators."""
+    return plan.privacy.collaborator_level is not None
 
 
 def published_sites(plan: Plan) -> tuple[str, ...]:
@@ -104,7 +121,7 @@ def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose
     validation, test), three confusion matrices, and the rows of `evaluation.site_sums` where the plan publishes
     the means of every site. STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns j,
     n_j of whose values are present. EXACT_EVALUATION, where the plan asks for one: the header of
-    `evaluation.exact_query`.
+    `evaluation.exact_query`. A plan that protects whole collaborators has training sums only.
     """
     width = layout.dtype.newbyteorder("<")
     pooled = evaluation_header_length(histogram_spec(plan, schema), schema.classes)
@@ -115,7 +132,11 @@ def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose
     }
     if plan.evaluation.method == "exact":
         lengths[Purpose.EXACT_EVALUATION] = (exact_header_length(len(reported_group_sizes(plan))), 0)
-    return {purpose: SumSpec(purpose, header, body, width) for purpose, (header, body) in lengths.items()}
+    return {
+        purpose: SumSpec(purpose, header, body, width)
+        for purpose, (header, body) in lengths.items()
+        if purpose is Purpose.TRAINING or not is_unevaluated(plan)
+    }
 
 
 def check_totals(totals: Totals, request: SumRequest) -> None:

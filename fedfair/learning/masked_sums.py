@@ -31,6 +31,7 @@ from fedfair.labelled import labelled_message
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import GlobalModel, histogram_spec, published_sites, reported_group_sizes
 from fedfair.learning.layout import Layout
+from fedfair.learning.noised_training import noised_training
 from fedfair.plan.keys import parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.params import (
@@ -168,7 +169,14 @@ def roster_of(plan: Plan) -> Roster:
 
 
 def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, SumShape]:
-    """Return the shape of every masked sum of a run; the keys are the words of `Purpose`."""
+    """Return the shape of every masked sum of a run; the keys are the words of `Purpose`.
+
+    Raises:
+        PlanError: the noise for whole collaborators does not fit the ring.
+    """
+    noised = noised_training(plan, layout.dimension)
+    if noised is not None:
+        return {Purpose.TRAINING.value: noised.shape()}
     shapes = {}
     for purpose, counts in header_counts(plan, schema).items():
         own, real = counts.copy(), ~counts

@@ -25,6 +25,15 @@ def training_update(change: LocalChange) -> Update:
     return Update(_limbs(weighted), change.model, change.weight)
 
 
+def noised_update(numbers: NDArray[np.int64]) -> Update:
+    """Return the update of a site that takes part in a sum under noise; nothing in it but the body is its own.
+
+    Args:
+        numbers: int64 (length,), noise included.
+    """
+    return Update(np.zeros(0), numbers, 1)
+
+
 def header_update(contribution: Contribution, counts: NDArray[np.bool_]) -> Update:
     """Return the update of an evaluation or a standardisation, which have a header only.
 

@@ -2,8 +2,9 @@
 
 Decides what is told of a simulation and of a deployment; sentences with an epsilon are `privacy.statement`'s. In a
 simulation one process holds everybody's records and seeds, so that its noise protects nobody; it states what the
-same plan would promise in a deployment. An aggregator knows neither how many records a site has nor what the site
-released under other plans, so a deployed result has no epsilon: each site's own ledger states it. No torch.
+same plan would promise in a deployment. About single records an aggregator knows neither how many a site has nor
+what the site released under other plans, so a deployed result has no epsilon for them: each site's own ledger
+states it. What protects whole collaborators is the same for all, and is stated of the run. No torch.
 """
 
 from __future__ import annotations
@@ -11,13 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId
+from fedfair.learning.noised_training import NoisedTraining, collaborator_level_of, fewest_survivors
+from fedfair.learning.progress import CourseResult
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import ACCOUNTANT, epsilon
-from fedfair.privacy.releases import GaussianRelease
+from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.privacy.sensitivity import step_sensitivity
-from fedfair.privacy.statement import STATISTICAL, SampleLevelFacts, sample_level_sentence
+from fedfair.privacy.skellam import skellam_epsilon
+from fedfair.privacy.statement import (
+    STATISTICAL,
+    CollaboratorLevelFacts,
+    SampleLevelFacts,
+    collaborator_level_sentence,
+    sample_level_sentence,
+)
 
 if TYPE_CHECKING:  # the result is made of this
     from fedfair.learning.result import Json, JsonObject
@@ -25,6 +36,11 @@ if TYPE_CHECKING:  # the result is made of this
 PROTECTS_NOBODY = (
     "this is a simulation, whose noise follows from the plan's seed and protects nobody, and whose figures are "
     "exact; a deployment of this plan would state for the collaborator with the fewest records: "
+)
+
+RELEASED_IN_SIMULATION = (
+    "this is a simulation, whose noise follows from the plan's seed and protects nobody, and whose figures are "
+    "exact; a deployment of this plan, in which no round is tried twice, would state: "
 )
 
 STATED_BY_SITES = (
@@ -40,13 +56,22 @@ def plan_sensitivity(plan: Plan, asked: SampleLevelSection) -> float:
     return step_sensitivity(objective, asked.clip, asked.threshold_scale, asked.clipping)
 
 
-def simulated_privacy(plan: Plan, releases: Mapping[ParticipantId, Sequence[GaussianRelease]]) -> JsonObject:
+def simulated_privacy(
+    plan: Plan, logs: Mapping[ParticipantId, ReleaseLog], noised: NoisedTraining | None
+) -> JsonObject:
     """Return what a simulation says.
 
     Args:
         plan: the plan that was run.
-        releases: what each collaborator released.
+        logs: what each collaborator released.
+        noised: how training sums were noised for whole collaborators; None where they were not.
     """
+    if noised is not None:
+        sums = max(sum(release.count for release in log.sums) for log in logs.values())
+        everybody = len(plan.federation.collaborators)
+        words = _collaborator_words(plan, noised, RELEASED_IN_SIMULATION, sums, everybody)
+        return {"sample_level": None, "collaborator_level": words}
+    releases = {name: log.releases for name, log in logs.items()}
     asked = plan.privacy.sample_level
     if asked is None:
         return {"sample_level": None, "collaborator_level": None}
@@ -60,8 +85,21 @@ def simulated_privacy(plan: Plan, releases: Mapping[ParticipantId, Sequence[Gaus
     return {"sample_level": _words(plan, asked, spent) | said, "collaborator_level": None}
 
 
-def deployed_privacy(plan: Plan) -> JsonObject:
-    """Return what the aggregator says of a deployed run."""
+def deployed_privacy(
+    plan: Plan, noised: NoisedTraining | None, course: CourseResult, contributors: Sequence[int]
+) -> JsonObject:
+    """Return what the aggregator says of a deployed run.
+
+    Args:
+        plan: the plan that was run.
+        noised: how training sums were noised for whole collaborators; None where they were not.
+        course: what the run came to; attempts that were given up count, as some sum of theirs may be open.
+        contributors: of every training sum.
+    """
+    if noised is not None:
+        sums, fewest = course.rounds + course.lost_rounds, min(contributors, default=fewest_survivors(plan))
+        words = _collaborator_words(plan, noised, "", sums, fewest)
+        return {"sample_level": None, "collaborator_level": words}
     asked = plan.privacy.sample_level
     if asked is None:
         return {"sample_level": None, "collaborator_level": None}
@@ -69,6 +107,36 @@ def deployed_privacy(plan: Plan) -> JsonObject:
         "sample_level": _words(plan, asked, None) | {"statement": STATED_BY_SITES},
         "collaborator_level": None,
     }
+
+
+def _collaborator_words(plan: Plan, noised: NoisedTraining, preface: str, sums: int, fewest: int) -> JsonObject:
+    asked, mechanism = collaborator_level_of(plan), noised.sums
+    spent = skellam_epsilon([mechanism.release(sums)] if sums else [], asked.delta)
+    facts = CollaboratorLevelFacts(
+        spent,
+        asked.delta,
+        plan.secure_aggregation.colluders,
+        fewest,
+        mechanism.shares,
+        float(mechanism.variance),
+        sums,
+        fixed_weights=plan.training.weights == "uniform",
+    )
+    words: JsonObject = {
+        "delta": asked.delta,
+        "noise_multiplier": asked.noise_multiplier,
+        "clip": asked.clip,
+        "h_min": mechanism.shares,
+        "mu": mechanism.variance,
+        "rounds": sums,
+        "sensitivity": mechanism.bound / mechanism.scale,
+        "noise_deviation": mechanism.variance**0.5 / mechanism.scale,
+        "generator": STATISTICAL,
+    }
+    try:
+        return {"epsilon": spent, **words, "statement": preface + collaborator_level_sentence(facts)}
+    except PrivacyError as refusal:
+        return {"epsilon": None, **words, "statement": refusal.message}
 
 
 def _words(plan: Plan, asked: SampleLevelSection, spent: Json) -> JsonObject:

@@ -73,6 +73,7 @@ class CourseResult:
         query_fault: why an exact evaluation was given up; empty where none was.
         site_means: each site's own means of that evaluation, by split, for the splits that may be told of;
             nothing unless the plan publishes them.
+        lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
     """
 
     rounds: RoundNumber
@@ -84,3 +85,4 @@ class CourseResult:
     left_out: tuple[RoundNumber, ...] = ()
     query_fault: str = ""
     site_means: Mapping[str, Mapping[str, SplitMeans]] = field(default_factory=dict)
+    lost_rounds: int = 0

@@ -29,11 +29,13 @@ from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summa
 from fedfair.learning.exchange import reported_group_sizes
 from fedfair.learning.judging import Evaluation
 from fedfair.learning.masked_sums import guarantee, is_masked
+from fedfair.learning.noised_training import NoisedTraining
 from fedfair.learning.privacy_words import deployed_privacy
 from fedfair.learning.server import CourseResult
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import summary
+from fedfair.sums.spec import Purpose
 
 FORMAT = "fedfair/result/1"
 
@@ -150,23 +152,35 @@ def deployed_result(
     classes: int,
     seconds: float,
     costs: Sequence[SumCost],
+    noised: NoisedTraining | None = None,
 ) -> JsonObject:
-    """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`."""
-    evaluation = _evaluation(course)
+    """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`.
+
+    With `noised`, whole collaborators are protected, no evaluation was made, and there is no figure about people.
+    """
+    objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, _evaluation(course))
+    contributors = [cost.contributors for cost in costs if cost.purpose is Purpose.TRAINING]
+    promised = deployed_privacy(plan, noised, course, contributors)
+    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.DEPLOYMENT)
+    told: JsonObject = {"collaborators": _told_sites(course)} if plan.evaluation.site_means else {}
+    return _result(frame, objective, splits) | told
+
+
+def _bounded_figures(plan: Plan, evaluation: Evaluation) -> tuple[JsonObject, dict[str, JsonObject | None]]:
     bound = evaluation.objectives["train"]
     noised = plan.privacy.sample_level is not None
     interval: Json = None if noised else [bound.lower, bound.upper]
-    objective: JsonObject = {"rcvar": bound.midpoint, "rcvar_bound": interval}
     splits = {
         name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, noised=noised)
         if name in evaluation.splits
         else None
         for name in SPLITS
     }
-    promised = deployed_privacy(plan)
-    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.DEPLOYMENT)
-    told: JsonObject = {"collaborators": _told_sites(course)} if plan.evaluation.site_means else {}
-    return _result(frame, objective, splits) | told
+    return {"rcvar": bound.midpoint, "rcvar_bound": interval}, splits
+
+
+def _no_figures() -> tuple[JsonObject, dict[str, JsonObject | None]]:
+    return {"rcvar": None, "rcvar_bound": None}, dict.fromkeys(SPLITS)
 
 
 class Setting(enum.Enum):
@@ -193,8 +207,7 @@ class _Frame:
 def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObject | None]) -> JsonObject:
     plan, course, seconds = frame.plan, frame.course, frame.seconds
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
-    evaluation = _evaluation(course)
-    smoothed = evaluation.splits["train"].smoothed
+    smoothed = None if course.evaluation is None else course.evaluation.splits["train"].smoothed
     return {
         "format": FORMAT,
         "setting": frame.setting.value,
@@ -254,7 +267,9 @@ def _evaluation(course: CourseResult) -> Evaluation:
 
 
 def _method(plan: Plan, course: CourseResult) -> str:
-    """Return how the last risks were found, in the plan's words."""
+    """Return how the last risks were found, in the plan's words; none where nothing was evaluated."""
+    if course.evaluation is None:
+        return "none"
     return "exact" if plan.evaluation.method == "exact" and not course.query_fault else "histogram"
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.errors import DataError
+from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.learning import checkpoint
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, is_unevaluated
 from fedfair.learning.layout import Layout
 from fedfair.learning.server import Course
 from fedfair.learning.standardisation import standardises
@@ -135,7 +135,15 @@ def evaluation_course(
         schema: of the features.
         saved: the model.
         exact: whether an exact evaluation follows that of the histograms.
+
+    Raises:
+        PlanError: the plan protects whole collaborators, which its evaluation sums would not.
     """
+    if is_unevaluated(plan):
+        raise PlanError(
+            "privacy.collaborator_level covers training sums, and no evaluation sum is made under this plan",
+            "evaluate the saved model with `fedfair evaluate`, on data that the promise is not about",
+        )
     course = Course(evaluation_plan(plan, saved.round, exact=exact), layout, schema, saved.model.vector)
     course.resume_at(saved.model.threshold, saved.round, saved.scaling)
     return course

@@ -75,6 +75,7 @@ class Course:
         rounds_done: training rounds absorbed.
         history: every evaluation so far, from round 0.
         left_out: the rounds whose evaluation was due and could not be had.
+        lost_rounds: attempts at training rounds that were given up.
         evaluation_only: whether a saved model is evaluated, and nothing is trained.
     """
 
@@ -87,7 +88,8 @@ class Course:
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         self._specs = sum_specs(plan, layout, schema)
         self._judge = Judge.from_plan(plan, schema)
-        self._stage = Stage.STANDARDISATION if standardises(plan, schema) else Stage.EVALUATION
+        first = Stage.EVALUATION if Purpose.EVALUATION in self._specs else Stage.TRAINING
+        self._stage = Stage.STANDARDISATION if standardises(plan, schema) else first
         self._units = schema.units
         self._attempt = 1
         self._mean = IterateMean(layout.dimension) if plan.training.output in {"average", "tail"} else None
@@ -102,6 +104,7 @@ class Course:
         self.rounds_done = RoundNumber(0)
         self.history: list[Evaluation] = []
         self.left_out: list[RoundNumber] = []
+        self.lost_rounds = 0
         self.evaluation_only = False
 
     def next_sum(self) -> SumRequest | None:
@@ -115,6 +118,7 @@ class Course:
     def retry(self) -> None:
         """Give this attempt up, because its quorum was lost: the same sum again, one attempt later."""
         self._attempt += 1
+        self.lost_rounds += self._stage is Stage.TRAINING
 
     @property
     def may_skip(self) -> bool:
@@ -181,18 +185,8 @@ class Course:
         else:
             self.scaling = scaling_from_sums(totals.header, self._units)
         self._attempt = 1
-        model_changed |= self._advance()
-        if self._is_evaluated():
-            evaluation, is_best, replaced = self._evaluate_again()
-            model_changed |= replaced
-        return Progress(
-            request.purpose,
-            self.rounds_done,
-            self.model.threshold,
-            totals.contributors,
-            evaluation,
-            is_best,
-            model_changed,
+        return self._closed(
+            request.purpose, totals.contributors, evaluation, is_best=is_best, changed=model_changed
         )
 
     def adopt(self, model: GlobalModel, contributors: int) -> Progress:
@@ -213,14 +207,18 @@ class Course:
         self._remember_broadcast()
         self.model.vector[:] = model.vector
         self._finish_round(model.threshold)
-        evaluation, is_best, model_changed = None, False, self._advance()
+        return self._closed(Purpose.TRAINING, contributors, None, is_best=False, changed=False)
+
+    def _closed(
+        self, purpose: Purpose, contributors: int, evaluation: Evaluation | None, *, is_best: bool, changed: bool
+    ) -> Progress:
+        """Go on after a sum; return what became of it."""
+        changed |= self._advance()
         if self._is_evaluated():
             evaluation, is_best, replaced = self._evaluate_again()
-            model_changed |= replaced
-        threshold = self.model.threshold
-        return Progress(
-            Purpose.TRAINING, self.rounds_done, threshold, contributors, evaluation, is_best, model_changed
-        )
+            changed |= replaced
+        done, threshold = self.rounds_done, self.model.threshold
+        return Progress(purpose, done, threshold, contributors, evaluation, is_best, changed)
 
     @property
     def best(self) -> GlobalModel:
@@ -249,6 +247,7 @@ class Course:
             tuple(self.left_out),
             self._exact.fault,
             {} if self._evaluated is None else self._judge.site_means(self._evaluated.header),
+            self.lost_rounds,
         )
 
     def snapshot(self) -> CourseSnapshot:
@@ -274,6 +273,7 @@ class Course:
             mean_count=mean.count if mean else 0,
             history=tuple(self.history),
             left_out=tuple(self.left_out),
+            lost_rounds=self.lost_rounds,
             final=self._final,
             query=self._exact.query,
             query_fault=self._exact.fault,
@@ -301,6 +301,7 @@ class Course:
         self._stage, self._attempt, self.rounds_done = stage, state.attempt, RoundNumber(state.rounds_done)
         self.history, self._final = list(state.history), state.final
         self.left_out = [RoundNumber(number) for number in state.left_out]
+        self.lost_rounds = state.lost_rounds
         self._exact.query, self._exact.fault = state.query, state.query_fault
         self._evaluated = evaluated_model(snapshot, state, LATEST_SUMS)
         self._evaluated_earlier = evaluated_model(snapshot, state, EARLIER_SUMS)
@@ -355,13 +356,9 @@ class Course:
 
     def _is_evaluated(self) -> bool:
         """Return whether the evaluation that is due is of the very model that was evaluated last."""
-        last = self._evaluated
-        return (
-            self._stage is Stage.EVALUATION
-            and last is not None
-            and last.threshold == self.model.threshold
-            and last.vector_sha256 == vector_sha256(self.model.vector)
-        )
+        last, model = self._evaluated, self.model
+        known = None if last is None else (last.threshold, last.vector_sha256)
+        return self._stage is Stage.EVALUATION and known == (model.threshold, vector_sha256(model.vector))
 
     def _evaluate_again(self) -> tuple[Evaluation, bool, bool]:
         """Take what is known of the model for its evaluation of this round too: the sums would be the same."""
@@ -406,6 +403,8 @@ class Course:
             self._stage = Stage.FINISHED if self._exact.query is None else Stage.EXACT_EVALUATION
             return False
         replaced = self._advance_training()
+        while self._stage is not Stage.FINISHED and PURPOSE_OF[self._stage] not in self._specs:
+            replaced |= self._advance_training()  # over the evaluations of a plan that makes none
         if self._stage is Stage.FINISHED and self._exact.begin():
             self._stage = Stage.EXACT_EVALUATION
         return replaced

@@ -27,18 +27,20 @@ from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
 from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.learning.evaluated import evaluation_record
-from fedfair.learning.exchange import FeatureScaling
+from fedfair.learning.exchange import FeatureScaling, is_unevaluated
 from fedfair.learning.layout import Layout
+from fedfair.learning.noised_training import noised_training
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.privacy_words import simulated_privacy
 from fedfair.learning.private_steps import simulated_protection
 from fedfair.learning.result import JsonObject, SiteLosses, exact_evaluation, simulated_result
+from fedfair.learning.saved_model import SavedModel, evaluation_course, without_noise
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.digest import format_digest
-from fedfair.plan.schema import Plan
+from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.sums.spec import Purpose
 
@@ -125,24 +127,30 @@ def simulate_sites(
 
     sum_began = start = time.perf_counter()
     play(course, cohort, algorithm, note)
+    judged, held = course, cohort.last_losses
+    if is_unevaluated(plan):
+        judged, held = _judged(plan, course, sites, model)
+        exact.append(exact_evaluation(judged.history[-1], held))
+    elif plan.training.output != "last":
+        held = cohort.losses(course.model)
+    came_to = judged.result()
     # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
-    history = tuple(exact[: len(course.history)])
-    held = cohort.last_losses if plan.training.output == "last" else cohort.losses(course.model)
+    history = tuple(exact[: len(judged.history)])
     losses = dict(zip(cohort.names, held, strict=True))
     result = simulated_result(
         plan,
         format_digest(binding.digest),
-        replace(course.result(), history=history),
+        replace(came_to, history=history, rounds=course.rounds_done, threshold=course.model.threshold),
         losses,
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=costs,
-        privacy=simulated_privacy(plan, {name: log.releases for name, log in logs.items()}),
+        privacy=simulated_privacy(plan, logs, noised_training(plan, model.layout.dimension)),
     )
-    if course.evaluated is None:
+    if judged.evaluated is None:
         raise LocalProtocolError("a course that was played to its end has no evaluation")
     # One process holds everybody's records here, so there was nobody to mask anything from.
-    record = evaluation_record(plan, binding.digest, schema, course.evaluated, masked=False)
+    record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
     return SimulationOutcome(result, course.model, model.layout, record, course.scaling, losses)
 
 
@@ -157,14 +165,27 @@ def _cohort(
     if vectorised:
         return VectorisedCohort(plan, sites, model)
     steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
-    if plan.privacy.sample_level is None:
+    if plan.privacy == PrivacySection():
         return LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
     return LoopCohort(
         {
             name: TrainingTask(plan, name, splits, model, steps, simulated_protection(plan, name, logs[name]))
             for name, splits in sites.items()
-        }
+        },
+        noised_training(plan, model.layout.dimension),
     )
+
+
+def _judged(
+    plan: Plan, course: Course, sites: Mapping[ParticipantId, Splits], model: FlatModel
+) -> tuple[Course, list[SiteLosses]]:
+    """Return what an evaluation of the output model comes to, where the plan itself has none, and its losses."""
+    plan, schema = without_noise(plan), next(iter(sites.values())).train.schema
+    saved = SavedModel(course.model, course.rounds_done, "", course.scaling)
+    judging = evaluation_course(plan, model.layout, schema, saved, exact=False)
+    cohort = LoopCohort({name: TrainingTask(plan, name, splits, model) for name, splits in sites.items()})
+    play(judging, cohort)
+    return judging, cohort.last_losses
 
 
 def play(

@@ -52,6 +52,7 @@ class CourseState:
         query: how far an exact evaluation has come; None while there is none.
         query_fault: why it was given up; empty where it was not.
         subjects: what the kept evaluation sums are about, by the name of their vector.
+        lost_rounds: attempts at training rounds that were given up.
     """
 
     stage: str
@@ -68,6 +69,7 @@ class CourseState:
     query: ExactQuery | None
     query_fault: str
     subjects: Mapping[str, Subject]
+    lost_rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

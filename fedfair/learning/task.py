@@ -36,6 +36,7 @@ from fedfair.learning.exchange import (
     GlobalModel,
     SumRequest,
     histogram_spec,
+    learns_threshold,
     published_sites,
     reported_group_sizes,
 )
@@ -44,6 +45,7 @@ from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.models import build_model
+from fedfair.learning.noised_training import noised_training
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_headers import noised_column_sums, noised_evaluation_header
 from fedfair.learning.private_steps import (
@@ -58,23 +60,13 @@ from fedfair.learning.private_steps import (
 from fedfair.learning.result import Losses
 from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import scale_columns, standardises
-from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.plan.schema import Plan, PrivacySection, SampleLevelSection
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
 
 FIRST_EVALUATION = RoundNumber(0)
-
-
-def learns_threshold(plan: Plan) -> bool:
-    """Return whether local steps follow the tail of the losses, so that the threshold moves.
-
-    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
-    results are equal bit for bit and not only in theory.
-    """
-    return ALGORITHMS[plan.training.algorithm].threshold and not objective_of(plan).is_plain_mean
 
 
 def objective_of(plan: Plan) -> Objective:
@@ -176,6 +168,7 @@ class TrainingTask:
 
     Attributes:
         last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
+        last_fault: why this site added nothing but noise to the last noised sum; empty where it did not.
     """
 
     def __init__(
@@ -187,7 +180,7 @@ class TrainingTask:
         steps: LocalSteps | PrivateStepping | None = None,
         protection: Protection | None = None,
     ) -> None:
-        if (protection is None) != (plan.privacy.sample_level is None):
+        if (protection is None) != (plan.privacy == PrivacySection()):
             raise LocalProtocolError(
                 "entropy and a ledger belong to a plan with differential privacy, and to no other"
             )
@@ -197,11 +190,13 @@ class TrainingTask:
         self._model = model
         self._steps = steps or local_steps(plan, model, splits.train.schema)
         self._protection = protection
+        self._noised = noised_training(plan, model.layout.dimension)
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
         self._records = None if standardises(plan, splits.train.schema) else self._place(None)
         self._queried: tuple[bytes, dict[str, NDArray[np.float64]]] | None = None
         self.last_losses: dict[str, Losses] = {}
+        self.last_fault = ""
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         """Return what this site adds to the requested sum over the broadcast model."""
@@ -238,11 +233,39 @@ class TrainingTask:
         Raises:
             TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
         """
+        if self._noised is not None:
+            raise LocalProtocolError(
+                "this plan adds noised whole numbers, and no change leaves a site without them"
+            )
         change = self.training_change(model, round_number, attempt)
         if change is None:
             return Contribution(np.zeros(2), np.zeros_like(model.vector))
         np.multiply(change.model, change.weight, out=change.model)
         return Contribution(np.array([change.weight, change.weight * change.threshold]), change.model)
+
+    def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
+        """Return the whole numbers that this site adds to a sum that protects it, its share of noise included.
+
+        Whatever the data, the site takes part: without records, and where training fails, it adds noise alone.
+
+        Raises:
+            PrivacyError: the release must not happen; no noise was drawn.
+        """
+        noised, protection = self._noised, self._protection
+        if noised is None or protection is None:
+            raise LocalProtocolError("the plan asks for no differential privacy of collaborators")
+        protection.record(noised.sums.release(1))
+        vector, self.last_fault = np.zeros(noised.sums.length), ""
+        try:
+            change = self.training_change(model, round_number, attempt)
+        except TrainingError as fault:
+            # To leave the sum would tell everybody something of these data.
+            change, self.last_fault = None, fault.message
+        if change is not None:
+            vector = noised.vector(change.model, change.threshold)
+        if not np.isfinite(vector).all():
+            self.last_fault = "the change of the model holds values that are NaN or infinite; lower learning_rate"
+        return noised.sums.contribution(vector, protection.entropy("collaborator", int(round_number), attempt))
 
     def training_change(
         self,

@@ -57,9 +57,13 @@ class CollaboratorLevelSection(Section):
     """Differential privacy of every collaborator, by noise shares inside the masked sum."""
 
     noise_multiplier: PositiveFloat = Field(
-        description="noise of a training sum, in units of what one collaborator can change, above 0"
+        description="noise of a training sum without any colluder's share, in units of what one collaborator can "
+        "change (z), above 0"
     )
-    clip: PositiveFloat = Field(description="largest norm of one collaborator's change of the model, above 0")
+    clip: PositiveFloat = Field(
+        description="largest norm of one collaborator's change of model and threshold together, above 0; longer "
+        "ones are shortened to it"
+    )
     delta: float = Field(default=1e-5, gt=0, lt=1, description="delta at which epsilon is stated, between 0 and 1")
 
 
@@ -70,7 +74,8 @@ class PrivacySection(Section):
         default=None, description="protects every record: {noise_multiplier: ..., clip: ...}; null for no noise"
     )
     collaborator_level: CollaboratorLevelSection | None = Field(
-        default=None, description="not available in this version; leave null"
+        default=None,
+        description="protects every collaborator: {noise_multiplier: ..., clip: ...}; null for no noise",
     )
 
 
@@ -78,8 +83,6 @@ def privacy_faults(
     privacy: PrivacySection, training: TrainingSection, task: TaskSection, evaluation: EvaluationSection
 ) -> Iterator[Fault]:
     """Yield what in a plan would make its promise of differential privacy false; places start from the plan."""
-    if privacy.collaborator_level is not None:
-        yield Fault(("privacy", "collaborator_level"), "is not available in this version", "leave it null")
     if privacy.sample_level is not None:
         yield from _step_faults(privacy.sample_level, training)
         yield from _model_faults(task)

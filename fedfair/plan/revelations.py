@@ -41,6 +41,8 @@ def of_run(plan: Plan) -> dict[Revelation, str]:
     """Return the kinds that a whole run of a plan reveals, each with what in the plan asks for it."""
     name = plan.training.algorithm
     revealed: dict[Revelation, str] = dict.fromkeys(ALGORITHMS[name].kinds, f"training.algorithm: {name}")
+    if plan.privacy.collaborator_level is not None:
+        return revealed  # no other sum is ever made
     revealed |= of_evaluation(plan)
     if plan.task.standardize == "secure":
         revealed["feature-sums"] = "task.standardize: secure"

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedfair.plan.algorithms import AlgorithmName, OptionsSection, option_faults, step_faults
+from fedfair.plan.collaborator_privacy import collaborator_level_faults
 from fedfair.plan.csv_data import CsvData
 from fedfair.plan.data import (
     AcsEmploymentData,
@@ -400,3 +401,4 @@ class Plan(Section):
                 f"use 0 to {max(count - 2, 0)}",
             )
         yield from privacy_faults(self.privacy, self.training, self.task, self.evaluation)
+        yield from collaborator_level_faults(self)

@@ -101,6 +101,8 @@ def _training(plan: Plan) -> str:
 
 
 def _evaluation(plan: Plan) -> str:
+    if plan.privacy.collaborator_level is not None:
+        return "nothing: no evaluation sum carries the noise of privacy.collaborator_level"
     sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
     return f"every {plan.evaluation.every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
 
@@ -120,6 +122,13 @@ def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
             f"({asked.clipping.replace('_', ' ')}); how many records a site has is public"
         )
         yield "differential privacy", words
+    noised = plan.privacy.collaborator_level
+    if noised is not None:
+        words = (
+            f"of every collaborator: noise multiplier {noised.noise_multiplier:g} in each training sum, in shares "
+            f"of all sites; changes clipped at norm {noised.clip:g}; no other sum is made"
+        )
+        yield "differential privacy", words
 
 
 def _egress(plan: Plan) -> Iterator[str]:
@@ -128,6 +137,9 @@ def _egress(plan: Plan) -> Iterator[str]:
     facts = ALGORITHMS[plan.training.algorithm]
     if not facts.deployed:
         yield f"in simulation only, each round: {facts.reveals}"
+        return
+    if plan.privacy.collaborator_level is not None:
+        yield "each round, its clipped change of model and threshold, in whole numbers with its share of noise"
         return
     yield "each round, its weight and the weighted change of model and threshold"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"

@@ -109,9 +109,18 @@ def _masking(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
         term = Term(key, f"{value}", f"{wanted}" if isinstance(wanted, str) else f"{wanted} or more")
         fault = f"the plan asks for secure_aggregation.{key}: {value}; this site's policy wants {wanted}"
         yield term if met else _broken(term, fault, f"set policy.{key}: {value}")
-    name, clip = ("max_clip", stated.max_clip) if isinstance(stated.clip, str) else ("clip", stated.clip)
-    yield _ceiling("max_clip", f"secure_aggregation.{name}", clip, policy.max_clip)
+    place, clip = _greatest_clip(plan)
+    yield _ceiling("max_clip", place, clip, policy.max_clip)
     yield _ceiling("max_attempts", "federation.max_attempts", plan.federation.max_attempts, policy.max_attempts)
+
+
+def _greatest_clip(plan: Plan) -> tuple[str, float]:
+    stated, noised = plan.secure_aggregation, plan.privacy.collaborator_level
+    if noised is not None:
+        return "privacy.collaborator_level.clip", noised.clip
+    if isinstance(stated.clip, str):
+        return "secure_aggregation.max_clip", stated.max_clip
+    return "secure_aggregation.clip", stated.clip
 
 
 def _code(asked: Asked, policy: SitePolicy) -> Iterator[Term]:
@@ -181,6 +190,8 @@ def _purposes(asked: Asked, policy: SitePolicy) -> Iterator[Term]:
 def _needed(asked: Asked) -> Iterable[str]:
     if asked.evaluation_only:
         return ("evaluation",)
+    if asked.plan.privacy.collaborator_level is not None:
+        return ("training",)
     secure = asked.plan.task.standardize == "secure"
     return ("training", "evaluation", *(("standardisation",) if secure else ()))
 

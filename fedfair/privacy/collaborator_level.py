@@ -6,7 +6,7 @@ Clip the whole vector to the norm C, multiply by a scale, round to whole numbers
 
 with z the noise multiplier and h the fewest honest shares that are in any opened sum (h_min = fewest survivors
 minus colluders). Whoever survives, the noise that the aggregator and its colluders do not know has a variance of
-mu at least. Rounding to nearest moves a vector by at most sqrt(d) / 2, so D2 is a little more than s C + sqrt(d) / 2,
+mu at least. Rounding to nearest moves a vector by at most sqrt(d) / 2, so D2 exceeds s C + sqrt(d) / 2,
 and the norm of what is sent is checked in whole numbers. Everything after rounding is exact.
 
 The scale is the largest with which (a) the sum of all vectors and of all shares fits the ring, but for a stated

@@ -245,6 +245,11 @@ def parse_result(text: str | bytes, place: str) -> ResultDocument:
         document = ResultDocument.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
+        if first["loc"] == ("train",) and first["input"] is None:
+            raise DataError(
+                f"{place} has no figures: its plan protects whole collaborators, so that nothing was evaluated",
+                "evaluate the saved model with `fedfair evaluate`, and report on that",
+            ) from error
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise DataError(f"{place} is not a result file: {where}: {first['msg']}", _REMEDY) from error
     _refuse_controls(document.model_dump(mode="json"), place, "")

@@ -20,6 +20,7 @@ from fedfair.learning.masked_sums import (
     session_terms,
     sum_shapes,
 )
+from fedfair.learning.noised_training import noised_training
 from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.secagg.server import Server, State
 from fedfair.secagg.session import renewal_reason
@@ -78,6 +79,9 @@ class Protection:
         self._clip_is_learnt = isinstance(stated.clip, str)
         self._greatest_clip = stated.max_clip
         first = min(FIRST_AUTOMATIC_CLIP, stated.max_clip) if isinstance(stated.clip, str) else stated.clip
+        self._noised = noised_training(plan, layout.dimension)
+        if self._noised is not None:
+            self._clip_is_learnt, first = False, self._noised.sums.clip
         self.clip = clip if self._clip_is_learnt and clip is not None else first
         self._clock = clock
         self._began = 0.0
@@ -138,4 +142,6 @@ class Protection:
         """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""
         if self._clip_is_learnt and opened.histogram:
             self.clip = automatic_clip(opened.histogram, self.clip, self._greatest_clip)
+        if self._noised is not None:
+            return self._noised.totals(opened.body, opened.contributors)
         return plain_totals(opened, self._counts[purpose])

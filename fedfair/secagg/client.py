@@ -59,7 +59,8 @@ class RoundContext:
         Raises:
             SecaggError: SURVIVORS: without us, not in the cohort, or too few.
         """
-        least = max(least_survivors(self.mode, len(self.cohort), self.colluders), self.threshold)
+        protocol = least_survivors(self.mode, len(self.cohort), self.colluders)
+        least = max(protocol, self.threshold, self.site.policy.least_survivors)
         require(
             self.site.member in survivors,
             Check.SURVIVORS,

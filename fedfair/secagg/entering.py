@@ -12,6 +12,7 @@ from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.params import SessionTerms, threshold
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import GREATEST_JUMP, ROUNDS_PER_SESSION, Session
+from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import RoundTerms
 
 
@@ -31,7 +32,7 @@ def enter_round(session: Session, raw: bytes, model_digest: bytes) -> Contributi
     _check_order(session, start)
     _check_terms(session, start, model_digest)
     shape = site.shapes[start.purpose]
-    code = body_code(session.terms, start, shape.groups)
+    code = body_code(session.terms, start, shape)
     transcript = round_transcript(start, shape.digest())
     subject = (start.purpose, start.model_digest)
     attempts = session.history.attempts
@@ -50,9 +51,10 @@ def enter_round(session: Session, raw: bytes, model_digest: bytes) -> Contributi
     )
 
 
-def body_code(terms: SessionTerms, start: RoundStart, groups: tuple[int, ...]) -> BodyCode:
+def body_code(terms: SessionTerms, start: RoundStart, shape: SumShape) -> BodyCode:
     """Return how body values are encoded in a round."""
-    return BodyCode(terms.ring_bits, len(start.cohort), terms.greatest_weight, groups, start.clips)
+    members = len(start.cohort)
+    return BodyCode(terms.ring_bits, members, terms.greatest_weight, shape.groups, start.clips, shape.unit)
 
 
 def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:

@@ -10,6 +10,8 @@ is at most n 2^f <= 2^(b-1) - 1. In the header n * bound < 2^63 in the same way.
 
 Error of the sum of w*v over m contributors: below m * C * W * 2^-f; of the mean: that over the sum of w.
 u comes from a keystream on the grid 2^-16, which leaves a bias below 2^-16 of one step of the ring.
+
+A body of whole numbers (differential privacy of collaborators) is summed as it is, modulo 2^b.
 Decides the clip of the next round from the histogram of sizes, too.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +28,9 @@ from numpy.typing import NDArray
 from fedfair.errors import PlanError, TrainingError
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.shape import GREATEST_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
+
+Body: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
+"""What one site adds to the long part of a sum: real numbers, or whole ones that carry noise already."""
 
 HEADER_BITS = 64
 GRID_BITS = 16
@@ -53,6 +59,7 @@ class BodyCode:
         greatest_weight: W.
         groups: lengths of the parts with a clip of their own.
         clips: C of each part.
+        unit: value of one ring step of a body of whole numbers; None for real numbers.
     """
 
     ring_bits: int
@@ -60,6 +67,7 @@ class BodyCode:
     greatest_weight: int
     groups: tuple[int, ...]
     clips: tuple[float, ...]
+    unit: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse clips that do not fit the groups.
@@ -88,11 +96,11 @@ class BodyCode:
 
     def step(self, clip: float) -> float:
         """Return the value of one ring step in the sum of w*v: C * W * 2^-f."""
-        return clip * self.greatest_weight * 2.0**-self.bits
+        return clip * self.greatest_weight * 2.0**-self.bits if self.unit is None else self.unit
 
     def sum_error(self, clip: float, contributors: int) -> float:
-        """Return the bound on the error of each coordinate of the sum of w*clip(v)."""
-        return contributors * self.step(clip)
+        """Return the bound on the error of each coordinate of the sum of w*clip(v); whole numbers have none."""
+        return contributors * self.step(clip) if self.unit is None else 0.0
 
 
 @dataclass(slots=True)
@@ -119,13 +127,11 @@ class BodyEncoder:
         self._words = np.empty(BLOCK_VALUES)
         self.report = SizeReport()
 
-    def encode(
-        self, body: NDArray[np.floating], start: int, uniform: NDArray[np.uint16], out: NDArray[np.uint32]
-    ) -> None:
+    def encode(self, body: Body, start: int, uniform: NDArray[np.uint16], out: NDArray[np.uint32]) -> None:
         """Encode body[start : start + len(out)] into `out`.
 
         Args:
-            body: the whole body, float32 or float64.
+            body: the whole body: float32 or float64, or int64 where the code has a unit.
             start: where the block begins.
             uniform: random 16-bit words, one for each value.
             out: uint32, at most 65536 values.
@@ -133,13 +139,16 @@ class BodyEncoder:
         Raises:
             TrainingError: a value is NaN or infinite.
         """
+        if self._code.unit is not None:
+            out[:] = body[start : start + out.size].astype(np.uint32)
+            return
         for first, last, clip in self._code.parts(start, start + out.size):
             values = body[first:last]
             here = slice(first - start, last - start)
             self._look_at(values, clip)
             self._round(values, clip, uniform[here], out[here])
 
-    def _look_at(self, values: NDArray[np.floating], clip: float) -> None:
+    def _look_at(self, values: Body, clip: float) -> None:
         low, high = float(values.min()), float(values.max())
         if not (math.isfinite(low) and math.isfinite(high)):
             raise TrainingError(
@@ -151,9 +160,7 @@ class BodyEncoder:
         if largest > clip:
             self.report.clipped += int(np.count_nonzero(np.abs(values) > clip))
 
-    def _round(
-        self, values: NDArray[np.floating], clip: float, uniform: NDArray[np.uint16], out: NDArray[np.uint32]
-    ) -> None:
+    def _round(self, values: Body, clip: float, uniform: NDArray[np.uint16], out: NDArray[np.uint32]) -> None:
         words = self._words[: values.size]
         np.multiply(values, self._scale / clip, out=words, dtype=np.float64)
         if self.report.largest > clip:

@@ -20,6 +20,7 @@ from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import (
     BLOCK_VALUES,
+    Body,
     BodyCode,
     BodyEncoder,
     SizeReport,
@@ -44,13 +45,14 @@ class Update:
 
     Attributes:
         header: float64 (header_length,), within the bounds of the shape.
-        body: float32 or float64 (body_length,): the change itself, not yet weighted.
+        body: float32 or float64 (body_length,): the change itself, not yet weighted; int64 where the shape has a
+            unit.
         weight: integer in [1, W]; 0 with an abstention.
         abstains: True for a site that takes part with nothing, so that nobody can tell.
     """
 
     header: NDArray[np.float64]
-    body: NDArray[np.floating]
+    body: Body
     weight: int
     abstains: bool = False
 
@@ -261,6 +263,9 @@ def _check_update(update: Update, shape: SumShape, code: BodyCode) -> None:
             f"the update has {update.header.shape} header and {update.body.shape} body values, "
             f"the sum needs ({shape.header_length},) and ({shape.body_length},)"
         )
+    if (update.body.dtype == np.int64) != (shape.unit is not None):
+        # Real numbers carry no noise, and nobody may leave a sum of noised numbers without adding a share of it.
+        raise LocalProtocolError(f"a body of {update.body.dtype} values for a sum with unit {shape.unit}")
     if not (0 if update.abstains else 1) <= update.weight <= code.greatest_weight:
         raise TrainingError(
             f"a weight of {update.weight} is not in 1 to {code.greatest_weight}, so nothing was sent",

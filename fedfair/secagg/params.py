@@ -116,6 +116,8 @@ class SitePolicy:
         repeatable: purposes whose update does not change between attempts (an evaluation of the same model); for
             these alone an update may leave the site again after an attempt that this site did not answer.
         hybrid: True refuses a session without ML-KEM-768.
+        least_survivors: fewest contributors of a sum that this site helps to open, where it wants more than the
+            protocol does.
     """
 
     mode: Mode = Mode.MALICIOUS
@@ -127,6 +129,7 @@ class SitePolicy:
     greatest_attempts: int = 3
     repeatable: frozenset[str] = frozenset()
     hybrid: bool = False
+    least_survivors: int = 0
 
     def check_terms(self, terms: SessionTerms, roster_size: int) -> None:
         """Refuse terms that are weaker than this policy.

@@ -168,7 +168,7 @@ class Gathering:
             "everybody abstained, or a contribution was malformed",
         )
         own = self._shape.masked_header_length() - self._shape.header_length
-        code = body_code(self._terms, self.start, self._shape.groups)
+        code = body_code(self._terms, self.start, self._shape)
         return OpenedSum(
             self.start.purpose,
             self.survivors,

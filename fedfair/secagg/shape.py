@@ -41,10 +41,13 @@ class SumShape:
     Attributes:
         header: the user's header values, run by run.
         groups: lengths of the consecutive parts of the body that have a clip of their own; () for no body.
+        unit: value of one ring step, where the body is whole numbers that are summed as they are, noise included;
+            None where it is real numbers. Then nothing that the protocol counts depends on the numbers either.
     """
 
     header: tuple[HeaderRun, ...]
     groups: tuple[int, ...]
+    unit: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be encoded.
@@ -55,6 +58,8 @@ class SumShape:
         runs_are_sound = all(run.length >= 0 and 0 < run.bound < float("inf") for run in self.header)
         if not runs_are_sound or any(length < 0 for length in self.groups):
             raise PlanError("a sum needs lengths of 0 or more and positive, finite header bounds")
+        if self.unit is not None and not 0 < self.unit < float("inf"):
+            raise PlanError(f"one step of a sum of whole numbers is worth {self.unit}, not a positive number")
         if self.header_length > MAX_HEADER_VALUES:
             raise PlanError(f"a header of {self.header_length} values, at most {MAX_HEADER_VALUES} are supported")
 
@@ -90,7 +95,8 @@ class SumShape:
     def digest(self) -> bytes:
         """Return 32 bytes that stand for this shape."""
         runs = [u32(run.length) + f64(run.bound) + bytes([run.whole]) for run in self.header]
-        return digest("shape", b"".join(runs), b"".join(u32(length) for length in self.groups))
+        whole = () if self.unit is None else (f64(self.unit),)
+        return digest("shape", b"".join(runs), b"".join(u32(length) for length in self.groups), *whole)
 
 
 def packed_bytes(length: int, ring_bits: int) -> int:

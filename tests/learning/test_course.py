@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -468,7 +469,8 @@ def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
         while (request := course.next_sum()) is not None:
             course.absorb(answer(request, plan, 1.0 + 0.1 * request.round))
     assert restored.model.vector.tobytes() == whole.model.vector.tobytes()
-    assert restored.result() == whole.result()
+    # The attempt that was given up is all that tells them apart; noise has to be counted for it.
+    assert restored.result() == replace(whole.result(), lost_rounds=restored.lost_rounds)
 
 
 def test_a_snapshot_of_another_plan_is_refused_and_changes_nothing() -> None:

@@ -79,9 +79,9 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
             "these data declare none",
         ),
         (
-            {"privacy": {"sample_level": None, "collaborator_level": {"noise_multiplier": 1, "clip": 1}}},
-            "privacy.collaborator_level",
-            "not available in this version",
+            {"privacy": {"sample_level": None, "collaborator_level": {"noise_multiplier": 1}}},
+            "privacy.collaborator_level.clip",
+            "Field required",
         ),
         ({"privacy": {"sample_level": {}}}, "privacy.sample_level.noise_multiplier", "Field required"),
         (

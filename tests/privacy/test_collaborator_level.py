@@ -83,7 +83,7 @@ def test_every_sum_fits_the_ring_with_its_noise_and_no_finer_one_would(
 
 
 def test_a_ring_that_is_too_small_and_a_sum_without_honest_shares_are_refused() -> None:
-    with pytest.raises(PlanError, match=r"rounded more coarsely.*16 bits") as refusal:
+    with pytest.raises(PlanError, match=r"rounding is too coarse.*16 bits") as refusal:
         plan_of(ring_bits=16, members=50, length=100_000)
     assert "ring_bits" in str(refusal.value.remedy)
     with pytest.raises(PlanError, match="0 honest noise shares"):
