@@ -15,13 +15,14 @@ def report(name: str, **figures: object) -> None:
     document = {
         "benchmark": name,
         **figures,
-        "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+        "machine": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
     }
     print(json.dumps(document, indent=2))
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of this machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

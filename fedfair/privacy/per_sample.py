@@ -24,9 +24,9 @@ from fedfair.errors import FedfairError, PlanError
 
 Way = Literal["hooks", "ghost"]
 
-MOST_VALUES, MOST_VALUES_ON_CPU = 1 << 26, 1 << 22
-"""So many gradient entries of single records are kept at a time, 256 MB in float32; on a CPU 16 MB, about what its
-cache holds: more took up to twice the time."""
+MOST_BYTES_ON_CPU, SHARE_OF_GPU, MOST_BYTES_ELSEWHERE = 1 << 24, 8, 1 << 28
+"""So much of the gradients of single records is kept at a time. On a CPU 16 MB, about what its cache holds: more
+took up to twice the time. On a GPU an eighth of its memory: small parts would leave most of it idle."""
 
 
 class PerSample(Protocol):
@@ -250,8 +250,17 @@ def _joint_norms(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _most_records(parameters: Sequence[nn.Parameter], entries: int) -> int:
-    on_cpu = all(parameter.device.type == "cpu" for parameter in parameters)
-    return max(1, (MOST_VALUES_ON_CPU if on_cpu else MOST_VALUES) // max(1, entries))
+    """Return how many records' gradients, each with so many entries, are kept at a time; always the same here."""
+    if not parameters:
+        return 1
+    device, width = parameters[0].device, parameters[0].element_size()
+    if device.type == "cpu":
+        most = MOST_BYTES_ON_CPU
+    elif device.type == "cuda":
+        most = torch.cuda.get_device_properties(device).total_memory // SHARE_OF_GPU
+    else:
+        most = MOST_BYTES_ELSEWHERE
+    return max(1, most // (width * max(1, entries)))
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:

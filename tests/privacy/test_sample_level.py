@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.local import Batch
+from fedfair.learning.local import Batch, loss_function
 from fedfair.learning.models import linear, mlp
 from fedfair.learning.parameters import FlatModel
 from fedfair.privacy.noise import Draws
@@ -284,3 +284,41 @@ def test_others_keep_the_units_that_drop_out_when_a_record_is_no_number(way: Way
                 steps.descend([Batch(features, sound.labels)], tensor(0.8))
                 moved.append(start - model.flat)
     torch.testing.assert_close(moved[1], moved[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("clipping", ["before_weighting", "joint"])
+@pytest.mark.parametrize("spread", [0.1, 3.0, 300.0])
+def test_in_bf16_adding_a_record_moves_the_sum_by_at_most_the_sensitivity(
+    clipping: Clipping, spread: float
+) -> None:
+    """Layers are computed in 8 bits; what is clipped is what is added, so that no rounding comes in between."""
+    mechanism = Mechanism(objective(), NO_NOISE, 0.7, clipping, 0.3)
+    half, full = (steps_in(precision, mechanism) for precision in ("bf16", "fp32"))
+    records = batch(7, scale=spread)
+    together = summed(half, records)
+    for place in range(7):
+        others = torch.arange(7) != place
+        apart = together - summed(half, Batch(records.features[others], records.labels[others]))
+        # Norms, factors and the sum of seven vectors are computed in float32, with an error of 2^-24: a norm is
+        # off by a few times that, and a sum by at most 7 times that of 7 sensitivities.
+        assert float(apart.norm()) <= mechanism.sensitivity * (1.0 + 64 * 2.0**-24)
+    # Otherwise nothing was rounded, and nothing tested.
+    exact = summed(full, records)
+    assert float((together - exact).norm()) > 1e-3 * float(exact.norm())
+
+
+def steps_in(precision: str, mechanism: Mechanism) -> PrivateSteps:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = FlatModel(mlp(COLUMNS, (50,), CLASSES), torch.float32)
+    losses, gradients = (
+        loss_function(model, precision, compiled=False),
+        per_sample_gradients(model.module, "hooks"),
+    )
+    return PrivateSteps(model, losses, gradients, mechanism, 1.0, 1.0, 1.0, Draws(0))
+
+
+def summed(steps: PrivateSteps, records: Batch) -> Tensor:
+    """Return the clipped sum over the records, in float64."""
+    pull = steps._sum(records.features.float(), records.labels, torch.tensor(0.8), looking=False)
+    return torch.cat([steps.model.gradient, pull.reshape(1)]).double()

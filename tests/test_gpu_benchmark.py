@@ -1,0 +1,24 @@
+"""The benchmark for a GPU runs where there is none, and says on what it ran."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.conftest import REPOSITORY
+
+
+def test_every_kind_runs_on_a_cpu_in_both_precisions() -> None:
+    command = [sys.executable, "benchmarks/gpu.py", "--device", "cpu", "--quick", "--cases", "mlp-512"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    found = json.loads(done.stdout)
+    assert found["device"]["type"] == "cpu"
+    assert found["device"]["name"]
+    kinds = {precision: [] for precision in ("fp32", "bf16")}
+    for row in found["rows"]:
+        assert row["samples_per_second"] > 0.0
+        assert row["peak_mib"] is None
+        kinds[row["precision"]].append(row["kind"])
+    assert kinds["fp32"] == ["torch", "fedavg", "fedsrcvar", "hooks", "ghost", "opacus", "opacus-ghost"]
+    assert kinds["bf16"] == ["torch", "fedavg", "fedsrcvar", "hooks", "opacus"]
