@@ -18,6 +18,10 @@ from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
 
 
+# The sites of one process share Python's list of warnings, which only one thread at a time can silence.
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
