@@ -150,7 +150,7 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[Entry])
     if asked is None:
         for limit in limits:
             limit.check(Unprotected("training"))
-        yield "this plan adds no noise for single records; the ledger notes that no epsilon covers these records"
+        yield "this plan adds no noise for single records, and the ledger notes that no epsilon covers them"
         return
     trains = "training" in holder.config.policy.purposes
     rounds = plan.training.rounds if trains else 0

@@ -29,6 +29,7 @@ from fedfair.errors import AbortedError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.learning.masked_sums import header_counts, is_masked
+from fedfair.plan.schema import PrivacySection
 from fedfair.report.stopping import stopping
 from fedfair.wire.frames import Finished, Hello
 
@@ -62,7 +63,7 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
     def against(question: Question) -> Reluctance | None:
         start = question.start
         reluctance = objection(site, start) or allowance.objection(question) or queries.objection(start)
-        if reluctance is None and ready.account is not None and site.plan.privacy.sample_level is None:
+        if reluctance is None and ready.account is not None and site.plan.privacy == PrivacySection():
             ready.account.record_unprotected(start)
         return reluctance
 

@@ -14,6 +14,7 @@ from fedfair.cli import (
     demo,
     evaluate,
     plan,
+    privacy,
     report,
     reproduce,
     simulate,
@@ -38,6 +39,7 @@ app.add_typer(aggregator.app, name="aggregator")
 app.add_typer(collaborator.app, name="collaborator")
 app.add_typer(certificate.app, name="certificate")
 app.add_typer(audit.app, name="audit")
+app.add_typer(privacy.app, name="privacy")
 app.command("simulate")(simulate.simulate_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("sweep")(sweep.sweep_command)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon, is_within
 from fedfair.privacy.entries import Entry, Origin, Written
-from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected, combined
+from fedfair.privacy.releases import GaussianRelease, SkellamRelease, combined
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Limit:
         self._spent: Counter[GaussianRelease] = Counter()
         self._found: Counter[GaussianRelease] | None = None
         self._affordable: Counter[GaussianRelease] = Counter()
-        self._unprotected: Entry | None = None
+        self._outside: Entry | None = None
 
     @property
     def budget(self) -> Budget:
@@ -68,17 +68,14 @@ class Limit:
         """Take note of what a ledger holds."""
         if not self._concerns(entry.origin):
             return
-        match entry.release:
-            case Unprotected():
-                self._unprotected = self._unprotected or entry
-            case GaussianRelease() as release:
-                self._spent += _counted((release,))
-            case SkellamRelease():
-                pass  # Protects the site as a whole; what is said of its records does not rest on it.
+        if isinstance(entry.release, GaussianRelease):
+            self._spent += _counted((entry.release,))
+        else:
+            self._outside = self._outside or entry
 
     def affords(self, releases: Sequence[GaussianRelease]) -> bool:
         """Return whether these may follow what was counted."""
-        if self._unprotected is not None:
+        if self._outside is not None:
             return False
         together = self._spent + _counted(releases)
         if together <= self._affordable:
@@ -96,23 +93,20 @@ class Limit:
         Raises:
             PrivacyError: it would go beyond the budget, or carries no noise; the message says how much is spent.
         """
-        if isinstance(release, Unprotected):
+        if not isinstance(release, GaussianRelease):
             raise PrivacyError(
-                f"{self._name} is {self._budget}, and {release.purpose} sums of this plan carry no noise",
+                f"{self._name} is {self._budget}, and {release.purpose} sums of this plan carry no noise for "
+                "single records",
                 "take part in plans with privacy.sample_level, or remove that term from collaborator.yaml",
             )
-        if isinstance(release, GaussianRelease) and not self.affords((release,)):
+        if not self.affords((release,)):
             fault = f"{self._name} allows no further {release.purpose} release: {self.words((release,))}"
             raise PrivacyError(fault, self._remedy)
 
     def words(self, further: Sequence[GaussianRelease] = ()) -> str:
         """Return how much is spent, and how much it would be with further releases."""
-        if self._unprotected is not None:
-            origin, day = self._unprotected.origin, self._unprotected.at[:10]
-            return (
-                f"it is {self._budget}, and no epsilon covers what was released without noise on {day} under plan "
-                f"{origin.plan_digest[:19]} of '{origin.federation}'"
-            )
+        if self._outside is not None:
+            return f"it is {self._budget}, and no epsilon covers {in_words(self._outside)}"
         spent = self.cost()
         left = max(0.0, self._budget.epsilon - spent)
         told = f"{spent:.4g} of {self._budget} is spent, {left:.4g} is left"
@@ -121,6 +115,17 @@ class Limit:
     def cost(self, further: Sequence[GaussianRelease] = ()) -> float:
         """Return epsilon of what was counted and of further releases, at the delta of the budget."""
         return epsilon((*self.spent, *further), self._budget.delta)
+
+
+def in_words(entry: Entry) -> str:
+    """Return what an entry says that adds no noise for single records."""
+    noise = (
+        "under noise for whole collaborators only"
+        if isinstance(entry.release, SkellamRelease)
+        else "without noise"
+    )
+    where = f"under plan {entry.origin.plan_digest[:19]} of '{entry.origin.federation}'"
+    return f"the {entry.release.purpose} sums {noise}, on {entry.at[:10]}, {where}"
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:

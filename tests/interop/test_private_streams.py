@@ -17,7 +17,6 @@ from fedfair.learning.checkpoint import load
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
 
-
 # The sites of one process share Python's list of warnings, which only one thread at a time can silence.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 

@@ -77,18 +77,19 @@ def test_what_was_released_without_noise_leaves_nothing_of_a_budget() -> None:
     tracked = limit(Budget(100.0))
     tracked.check(STEP)
     tracked.count(entry(Unprotected("evaluation")))
-    with pytest.raises(PrivacyError, match="no epsilon covers what was released without noise on 2031-05-04"):
+    with pytest.raises(PrivacyError, match="no epsilon covers the evaluation sums without noise, on 2031-05-04"):
         tracked.check(STEP)
     with pytest.raises(PrivacyError, match="training sums of this plan carry no noise"):
         limit(Budget(100.0)).check(Unprotected("training"))
 
 
-def test_noise_for_whole_collaborators_is_no_part_of_a_budget_for_records() -> None:
-    tracked = limit(Budget(0.5))
-    sums = SkellamRelease("training", 100.0, 10.0, 1.0, 100)
-    tracked.check(sums)
+def test_noise_for_whole_collaborators_covers_no_budget_for_records() -> None:
+    tracked, sums = limit(Budget(100.0)), SkellamRelease("training", 100.0, 10.0, 1e9, 1)
+    with pytest.raises(PrivacyError, match="training sums of this plan carry no noise for single records"):
+        tracked.check(sums)
     tracked.count(entry(sums))
-    assert tracked.spent == ()
+    with pytest.raises(PrivacyError, match="the training sums under noise for whole collaborators only, on 2031"):
+        tracked.check(STEP)
 
 
 @pytest.mark.parametrize(

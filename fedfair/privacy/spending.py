@@ -1,0 +1,145 @@
+"""What a ledger comes to, data set by data set: what was released, and the one sentence that may be said of it.
+
+Decides which entries are about the same people, and adds them up; the sentence, and when it is refused, is
+`statement.py`'s. No file, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fedfair.errors import PrivacyError
+from fedfair.privacy.accounting import ACCOUNTANT, epsilon
+from fedfair.privacy.budget import Budget, in_words
+from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
+from fedfair.privacy.statement import SampleLevelFacts, sample_level_sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Releases of one plan that differ only in when they were made.
+
+    Attributes:
+        origin: who released them, of whom.
+        release: what was released, all of them counted together.
+        entries: how many entries of the ledger they are.
+        first: when the first was written down, in UTC.
+        last: when the last was.
+    """
+
+    origin: Origin
+    release: Written
+    entries: int
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was released of one data set.
+
+    Attributes:
+        data_set: its name; None for records without a name, with which everything adds up.
+        lines: what was released, in order.
+        spent: epsilon at the delta of `statement`; None where none can be stated.
+        statement: what may be said; empty where nothing may.
+        refusal: why not; empty where something may be said.
+        left: how much of the budget is left; None where there is no budget, or nothing can be stated.
+    """
+
+    data_set: str | None
+    lines: tuple[Line, ...]
+    spent: float | None
+    statement: str
+    refusal: str
+    left: float | None
+
+
+def data_sets(entries: Iterable[Entry]) -> tuple[str | None, ...]:
+    """Return the data sets of a ledger: every name, and None where a release has none or there is no release."""
+    found = dict.fromkeys(entry.origin.data_set for entry in entries)
+    names = sorted(name for name in found if name is not None)
+    return (*names, None) if None in found or not names else tuple(names)
+
+
+def spending(entries: Sequence[Entry], data_set: str | None, delta: float, budget: Budget | None) -> Spending:
+    """Return what was released of one data set, and what it comes to.
+
+    Args:
+        entries: the whole ledger.
+        data_set: which one.
+        delta: at which epsilon is stated, in (0, 1).
+        budget: what the site allows; None where it has none.
+    """
+    own = Origin("", "", "", data_set)
+    concerned = [entry for entry in entries if own.may_share_records(entry.origin)]
+    lines = tuple(_lines(concerned))
+    releases = [entry.release for entry in concerned if isinstance(entry.release, GaussianRelease)]
+    outside = next((entry for entry in concerned if not isinstance(entry.release, GaussianRelease)), None)
+    if outside is not None:
+        refusal = _refused(_facts(concerned, data_set, releases, 0.0, delta, complete=False))
+        return Spending(data_set, lines, None, "", f"{refusal}: {in_words(outside)}", None)
+    spent = epsilon(releases, delta)
+    facts = _facts(concerned, data_set, releases, spent, delta, complete=True)
+    refusal = _refused(facts)
+    left = None if budget is None else max(0.0, budget.epsilon - epsilon(releases, budget.delta))
+    if refusal:
+        return Spending(data_set, lines, None, "", refusal, left)
+    return Spending(data_set, lines, spent, sample_level_sentence(facts), "", left)
+
+
+def _facts(
+    concerned: Sequence[Entry],
+    data_set: str | None,
+    releases: Sequence[GaussianRelease],
+    spent: float,
+    delta: float,
+    *,
+    complete: bool,
+) -> SampleLevelFacts:
+    names = list(dict.fromkeys(entry.origin.participant for entry in concerned))
+    whose = f"collaborator{'s' if len(names) > 1 else ''} {', '.join(names)}".rstrip()
+    holder = whose if data_set is None else f"{whose} in data set '{data_set}'"
+    return SampleLevelFacts(holder, tuple(releases), spent, delta, ACCOUNTANT, complete=complete)
+
+
+def _refused(facts: SampleLevelFacts) -> str:
+    try:
+        sample_level_sentence(facts)
+    except PrivacyError as fault:
+        return fault.message
+    return ""
+
+
+def _lines(entries: Iterable[Entry]) -> Iterable[Line]:
+    found: dict[tuple[Origin, Written], Line] = {}
+    for entry in entries:
+        kind, count = _one_of(entry.release)
+        key = (entry.origin, kind)
+        before = found.get(key)
+        number, total = (1, count) if before is None else (before.entries + 1, _one_of(before.release)[1] + count)
+        first = entry.at if before is None else before.first
+        found[key] = Line(entry.origin, _many_of(kind, total), number, first, entry.at)
+    return found.values()
+
+
+def _one_of(release: Written) -> tuple[Written, int]:
+    match release:
+        case GaussianRelease():
+            return replace(release, steps=1), release.steps
+        case SkellamRelease():
+            return replace(release, count=1), release.count
+        case Unprotected():
+            return release, 1
+
+
+def _many_of(kind: Written, count: int) -> Written:
+    match kind:
+        case GaussianRelease():
+            return replace(kind, steps=count)
+        case SkellamRelease():
+            return replace(kind, count=count)
+        case Unprotected():
+            return kind

@@ -1,0 +1,100 @@
+"""`fedfair privacy show`: what a policy maker reads, and what a program does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from collaborator.ledger import Ledger
+from fedfair.cli.privacy import app
+from fedfair.errors import PrivacyError
+from fedfair.privacy.accounting import epsilon
+from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.releases import GaussianRelease, Unprotected
+
+STEP = GaussianRelease("training", 8.0, 1.0, 5, clip=1.0)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    file = tmp_path / "collaborator.yaml"
+    file.write_text("collaborator: clinic-a\nbudget: {epsilon: 4.0, delta: 1.0e-6}\nledger: kept/ledger.sqlite\n")
+    return file
+
+
+def record(file: Path, release: Written) -> None:
+    origin = Origin("clinic-a", "heart", "sha256:" + "a" * 64, None)
+    Ledger(file.parent / "kept" / "ledger.sqlite").record(
+        Entry("2031-05-04T10:11:12+00:00", origin, release), lambda _: None
+    )
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["show", *arguments], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_the_releases_the_sentence_and_what_is_left_are_shown(site: Path) -> None:
+    record(site, STEP)
+    spent = epsilon([STEP], 1e-6)
+    text = shown("-c", str(site))
+    for words in ("all records", "heart", "aaaaaaaaaaaa", "training", "2031-05-04"):
+        assert words in text
+    assert f"(ε={spent:.4g}, δ=1e-06) DP, unit = one record of collaborator clinic-a (add/remove)" in text
+    assert f"Budget: epsilon 4 at delta 1e-06; {4 - spent:.4g} is left." in text
+
+
+def test_a_program_reads_the_same(site: Path) -> None:
+    record(site, STEP)
+    told = json.loads(shown("-c", str(site), "--json", "--delta", "1e-4"))
+    assert (told["format"], told["delta"], told["budget"]) == (
+        "fedfair/ledger/1",
+        1e-4,
+        {"epsilon": 4.0, "delta": 1e-6},
+    )
+    (one,) = told["data_sets"]
+    assert one["epsilon"] == pytest.approx(epsilon([STEP], 1e-4))
+    assert one["left"] == pytest.approx(4.0 - epsilon([STEP], 1e-6))
+    assert (
+        one["releases"][0] | {"kind": "gaussian", "noise_multiplier": 8.0, "steps": 5, "entries": 1}
+        == one["releases"][0]
+    )
+    assert (one["name"], one["refusal"]) == (None, None)
+
+
+def test_no_epsilon_is_printed_after_a_release_without_noise(site: Path) -> None:
+    record(site, STEP)
+    record(site, Unprotected("evaluation"))
+    text = shown("-c", str(site))
+    assert "no epsilon can be stated" in text
+    assert "NONE" in text
+    assert "nothing can be said of what is left" in text
+    assert "ε=" not in text
+    (one,) = json.loads(shown("--ledger", str(site.parent / "kept" / "ledger.sqlite"), "--json"))["data_sets"]
+    assert (one["epsilon"], one["statement"], one["left"]) == (None, None, None)
+
+
+def test_no_terminal_is_driven_by_a_name(site: Path) -> None:
+    origin = Origin("clinic-a", "heart", "sha256:" + "a" * 64, "\x1b[2Jwiped")
+    record(site, STEP)
+    Ledger(site.parent / "kept" / "ledger.sqlite").record(Entry("2031", origin, STEP), lambda _: None)
+    text = shown("-c", str(site))
+    assert "wiped" in text
+    assert "\x1b[2J" not in text
+
+
+def test_where_there_is_no_ledger_or_a_broken_one_that_is_said(site: Path) -> None:
+    runner = CliRunner()
+    missing = runner.invoke(app, ["show", "-c", str(site)])
+    assert isinstance(missing.exception, PrivacyError)
+    assert "there is no ledger here" in missing.exception.message
+    assert not (site.parent / "kept").exists()
+    (site.parent / "kept").mkdir()
+    (site.parent / "kept" / "ledger.sqlite").write_text("")
+    broken = runner.invoke(app, ["show", "-c", str(site)])
+    assert isinstance(broken.exception, PrivacyError)
+    assert "it is empty" in broken.exception.message
