@@ -165,6 +165,7 @@ class Driver:
             if isinstance(said, Question):
                 link.answer(said.start)
             frames = await self._answers.frames(said)
+            self._tell_of_fault()
             with contextlib.suppress(*LISTENER_TELLS):
                 for frame in frames:
                     await link.send(frame)
@@ -181,6 +182,11 @@ class Driver:
         await link.finish()
         await asyncio.sleep(LEAVE_SECONDS)
         self._end_if_left()
+
+    def _tell_of_fault(self) -> None:
+        if isinstance(self._answers, MaskedAnswers) and self._answers.fault:
+            self._observer.note(f"adds nothing but noise to this sum: {self._answers.fault}")
+            self._answers.fault = ""
 
     def _tell_of_evaluation(self) -> None:
         if self._asked is not None and self._asked.purpose is Purpose.EVALUATION:

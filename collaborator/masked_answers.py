@@ -46,6 +46,10 @@ class Task(PlainTask, Protocol):
     def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         """Return what this round's local steps change; None without training records."""
 
+    @property
+    def last_fault(self) -> str:
+        """Return why the last noised numbers are nothing but noise; empty where they are more."""
+
     def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
         """Return what this site adds to a training sum that protects it as a whole."""
 
@@ -66,6 +70,7 @@ class MaskedAnswers:
         refused: why the last abstention was made; None before the first.
         busy: whether the worker computes at this moment.
         parting: why this site must leave, for its own operator; None where it may stay.
+        fault: why it added nothing but noise to its last sum, for its own operator alone; empty where it did not.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class MaskedAnswers:
         self.refused: Reluctance | None = None
         self.busy = False
         self.parting: PrivacyError | None = None
+        self.fault = ""
 
     @property
     def session(self) -> bytes:
@@ -204,7 +210,9 @@ class MaskedAnswers:
     def _update(self, question: Question) -> Update | None:
         start, model = question.start, question.model
         if start.purpose is Purpose.TRAINING and self._noised:
-            return noised_update(self._task.noised_numbers(model, RoundNumber(start.round), start.attempt))
+            numbers = self._task.noised_numbers(model, RoundNumber(start.round), start.attempt)
+            self.fault = self._task.last_fault
+            return noised_update(numbers)
         if start.purpose is Purpose.TRAINING:
             change = self._task.training_change(model, RoundNumber(start.round), start.attempt)
             return None if change is None else training_update(change)

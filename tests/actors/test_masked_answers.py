@@ -21,6 +21,7 @@ from fedfair.learning.task import LocalChange
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.session import Site
+from fedfair.secagg.shape import SumShape
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
@@ -35,12 +36,17 @@ class Task:
 
     change: LocalChange | None = LocalChange(1, 0.25, np.ones(5))
     fault: TrainingError | None = None
+    last_fault = ""
 
     def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         del model, round_number, attempt
         if self.fault is not None:
             raise self.fault
         return self.change
+
+    def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
+        del model
+        return np.array([int(round_number), attempt, 3, 4, 5])
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         raise NotImplementedError
@@ -52,10 +58,10 @@ class Task:
 class OneSite:
     """Member 1 as it is deployed, next to four that speak for themselves, and an aggregator between them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shape: SumShape | None = None) -> None:
         self.lies = Lies()
         self.lies.model = model_digest(Purpose.TRAINING, MODEL)
-        self.lies.shapes = {"training": shape_of(5, 2)}
+        self.lies.shapes = {"training": shape or shape_of(5, 2)}
         self.lies.__post_init__()
         self.task = Task()
         self.reluctance: Reluctance | None = None
@@ -97,6 +103,19 @@ class OneSite:
 def site(tmp_path: Path) -> Iterator[OneSite]:
     one = OneSite(tmp_path)
     yield one
+    one.answers.close()
+
+
+def test_noised_numbers_are_uploaded_whatever_became_of_training_and_only_the_owner_hears_of_it(
+    tmp_path: Path,
+) -> None:
+    one = OneSite(tmp_path, SumShape((), (5,), 0.5))
+    one.task.fault = TrainingError("the model fails on a batch")
+    one.task.last_fault = "the model fails on a batch"
+    (frame, *_) = one.round()
+    assert isinstance(frame, SecaggMessage)
+    assert kind_of(frame.message) is Kind.UPLOAD
+    assert one.answers.fault == "the model fails on a batch"
     one.answers.close()
 
 
