@@ -51,6 +51,34 @@ def test_access_is_never_guarded_by_an_assert() -> None:
     assert [place for place, node in _nodes() if isinstance(node, ast.Assert)] == []
 
 
+def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_it_says() -> None:
+    own = {(place, name.split(".")[0]) for place, name in _imported() if place.startswith("collaborator")}
+    assert {place for place, name in own if name == "grpc"} == {"collaborator/link.py"}
+    # The only other sockets of the product: a look at the aggregator's certificate, on which nothing is sent, the
+    # aggregator's look at its own port, and a free port for demonstrations.
+    speaking = {"socket", "ssl", "http", "urllib", "requests", "ftplib", "smtplib", "socketserver", "xmlrpc"}
+    assert {place for place, name in _imported() if name.split(".")[0] in speaking} == {
+        "aggregator/address.py",
+        "fedfair/cli/loopback.py",
+        "fedfair/identity/preflight.py",
+    }
+    calls = {ast.unparse(node.func).split(".")[-1] for _, node in _nodes() if isinstance(node, ast.Call)}
+    assert calls.isdisjoint({"open_connection", "open_unix_connection", "create_datagram_endpoint"})
+    written = [
+        (place, ast.unparse(node.func))
+        for place, node in _nodes()
+        if place == "collaborator/link.py" and isinstance(node, ast.Call)
+        if ast.unparse(node.func).endswith((".write", "unary_unary", "stream_stream", ".sending"))
+    ]
+    assert sorted(name for _, name in written) == [
+        "channel.stream_stream",
+        "channel.unary_unary",
+        "egress.sending",
+        "self._call.write",
+        "self._egress.sending",
+    ]
+
+
 @pytest.mark.parametrize("module", ["pickle", "dill", "random", "marshal", "shelve"])
 def test_a_dangerous_module_is_imported_nowhere(module: str) -> None:
     assert [place for place, name in _imported() if name.split(".")[0] == module] == []
