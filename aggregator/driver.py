@@ -98,6 +98,13 @@ class Driver:
             self._turned_away[who] = reason
             self._observer.note(f"{who} was refused: {reason}")
 
+    def declined(self, who: ParticipantId, reason: str) -> None:
+        """Tell the operator which collaborator does not come, and why in its own words; once for each reason."""
+        if self._turned_away.get(who) != reason:
+            self._turned_away[who] = reason
+            self._observer.note(f"{who} declines to take part: {reason}")
+            self._records.append_departure(Departed(who, self._federation.rounds_done, reason))
+
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
         done, total = self._federation.rounds_done, self._federation.rounds_total
@@ -231,9 +238,11 @@ class Driver:
                 self._timers.pop(token).cancel()
             case Report(progress, clipping):
                 self._report(progress, clipping)
-            case Unawaited(participant, _, request, reason):
+            case Unawaited(participant, _, request, reason, refusal):
                 sum_words = f"the {request.purpose.value} sum of round {request.round}"
                 self._observer.note(f"{participant} is no longer waited for in {sum_words}: {reason}")
+                if refusal:
+                    self._records.append_refusal(participant, request, refusal)
             case Departed(participant, done, reason):
                 self._observer.note(f"{participant} leaves the federation after round {done}: {reason}")
                 self._records.append_departure(effect)

@@ -5,7 +5,8 @@
     received/<name>.jsonl               what each collaborator sent (`mirror.py`)
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
-    logs/aggregator_departures.jsonl    one line for every collaborator that left in words
+    logs/aggregator_departures.jsonl    one line for every collaborator that left, or did not come, in words
+    logs/aggregator_refusals.jsonl      one line for every sum that a collaborator took no part in, in its words
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
     result.json                         the result, by the contract `fedfair/result/1`
 
@@ -23,8 +24,10 @@ from pathlib import Path
 from aggregator.journal import Entry, Journal
 from fedfair.evaluation.record import EvaluationRecord, to_text
 from fedfair.evaluation.secure_cvar import SplitSummary
+from fedfair.ids import ParticipantId
 from fedfair.learning import checkpoint
 from fedfair.learning.costs import SumCost
+from fedfair.learning.exchange import SumRequest
 from fedfair.learning.layout import Layout
 from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.saved_model import model_words
@@ -96,6 +99,11 @@ class Paths:
         return self.folder / "logs" / "aggregator_departures.jsonl"
 
     @property
+    def refusals(self) -> Path:
+        """Who took no part in which sum."""
+        return self.folder / "logs" / "aggregator_refusals.jsonl"
+
+    @property
     def result(self) -> Path:
         """The result."""
         return self.folder / "result.json"
@@ -152,8 +160,9 @@ class Records:
         self._started: float | None = None
         self._entered = time.monotonic()
         mode = "w" if recorded is None else "a"
-        files = (paths.metrics, paths.notes, paths.departures)
-        self._lines, self._notes, self._departures = (path.open(mode, buffering=1) for path in files)
+        files = (paths.metrics, paths.notes, paths.departures, paths.refusals)
+        opened = (path.open(mode, buffering=1) for path in files)
+        self._lines, self._notes, self._departures, self._refusals = opened
 
     @property
     def seconds(self) -> float:
@@ -217,6 +226,17 @@ class Records:
         line = {"collaborator": departed.participant, "round": departed.round, "reason": departed.reason}
         self._departures.write(json.dumps(line) + "\n")
 
+    def append_refusal(self, who: ParticipantId, request: SumRequest, words: str) -> None:
+        """Append who took no part in which sum, and why."""
+        line = {
+            "collaborator": who,
+            "round": request.round,
+            "purpose": request.purpose.value,
+            "attempt": request.attempt,
+            "reason": words,
+        }
+        self._refusals.write(json.dumps(line) + "\n")
+
     def departures(self) -> list[Json]:
         """Return who left this run, over all its starts, in order."""
         lines = self._paths.departures.read_text().splitlines()
@@ -248,6 +268,7 @@ class Records:
         self._lines.close()
         self._notes.close()
         self._departures.close()
+        self._refusals.close()
         self._journal.close()
 
 

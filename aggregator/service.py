@@ -24,6 +24,7 @@ from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.tls import Peer
+from fedfair.ids import ParticipantId
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
 from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
@@ -72,6 +73,9 @@ class Floor(Protocol):
 
     def turned_away(self, who: str, reason: str) -> None:
         """Note that a stream was not let in."""
+
+    def declined(self, who: ParticipantId, reason: str) -> None:
+        """Note that a collaborator does not come, and why."""
 
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
@@ -145,6 +149,9 @@ class Service:
             refused = Refused(fault.message, fault.remedy, try_again=False)
             await context.write(encode_aggregator_frame(refused))
             return
+        if isinstance(hello, Abstain):
+            self._floor.declined(peer.name, hello.reason)
+            return
         connection = incoming.connection = Connection(peer.name, hello.session)
         connection.send(self._floor.welcome())
         self._floor.connect(connection)
@@ -153,8 +160,11 @@ class Service:
         finally:
             self._floor.disconnect(connection)
 
-    async def _take_hello(self, peer: Peer, incoming: Incoming) -> Hello:
+    async def _take_hello(self, peer: Peer, incoming: Incoming) -> Hello | Abstain:
+        """Return the first frame: an introduction that was checked, or why this site does not come."""
         frame = await incoming.frame()
+        if isinstance(frame, Abstain) and frame.leaving and not frame.sum_number:
+            return frame
         if not isinstance(frame, Hello):
             raise RemoteProtocolError(
                 f"the stream begins with {'nothing' if frame is None else type(frame).__name__}, expected Hello"
@@ -199,7 +209,8 @@ class Service:
             case SecaggMessage():
                 await self._take_message(frame, connection, incoming)
             case Abstain(sum_number, reason, leaving):
-                connection.expected(sum_number)
+                if sum_number:
+                    connection.expected(sum_number)
                 event = Abstained(connection.participant, sum_number, reason, leaving)
                 await self._floor.submit(connection, event)
             case Hello() | Chunk():

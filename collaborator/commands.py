@@ -64,18 +64,25 @@ def start(
     quiet: Quiet = False,
 ) -> None:
     """Connect to the aggregator and take part until the run has ended; come back after every interruption."""
+    from collaborator.declining import decline
     from collaborator.participation import Terms, answers_of, participate
-    from collaborator.preparation import make_ready, read_site
+    from collaborator.preparation import find_site, keep_policy, make_ready
     from fedfair.learning.masked_sums import IN_THE_CLEAR, is_masked
+    from fedfair.plan.policy import PolicyError
 
-    site = read_site(name, config, plan, approval)
+    site, logs = find_site(name, config, plan, approval), Path("logs")
+    try:
+        keep_policy(site)
+    except PolicyError as fault:
+        decline(site, _address(site, aggregator), logs, fault)
+        raise
     for warning in (*(() if is_masked(site.plan) else (IN_THE_CLEAR,)), *site.identity().warnings):
         error_console.print(Text(warning, style="yellow"), soft_wrap=True)
     ready = make_ready(site)
     observer: Observer = Silent() if quiet else Lines(_say)
     for line in () if ready.account is None else ready.account.forecast:
         observer.note(f"privacy: {line}")
-    terms = Terms(_address(site, aggregator), Path("logs"), give_up_after)
+    terms = Terms(_address(site, aggregator), logs, give_up_after)
     answers = answers_of(ready)
     try:
         finished = asyncio.run(participate(ready, answers, terms, observer))

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 
 from collaborator.answers import Answers
 from collaborator.backoff import Backoff
+from collaborator.declining import reluctances, take_leave
 from collaborator.inbox import Inbox, Question, Shapes
 from collaborator.link import Link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
-from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, UnreachableError
+from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.learning.exchange import FeatureScaling
+from fedfair.plan.policy import PolicyError
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, SecaggMessage, SumStart, Welcome
 
@@ -129,6 +131,8 @@ class Driver:
                 for task in (listener, replier):
                     task.cancel()
                 await asyncio.gather(listener, replier, return_exceptions=True)
+            ended = replier if not replier.cancelled() else listener
+            await self._say_why(link, None if ended.cancelled() else ended.exception())
             # The replier only ever ends with a fault of this site.
             return replier.result() if not replier.cancelled() else listener.result()
 
@@ -175,6 +179,16 @@ class Driver:
                         self._records.answered(link, "abstained")
                         if frame.leaving:
                             await self._leave(link)
+
+    async def _say_why(self, link: Link, fault: BaseException | None) -> None:
+        """Tell the aggregator, before this site leaves it, what of its requests was refused; keep it on record."""
+        if not isinstance(fault, PolicyError | RemoteProtocolError):
+            return
+        for reluctance in reluctances(fault):
+            self._records.refused(reluctance, None)
+        with contextlib.suppress(*LISTENER_TELLS, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await take_leave(link, fault.message)
 
     async def _leave(self, link: Link) -> None:
         """Wait until the aggregator has read the last words and closed the stream; that ends the listener too."""

@@ -125,11 +125,32 @@ class Readiness:
 def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
     """Read the plan and the site's configuration, and hold the plan against the site's policy.
 
-    A plan passes if a saved model of it may be evaluated: whether it is to be run is for the aggregator to say,
-    and for `check_run` to judge.
-
     Raises:
         FedfairError: a file is unreadable or wrong, the names do not fit, or the policy forbids the plan.
+    """
+    site = find_site(name, config_file, plan_file, approval)
+    keep_policy(site)
+    return site
+
+
+def keep_policy(site: Site) -> None:
+    """Hold the plan against the site's policy, before anything is loaded or sent.
+
+    A plan passes if a saved model of it may be evaluated: whether it is to be run is for the aggregator to say,
+    and for `check_run` to judge. No saved model of a plan that protects whole collaborators is ever evaluated.
+
+    Raises:
+        PolicyError: the policy forbids the plan.
+    """
+    asked = Asked(site.plan, site.code.digest, evaluation_only=not is_unevaluated(site.plan))
+    check_policy(asked, site.config.policy, site.participant)
+
+
+def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
+    """Read the plan and the site's configuration, whatever its policy says of the plan.
+
+    Raises:
+        FedfairError: a file is unreadable or wrong, or the names do not fit.
     """
     plan = load_plan(plan_file)
     check_deployment(plan)
@@ -150,8 +171,6 @@ def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         check_suite(suite_of(plan))
     workspace = workspace_of(plan_file)
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
-    # No saved model of a plan that protects whole collaborators is ever evaluated in a federation.
-    check_policy(Asked(plan, code.digest, evaluation_only=not is_unevaluated(plan)), config.policy, participant)
     stated = approval or (None if config.approval is None else Path(config.approval))
     record = None if config.egress is None else Path(config.egress)
     return Site(

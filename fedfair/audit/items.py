@@ -43,7 +43,7 @@ EXPLANATIONS: Mapping[Item, str] = {
     Item.MASK_SHARES: "what opens the sum over everybody who is left, and nothing smaller",
     Item.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
     Item.PLAIN_CONTRIBUTION: "a piece of this site's contribution IN THE CLEAR",
-    Item.ABSTENTION: "a sentence about why this site takes no part in a sum",
+    Item.ABSTENTION: "a sentence about why this site takes no part in a sum, or in the run",
     Item.OUT_OF_PLACE: "bytes that have no place in the protocol",
 }
 """What is in each message, for people."""

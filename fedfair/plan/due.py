@@ -2,7 +2,8 @@
 
 Mirrors the order that `fedfair.learning.server` keeps to: before round 1, after every `evaluation.every` rounds,
 after the last; then the output model, where it is a mean and so another one than the last; then its exact
-evaluation, where the plan asks for one.
+evaluation, where the plan asks for one. Nothing is evaluated where whole collaborators are protected: no evaluation
+sum carries the noise for that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ MEANS = frozenset({"average", "tail"})
 
 def evaluated_models(plan: Plan, rounds_done: int) -> int:
     """Return how many models a run evaluates when so many of its rounds are done."""
+    if plan.privacy.collaborator_level is not None:
+        return 0
     last = plan.training.rounds
     due = rounds_done % plan.evaluation.every == 0 or rounds_done == last
     return int(due) + int(rounds_done == last and plan.training.output in MEANS)

@@ -15,6 +15,9 @@ from fedfair.plan.revelations import of_evaluation, of_run
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
 
+CODE_TERMS = frozenset({"module_code", "allow_module_code"})
+"""The terms about code: where one is broken, nothing of the plan may be made, not even its digest."""
+
 ANY = "any"
 NONE = "none"
 

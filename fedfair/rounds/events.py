@@ -254,12 +254,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """A sum is no longer held up by somebody who was asked; one that was away may still return to it in time."""
+    """A sum is no longer held up by somebody who was asked; one that was away may still return to it in time.
+
+    `refusal` is what a collaborator said that takes no part of its own will; empty with any other reason.
+    """
 
     participant: ParticipantId
     sum_number: SumNumber
     request: SumRequest
     reason: str
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ from fedfair.rounds.events import (
     Waiting,
 )
 from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
-from fedfair.rounds.masked import MaskedMachine
+from fedfair.rounds.masked import MaskedMachine, abstention
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.next_cohort import NextCohort
 from fedfair.rounds.phases import PHASES, Phase
@@ -337,7 +337,7 @@ class Federation:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
         if awaited:
-            yield Unawaited(participant, number, machine.request, f"it abstains: {reason}")
+            yield Unawaited(participant, number, machine.request, abstention(machine, reason), reason)
         yield from self._close_if_settled(machine)
 
     def _is_over(self, number: SumNumber) -> bool:

@@ -143,6 +143,11 @@ class SumMachine:
         return tuple(member for member, standing in self._standings.items() if standing is Standing.COUNTED)
 
     @property
+    def remaining(self) -> int:
+        """Return how many have contributed or may still do so."""
+        return len(self.counted) + len(self.waiting_for)
+
+    @property
     def state(self) -> SumState:
         """Return whether the sum is open, complete or lost."""
         if self.waiting_for and not self._overdue:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.rounds.events import Clipping
-from fedfair.rounds.machine import Standing, Step, SumState
+from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import RoundAborted, SendTo, ServerEffect, SessionFailed, SessionReady, SumOpened
 
@@ -108,6 +108,11 @@ class MaskedMachine:
         """Return those whose upload is in the opened sum."""
         opened = self._opened
         return () if opened is None else tuple(self._protection.name(index) for index in opened.survivors)
+
+    @property
+    def remaining(self) -> int:
+        """Return how many of the cohort are still in."""
+        return len(self._members.keys() - self._out)
 
     @property
     def state(self) -> SumState:
@@ -229,3 +234,12 @@ class MaskedMachine:
                 case RoundAborted(_, reason, answered, missing):
                     self.reason, self.answered = reason, answered
                     self.missing = tuple(self._members[index] for index in missing)
+
+
+def abstention(machine: SumMachine | MaskedMachine, reason: str) -> str:
+    """Return that somebody takes no part, its reason, and how the sum goes on, unless its loss is told next."""
+    told = f"it abstains: {reason}"
+    if machine.state is SumState.LOST:
+        return told
+    left, asked = machine.remaining, len(machine.cohort)
+    return f"{told}; the sum goes on with {left} of {asked}, {machine.quorum} are needed"

@@ -94,14 +94,17 @@ class UploadStart:
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
-    """Instead of an upload: this site takes no part in this sum, and in no later one where it is `leaving`."""
+    """Instead of an upload: this site takes no part in this sum, and in no later one where it is `leaving`.
+
+    A site that leaves, or declines to come, without having been asked for a sum says so about sum 0.
+    """
 
     sum_number: SumNumber
     reason: str
     leaving: bool = False
 
     def __post_init__(self) -> None:
-        _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
+        _within(self, "sum_number", self.sum_number, 0 if self.leaving else 1, MAX_SUM_NUMBER)
         _make_showable(self, "reason", self.reason)
 
 

@@ -16,6 +16,7 @@ from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
 from collaborator.observer import Silent
 from collaborator.records import Records
+from collaborator.reluctance import Reluctance
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import FedfairError
@@ -38,6 +39,9 @@ class ScriptedCall:
 
     async def write(self, raw: bytes) -> None:
         pass
+
+    async def done_writing(self) -> None:
+        self._frames = ()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for frame in self._frames:
@@ -73,7 +77,7 @@ def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[f
 
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), Records(folder, "clinic-a")
-        answers = Answers(CountingTask(), SPECS, lambda _: "not here")
+        answers = Answers(CountingTask(), SPECS, lambda _: Reluctance("not here"))
         try:
             await Driver(dial, SHAPES, answers, records, Silent(), Patience(backoff), lambda _: None).run()
         finally:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfair.plan.due import due_in_words, evaluated_models, exactly_evaluated_models
+from fedfair.plan.privacy import CollaboratorLevelSection
 from fedfair.plan.schema import Plan
 
 
@@ -43,6 +44,14 @@ def test_a_run_evaluates_before_it_in_it_and_after_it(rounds: int, every: int, o
     }
     exact = [done for done in range(rounds + 1) if exactly_evaluated_models(stated, done)]
     assert exact == ([rounds] if method == "exact" else [])
+
+
+def test_a_plan_that_protects_whole_collaborators_makes_no_evaluation_due() -> None:
+    stated = plan(4, 1, "last", "histogram")
+    section = CollaboratorLevelSection(noise_multiplier=1.0, clip=1.0)
+    private = stated.privacy.model_copy(update={"collaborator_level": section})
+    protected = stated.model_copy(update={"privacy": private})
+    assert [evaluated_models(protected, done) for done in range(5)] == [0] * 5
 
 
 @pytest.mark.parametrize("every", [1, 10])

@@ -326,7 +326,9 @@ def test_an_interruption_between_two_sums_is_waited_out() -> None:
 def test_abstaining_is_an_answer_without_an_upload() -> None:
     play = training(minimum=2)
     number = play.asked[B].sum_number
-    assert unawaited(play.abstain(B)) == [(B, number, "it abstains: no data")]
+    assert unawaited(play.abstain(B)) == [
+        (B, number, "it abstains: no data; the sum goes on with 2 of 3, 2 are needed")
+    ]
     assert play.federation.waiting_for == (A, C)
     assert play.tell(events.Abstained(B, number, "still no data")) == []
     play.upload(A, C)

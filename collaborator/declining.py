@@ -1,0 +1,81 @@
+"""How this site says no: what it writes down, and what it tells the aggregator, as it goes or instead of coming.
+
+The aggregator is told the refusal in words, so that its operator need not wait and wonder. A site that refuses a
+plan before it has anything to do with the run introduces itself by its certificate alone: it has perhaps not even
+approved the plan. That the aggregator cannot be told is no fault: the refusal stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from collaborator.egress import EgressRecord
+from collaborator.link import Address, Link, open_link
+from collaborator.observer import Lines
+from collaborator.preparation import Site
+from collaborator.records import Records
+from collaborator.reluctance import Reluctance
+from fedfair.errors import FedfairError
+from fedfair.identity.preflight import preflight
+from fedfair.identity.tls import channel_credentials
+from fedfair.ids import SumNumber
+from fedfair.learning.binding import plan_binding
+from fedfair.plan.policy import PolicyError
+from fedfair.plan.terms import CODE_TERMS
+from fedfair.wire.frames import Abstain
+
+TELL_SECONDS = 20.0
+"""How long a site that does not come tries to say so."""
+
+
+def reluctances(fault: FedfairError) -> Iterator[Reluctance]:
+    """Yield what is written down about a refusal: one for each term of the policy that it names."""
+    if not isinstance(fault, PolicyError):
+        yield Reluctance(fault.message)
+        return
+    for term in fault.broken:
+        yield Reluctance(term.fault, term.key, term.asked, term.allowed)
+
+
+async def take_leave(link: Link, reason: str) -> None:
+    """Say as the last word on a stream why this site goes, and wait until the aggregator has closed it.
+
+    Raises:
+        FedfairError: the stream is broken.
+    """
+    await link.send(Abstain(SumNumber(0), reason, leaving=True))
+    await link.finish()
+    async for _ in link.frames():
+        pass
+
+
+def decline(site: Site, address: Address, logs: Path, fault: PolicyError) -> None:
+    """Write down why this site does not take part, and tell the aggregator, if it can be told."""
+    records = Records(logs, site.participant)
+    note = Lines(records.append_note).note
+    try:
+        for reluctance in reluctances(fault):
+            records.refused(reluctance, None)
+        note(" ".join(fault.message.split()))
+        if any(term.key in CODE_TERMS for term in fault.broken):
+            # What is sent is recorded under the plan's digest, and for that its code would have to run.
+            note("the aggregator was not told: nothing can be sent in the name of a plan whose code must not run")
+            return
+        asyncio.run(asyncio.wait_for(_tell(site, address, fault.message), TELL_SECONDS))
+    except (FedfairError, TimeoutError) as silence:
+        note(f"the aggregator was not told: {silence}")
+    finally:
+        records.close()
+
+
+async def _tell(site: Site, address: Address, reason: str) -> None:
+    digest = plan_binding(site.plan, site.code.folder).digest
+    identity = site.identity()
+    server = await asyncio.to_thread(preflight, address.host, address.port, identity, datetime.now(UTC))
+    with closing(EgressRecord(site, digest)) as egress:
+        async with open_link(address, channel_credentials(identity, server), egress) as link:
+            await take_leave(link, reason)
