@@ -11,7 +11,7 @@ the same work.
 
     torch, opacus, opacus-ghost      what somebody would write with the library alone: its own loop and optimizer
     fedavg, fedsrcvar                the product's local steps
-    hooks, ghost                     the same with the differential privacy of records
+    auto, hooks, ghost               the same with the differential privacy of records
 
 A figure is the median over blocks of steps, each with a wait for the device at both ends, after warm-up blocks.
 `peak_mib` is the most that PyTorch's allocator held on the GPU (null on a CPU). `round_milliseconds` is what a
@@ -58,7 +58,7 @@ from fedfair.sums.spec import Purpose, SumSpec
 
 RATE, CLASSES = 1e-4, 10
 CASES: dict[str, tuple[int, ...]] = {"mlp-512": (784,), "resnet18-32": (3, 32, 32), "resnet18-64": (3, 64, 64)}
-KINDS = ("torch", "fedavg", "fedsrcvar", "hooks", "ghost", "opacus", "opacus-ghost")
+KINDS = ("torch", "fedavg", "fedsrcvar", "auto", "hooks", "ghost", "opacus", "opacus-ghost")
 NOT_IN_BF16 = ("ghost", "opacus-ghost")
 Step = Callable[[Tensor], object]
 """One step on the records at these indices."""
@@ -95,7 +95,7 @@ def own_step(kind: str, model: FlatModel, records: Records, precision: str, batc
     objective = Objective(0.1, 0.01, smoothing("softplus", 0.05))
     threshold = torch.tensor(0.5, device=records.device)
     steps: LocalSteps | PrivateSteps
-    if kind in ("hooks", "ghost"):
+    if kind in ("auto", "hooks", "ghost"):
         gradients, mechanism = per_sample_gradients(model.module, kind), Mechanism(objective, 1.0, 1.0)
         steps = PrivateSteps(model, losses, gradients, mechanism, batch, RATE, RATE, Draws(0))
     elif kind == "fedsrcvar":

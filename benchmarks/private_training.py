@@ -38,7 +38,7 @@ from fedfair.privacy.per_sample import per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 
 RHO, EPS = 0.1, 0.01
-KINDS = ("plain", "hooks", "ghost", "opacus")
+KINDS = ("plain", "auto", "hooks", "ghost", "opacus")
 
 
 def say(text: str) -> None:

@@ -20,5 +20,5 @@ def test_every_kind_runs_on_a_cpu_in_both_precisions() -> None:
         assert row["samples_per_second"] > 0.0
         assert row["peak_mib"] is None
         kinds[row["precision"]].append(row["kind"])
-    assert kinds["fp32"] == ["torch", "fedavg", "fedsrcvar", "hooks", "ghost", "opacus", "opacus-ghost"]
-    assert kinds["bf16"] == ["torch", "fedavg", "fedsrcvar", "hooks", "opacus"]
+    assert kinds["fp32"] == ["torch", "fedavg", "fedsrcvar", "auto", "hooks", "ghost", "opacus", "opacus-ghost"]
+    assert kinds["bf16"] == ["torch", "fedavg", "fedsrcvar", "auto", "hooks", "opacus"]

@@ -40,9 +40,10 @@ class SampleLevelSection(Section):
         description="weight of the threshold's gradient beside the model's in one noised step (kappa), above 0",
     )
     delta: float = Field(default=1e-5, gt=0, lt=1, description="delta at which epsilon is stated, between 0 and 1")
-    gradients: Literal["hooks", "ghost"] = Field(
-        default="hooks",
-        description="hooks (one gradient for every record in memory), or ghost (their norms only): equal results",
+    gradients: Literal["auto", "hooks", "ghost"] = Field(
+        default="auto",
+        description="hooks (one gradient for every record in memory), ghost (their norms only), or auto (neither "
+        "where the model is linear or mlp, else hooks): equal results",
     )
     evaluation_noise_multiplier: PositiveFloat = Field(
         default=20.0, description="noise of an evaluation sum, in units of what one record can change, above 0"

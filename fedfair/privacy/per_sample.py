@@ -1,9 +1,10 @@
-"""The gradient of every record by itself, in two ways that give the same result.
+"""The gradient of every record by itself, in three ways that give the same result.
 
 HOOKS keep one gradient for each record (Opacus's GradSampleModule): one backward pass, memory in proportion to
 records times parameters. GHOST finds only the norms, from activations and their gradients (Opacus's fast gradient
 clipping; Li et al. 2022, "Large Language Models Can Be Strong Differentially Private Learners"), and then sends
-the weights backward through the same graph: two passes, the memory of one ordinary step. Decides what may be
+the weights backward through the same graph: two passes, the memory of one ordinary step. AUTO takes the closed
+forms of `linear_layers.py` where the module is a row of linear layers, and HOOKS elsewhere. Decides what may be
 trained this way, and proves it on a trial batch; clipping, weights and noise are `sample_level.py`'s.
 """
 
@@ -21,8 +22,9 @@ from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
 from fedfair.errors import FedfairError, PlanError
+from fedfair.privacy.linear_layers import LinearGradients, gradient_of, is_row_of_linear_layers
 
-Way = Literal["hooks", "ghost"]
+Way = Literal["auto", "hooks", "ghost"]
 
 MOST_BYTES_ON_CPU, SHARE_OF_GPU, MOST_BYTES_ELSEWHERE = 1 << 24, 8, 1 << 28
 """So much of the gradients of single records is kept at a time. On a CPU 16 MB, about what its cache holds: more
@@ -86,11 +88,11 @@ class HookGradients:
         """Set every parameter's gradient to the weighted sum over the records."""
         unsound = ~sound.unsqueeze(1)
         for parameter in self._parameters:
-            _gradient(parameter).zero_()
+            gradient_of(parameter).zero_()
         for parameter, gradients in self._held():
             # Nothing times NaN is NaN. Looking whether there is one would make the CPU wait for a GPU.
             gradients.masked_fill_(unsound, 0.0)
-            _gradient(parameter).copy_((coefficients.to(gradients) @ gradients).view(parameter.shape))
+            gradient_of(parameter).copy_((coefficients.to(gradients) @ gradients).view(parameter.shape))
 
     def _held(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Yield every parameter that the batch touched with its records' gradients, (batch, entries)."""
@@ -134,7 +136,7 @@ class GhostGradients:
         """Set every parameter's gradient to the weighted sum over the records; NaN if one is not finite."""
         self._watching.disable_hooks()
         for parameter in self._parameters:
-            _gradient(parameter).zero_()
+            gradient_of(parameter).zero_()
         with _first_layer_in_silence():
             torch.autograd.backward(losses, coefficients)
 
@@ -144,12 +146,14 @@ def per_sample_gradients(module: nn.Module, way: Way) -> PerSample:
 
     Args:
         module: in training mode; every trainable parameter has a gradient of its own shape.
-        way: hooks or ghost.
+        way: auto, hooks or ghost.
 
     Raises:
         PlanError: the module cannot be trained with differential privacy; the message says why and what to do.
     """
-    return HookGradients(module) if way == "hooks" else GhostGradients(module)
+    if way == "auto" and is_row_of_linear_layers(module):
+        return LinearGradients(module)
+    return GhostGradients(module) if way == "ghost" else HookGradients(module)
 
 
 def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> None:
@@ -187,7 +191,7 @@ def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, la
         for layer in resting:
             layer.train()
         for parameter in _trainable(module):
-            _gradient(parameter).zero_()
+            gradient_of(parameter).zero_()
     if any(not torch.equal(old, new) for old, new in zip(before, module.buffers(), strict=True)):
         raise PlanError(
             "privacy.sample_level: the model keeps something of its records in a buffer, which no noise covers",
@@ -261,12 +265,6 @@ def _most_records(parameters: Sequence[nn.Parameter], entries: int) -> int:
     else:
         most = MOST_BYTES_ELSEWHERE
     return max(1, most // (width * max(1, entries)))
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
 
 
 @contextmanager

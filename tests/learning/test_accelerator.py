@@ -42,6 +42,7 @@ RECORDS, BATCH, COLUMNS, CLASSES = 40, 10, 5, 3
 
 KINDS: dict[str, dict[str, object] | None] = {
     "plain": None,
+    "auto": {"noise_multiplier": 1.0},
     "hooks": {"noise_multiplier": 1.0, "gradients": "hooks"},
     "ghost": {"noise_multiplier": 1.0, "gradients": "ghost"},
 }

@@ -34,7 +34,7 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
         "before_weighting",
         1.0,
     )
-    assert (asked.delta, asked.gradients) == (1e-5, "hooks")
+    assert (asked.delta, asked.gradients) == (1e-5, "auto")
     assert private().privacy.collaborator_level is None
 
 

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfair.errors import PlanError
+from fedfair.privacy.linear_layers import LinearGradients, is_row_of_linear_layers
 from fedfair.privacy.per_sample import Way, check_by_trial, per_sample_gradients
 
 torch.set_num_threads(1)
 
 BATCH, SIDE, CLASSES = 6, 6, 3
-WAYS: tuple[Way, ...] = ("hooks", "ghost")
+WAYS: tuple[Way, ...] = ("auto", "hooks", "ghost")
 
 
 def linear() -> nn.Module:
@@ -103,9 +104,47 @@ def test_norms_and_weighted_sums_are_those_of_one_pass_for_each_record(
         norms = gradients.norms(losses)
         gradients.weigh(losses, weights, torch.isfinite(norms))
     summed = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
+    closed = way == "auto" and build in (linear, mlp)
+    assert isinstance(gradients, LinearGradients) == closed
     # fp64 sums of at most 36 products of numbers near 1.
     torch.testing.assert_close(norms, expected.norm(dim=1), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(summed, weights @ expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Linear(4, 3)),  # nobody says that records are flat
+        nn.Sequential(nn.Flatten(0), nn.Linear(4, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.LayerNorm(3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Softmax(dim=0), nn.Linear(4, 3)),
+        nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(4, 3))),
+        nn.Sequential(nn.Flatten(), *[nn.Linear(4, 4)] * 2),
+        nn.Linear(4, 3),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 3).requires_grad_(False)),
+    ],
+)
+def test_what_is_not_plainly_a_row_of_linear_layers_is_not_taken_for_one(module: nn.Module) -> None:
+    assert not is_row_of_linear_layers(module)
+
+
+def test_closed_forms_need_no_bias_and_keep_nothing_of_an_evaluation() -> None:
+    module = made(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 5, bias=False), nn.ReLU(), nn.Linear(5, 3))
+    )
+    expected = one_by_one(copy.deepcopy(module))
+    gradients = per_sample_gradients(module, "auto")
+    assert isinstance(gradients, LinearGradients)
+    gradients.reset()
+    losses = losses_of(module)
+    with torch.inference_mode():
+        losses_of(module)
+    norms = gradients.norms(losses)
+    gradients.weigh(losses, torch.ones_like(losses), torch.isfinite(norms))
+    summed = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
+    torch.testing.assert_close(norms, expected.norm(dim=1), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(summed, expected.sum(dim=0), rtol=1e-10, atol=1e-10)
+    assert gradients._passing == {}
 
 
 def test_a_layer_that_is_used_twice_has_one_gradient_by_hooks_and_is_refused_by_ghosts() -> None:
