@@ -21,6 +21,9 @@ def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
     result = json.loads((lead / "result.json").read_text())
     assert result["format"] == "fedfair/result/1"
     assert result["train"]["by_group_size"]["0.1"]["worst"] < result["uniform_floor"]
+    # The clinic's record fits the mirror, or the command would have failed; and the lead has nobody's own record.
+    assert (lead.parent.parent / "clinic-a" / "heart" / "egress" / "clinic-a.jsonl").is_file()
+    assert not (lead / "egress").exists()
     certificate = json.loads((lead / "certificate.json").read_text())
     assert (certificate["split"], certificate["n"]) == ("test", result["test"]["n"])
     stated = {statement["group_size"]: statement["sample"] for statement in certificate["statements"]}

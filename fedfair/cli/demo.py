@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="See it work on this machine: three clinics, one aggregator, real processes.")
 app.command("secagg")(secagg_command)
 
-KEPT = ("plan", "result.json", "save/init.safetensors", "save/last.safetensors", "save/best.safetensors", "logs")
+MODELS = ("save/init.safetensors", "save/last.safetensors", "save/best.safetensors")
+KEPT = ("plan", "result.json", *MODELS, "logs", "egress", "received")
 MARKER = ".fedfair-demo"
 PAGE = "report.html"
 SHOWN_SIZES = (0.1, 0.3)
@@ -155,6 +156,7 @@ def _print_outcome(results: Sequence[ResultDocument], output: Path) -> None:
         _traffic(output / "fedsrcvar"),
         f"Results, models, plans and logs: {output}/fedavg and {output}/fedsrcvar",
         "Every sum was masked: the aggregator saw noise from each clinic, and the sum over all three.",
+        f"What left a clinic, message by message: fedfair audit show {output}/fedsrcvar/egress/clinic-a.jsonl",
         sep="\n",
     )
     console.print(f"All of this on one page: {(output / PAGE).resolve()}", soft_wrap=True, markup=False)

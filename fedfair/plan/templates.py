@@ -8,6 +8,8 @@ cert/
 data/
 save/
 logs/
+egress/
+received/
 state/
 *.key
 *.pem

@@ -4,6 +4,7 @@
     src/                               code that the plan may name
     collaborator.yaml                  this site's own terms
     cert/ data/ save/ logs/ approvals/ keys, records, models, logs, consent: never exported
+    egress/ received/                  records of what left and of what arrived: never exported
 
 Decides what is in it, and never overwrites. How it travels is `archive.py`'s business.
 """

@@ -13,7 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from fedfair.cli.audit import app as audit
 from tests.conftest import REPOSITORY
 
 SECONDS = 180
@@ -53,6 +55,13 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
     assert {"report.html", "result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
         one.name for one in kept
     }
+    for name in ("clinic-a", "clinic-b", "clinic-c"):
+        folder = tmp_path / "fedfair-demo" / "fedsrcvar"
+        words = [f"{folder}/egress/{name}.jsonl", "--mirror", f"{folder}/received/{name}.jsonl", "--json"]
+        checked = CliRunner().invoke(
+            audit, ["verify", *words, "-p", f"{folder}/plan/plan.yaml"], catch_exceptions=False
+        )
+        assert json.loads(checked.stdout)["mirror"]["lost"]["messages"] == 0
     page = (tmp_path / "fedfair-demo" / "report.html").read_text(encoding="utf-8")
     assert f"to {fair['train']['by_group_size']['0.1']['worst']:.3f} (FedAvg:" in page
     assert "not recorded" not in page
