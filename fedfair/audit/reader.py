@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 from fedfair.audit.chain import START, next_chain, verify_chain_signature
 from fedfair.audit.entry import MAX_LINE_BYTES, TORN_END, Line, Message, Opened, Signed, parse_line
-from fedfair.errors import AuditError
+from fedfair.errors import AuditError, IdentityError
+from fedfair.identity.signing import parse_signing_key
 
 MAX_TORN_BYTES = 64 << 10
 """What an interrupted writer may leave. A killed process leaves less than a line; a machine that loses its power
@@ -187,6 +188,10 @@ class Reader:
             raise AuditError(
                 f"it states {entry.torn_bytes} torn bytes before it, there are {len(torn)}, or others"
             )
+        try:
+            parse_signing_key(entry.key)
+        except IdentityError as error:
+            raise AuditError("its key is no signing key") from error
         first = self.opened or entry
         if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
             raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")

@@ -115,7 +115,7 @@ def _read(path: Path, checkpoint: tuple[int, bytes] | None) -> Reader:
 
     found = Reader(checkpoint)
     try:
-        with path.open("rb") as source:
+        with path.open("rb") as source, error_console.status(Text(f"reading {path}")):
             found.read(bounded_lines(source))
         _ = found.names
     except AuditError as fault:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
 
-from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, parse_line
+from fedfair.audit.chain import START, next_chain
+from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, line_of, parse_line
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Group, Sent, Tally
@@ -180,6 +181,39 @@ def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_conten
         "round": number, "attempt": 1, "what": what.value,
     }  # fmt: skip
     assert len(line) < MAX_LINE_BYTES
+
+
+@given(
+    junk=st.lists(
+        st.one_of(
+            st.binary(max_size=80), st.sampled_from([b"\n", b"~\n", b'{"entry":1', b"}", b'"kind":"opened",'])
+        ),
+        max_size=20,
+    ),
+    place=st.integers(0, 15),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_stands_in_a_file_there_is_one_kind_of_refusal(
+    whole: bytes, junk: list[bytes], place: int
+) -> None:
+    lines = whole.splitlines(keepends=True)
+    for content in (b"".join(junk), b"".join([*lines[:place], *junk, *lines[place:]])):
+        try:
+            found = read(content)
+        except AuditError:
+            continue
+        assert found.entries <= 15
+
+
+def test_a_key_that_is_none_is_refused_like_any_other_change(whole: bytes) -> None:
+    opened, rest = whole.split(b"\n", 1)
+    fields = json.loads(opened)
+    # The same 32 bytes in another spelling of base64, with a chain that fits.
+    fields["key"] = fields["key"][:-2] + chr(ord(fields["key"][-2]) + 1) + "="
+    body = json.dumps({name: value for name, value in fields.items() if name != "chain"}, separators=(",", ":"))
+    line = line_of(body.encode(), next_chain(START, body.encode()), None)
+    with pytest.raises(AuditError, match="entry 1 is wrong: its key is no signing key"):
+        read(line + rest)
 
 
 def _replaced(lines: list[bytes], index: int, old: bytes, new: bytes) -> list[bytes]:
