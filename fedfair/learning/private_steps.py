@@ -21,6 +21,7 @@ from fedfair.learning.device import Records
 from fedfair.learning.local import Batch, LossFunction
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.seeds import derived_seed
+from fedfair.plan.due import evaluated_models
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan, TrainingSection
 from fedfair.privacy.noise import Draws, Entropy, system_entropy
@@ -92,9 +93,7 @@ def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple
     """
     asked, training = sample_level_of(plan), plan.training
     done = training.rounds if rounds is None else rounds
-    evaluations = 1 + done // plan.evaluation.every
-    if done == training.rounds:
-        evaluations += (done % plan.evaluation.every > 0) + (training.output in {"average", "tail"})
+    evaluations = sum(evaluated_models(plan, past) for past in range(done + 1))
     releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluations)]
     if count and done:
         one_round = training_release(plan, count)
