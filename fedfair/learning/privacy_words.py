@@ -29,8 +29,10 @@ from fedfair.privacy.statement import (
     collaborator_level_sentence,
     sample_level_sentence,
 )
+from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:  # the result is made of this
+    from fedfair.learning.costs import SumCost
     from fedfair.learning.result import Json, JsonObject
 
 PROTECTS_NOBODY = (
@@ -86,7 +88,7 @@ def simulated_privacy(
 
 
 def deployed_privacy(
-    plan: Plan, noised: NoisedTraining | None, course: CourseResult, contributors: Sequence[int]
+    plan: Plan, noised: NoisedTraining | None, course: CourseResult, costs: Sequence[SumCost]
 ) -> JsonObject:
     """Return what the aggregator says of a deployed run.
 
@@ -94,11 +96,13 @@ def deployed_privacy(
         plan: the plan that was run.
         noised: how training sums were noised for whole collaborators; None where they were not.
         course: what the run came to; attempts that were given up count, as some sum of theirs may be open.
-        contributors: of every training sum.
+        costs: of every sum that was opened.
     """
     if noised is not None:
-        sums, fewest = course.rounds + course.lost_rounds, min(contributors, default=fewest_survivors(plan))
-        words = _collaborator_words(plan, noised, "", sums, fewest)
+        sums = course.rounds + course.lost_rounds
+        fewest = min((cost.contributors for cost in costs), default=fewest_survivors(plan))
+        complete = all(cost.purpose is Purpose.TRAINING for cost in costs)
+        words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
         return {"sample_level": None, "collaborator_level": words}
     asked = plan.privacy.sample_level
     if asked is None:
@@ -109,7 +113,9 @@ def deployed_privacy(
     }
 
 
-def _collaborator_words(plan: Plan, noised: NoisedTraining, preface: str, sums: int, fewest: int) -> JsonObject:
+def _collaborator_words(
+    plan: Plan, noised: NoisedTraining, preface: str, sums: int, fewest: int, *, complete: bool = True
+) -> JsonObject:
     asked, mechanism = collaborator_level_of(plan), noised.sums
     spent = skellam_epsilon([mechanism.release(sums)] if sums else [], asked.delta)
     facts = CollaboratorLevelFacts(
@@ -121,6 +127,7 @@ def _collaborator_words(plan: Plan, noised: NoisedTraining, preface: str, sums: 
         float(mechanism.variance),
         sums,
         fixed_weights=plan.training.weights == "uniform",
+        complete=complete,
     )
     words: JsonObject = {
         "delta": asked.delta,

@@ -35,7 +35,6 @@ from fedfair.learning.server import CourseResult
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import summary
-from fedfair.sums.spec import Purpose
 
 FORMAT = "fedfair/result/1"
 
@@ -159,8 +158,7 @@ def deployed_result(
     With `noised`, whole collaborators are protected, no evaluation was made, and there is no figure about people.
     """
     objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, _evaluation(course))
-    contributors = [cost.contributors for cost in costs if cost.purpose is Purpose.TRAINING]
-    promised = deployed_privacy(plan, noised, course, contributors)
+    promised = deployed_privacy(plan, noised, course, costs)
     frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.DEPLOYMENT)
     told: JsonObject = {"collaborators": _told_sites(course)} if plan.evaluation.site_means else {}
     return _result(frame, objective, splits) | told

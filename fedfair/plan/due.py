@@ -2,8 +2,8 @@
 
 Mirrors the order that `fedfair.learning.server` keeps to: before round 1, after every `evaluation.every` rounds,
 after the last; then the output model, where it is a mean and so another one than the last; then its exact
-evaluation, where the plan asks for one. Nothing is evaluated where whole collaborators are protected: no evaluation
-sum carries the noise for that.
+evaluation, where the plan asks for one. Nothing is evaluated where whole collaborators are protected: no
+evaluation sum carries the noise for that.
 """
 
 from __future__ import annotations

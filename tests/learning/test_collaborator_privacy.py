@@ -18,6 +18,7 @@ from fedfair.errors import DataError, LocalProtocolError, PlanError, PrivacyErro
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.advice import advice
 from fedfair.learning.cohort import LoopCohort
+from fedfair.learning.costs import SumCost
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.engine import chosen_engine
 from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
@@ -390,8 +391,9 @@ def test_a_deployment_states_an_epsilon_that_counts_lost_attempts_and_none_where
     plan = five()
     found = noised_training(plan, 22)
 
-    def level(lost: int, contributors: list[int]) -> dict[str, object]:
-        told = deployed_privacy(plan, found, came_to(4, lost), contributors)["collaborator_level"]
+    def level(lost: int, contributors: list[int], purpose: Purpose = Purpose.TRAINING) -> dict[str, object]:
+        costs = [SumCost(purpose, number, 1.0, count, 1, 1) for number, count in enumerate(contributors, start=1)]
+        told = deployed_privacy(plan, found, came_to(4, lost), costs)["collaborator_level"]
         assert isinstance(told, dict)
         return dict(told)
 
@@ -402,6 +404,9 @@ def test_a_deployment_states_an_epsilon_that_counts_lost_attempts_and_none_where
     assert thin["epsilon"] is None
     assert "no epsilon can be stated: a round had 3 collaborators" in str(thin["statement"])
     assert level(0, [])["h_min"] == 3
+    beside = level(0, [5], Purpose.EVALUATION)
+    assert beside["epsilon"] is None
+    assert "released outside the accountant" in str(beside["statement"])
 
 
 def test_a_result_without_an_evaluation_has_no_figures_and_a_report_of_it_says_why() -> None:
