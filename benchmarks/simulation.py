@@ -3,8 +3,9 @@
 An MLP with 16 inputs, 512 hidden units and 2 classes, batches of 64 of 200 records each, FedSRCVaR in float32. The
 product's own course asks for every sum and takes it; a round is from asking to having the next model. The first
 rounds warm up and are left out; figures are the median and the best of the others, and the processor time of all
-threads, which a busy machine disturbs least (with --threads 1: waiting threads count too). The last part shows
-that the time of a round is proportional to the number of collaborators, up to 10 000.
+threads, which a busy machine disturbs least (with --threads 1: waiting threads count too). One size is measured
+with the differential privacy of records, too. The last part shows that the time of a round is proportional to the
+number of collaborators, up to 10 000.
 
 Flower gets an environment of its own, which takes torch from this one; it trains the same sizes with plain
 averaging in its simulation engine (Ray), one process for each core.
@@ -31,12 +32,13 @@ import torch
 from machine import report
 
 from fedfair.ids import ParticipantId
-from fedfair.learning.cohort import Cohort, LoopCohort
+from fedfair.learning.cohort import Cohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.server import Course
-from fedfair.learning.task import TrainingTask, flat_model, local_steps
-from fedfair.learning.vectorised.cohort import VectorisedCohort
+from fedfair.learning.simulate import cohort_of
+from fedfair.learning.task import flat_model
 from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleaseLog
 from fedfair.sums.spec import Purpose
 
 FLOWER = "flwr[simulation]==1.41.0"
@@ -47,6 +49,9 @@ CURVE = (10, 30, 100, 300, 1000, 3000, 10_000)
 
 TARGETS = {(51, 1): 180.0, (51, 10): 20.0, (1000, 1): 9.0}
 """Rounds per second on two idle cores."""
+
+PRIVATE = ((51, 1), (5, 2))
+"""Sizes that are measured with the differential privacy of records, too."""
 
 WARM_UP, FEWEST, MOST = 2, 3, 200
 
@@ -64,7 +69,7 @@ def sites_of(collaborators: int) -> Sites:
     }
 
 
-def plan_of(local_steps: int) -> Plan:
+def plan_of(local_steps: int, *, private: bool) -> Plan:
     """Return the plan; the collaborators that it names play no part here."""
     return Plan.model_validate(
         {
@@ -78,26 +83,27 @@ def plan_of(local_steps: int) -> Plan:
                 "device": "cpu",
             },
             "evaluation": {"every": 10**9},
+            "privacy": {"sample_level": {"noise_multiplier": 1.0} if private else None},
         }
     )
 
 
-def cohort_of(engine: str, plan: Plan, sites: Sites) -> tuple[Course, Cohort]:
+def everybody(engine: str, plan: Plan, sites: Sites) -> tuple[Course, Cohort]:
     """Return a course and everybody in it."""
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, torch.device("cpu"), Path())
     course = Course(plan, model.layout, schema, model.vector())
-    if engine == "vectorised":
-        return course, VectorisedCohort(plan, sites, model)
-    steps = local_steps(plan, model)
-    return course, LoopCohort({name: TrainingTask(plan, name, own, model, steps) for name, own in sites.items()})
+    logs = {name: ReleaseLog() for name in sites}
+    return course, cohort_of(plan, sites, model, logs, vectorised=engine == "vectorised")
 
 
-def measure(engine: str, collaborators: int, steps: int, seconds: float) -> dict[str, float]:
+def measure(
+    engine: str, collaborators: int, steps: int, seconds: float, *, private: bool = False
+) -> dict[str, float]:
     """Return rounds per second over about so many seconds, and what a local step takes."""
     began = time.perf_counter()
     processor: list[float] = []
-    course, cohort = cohort_of(engine, plan_of(steps), sites_of(collaborators))
+    course, cohort = everybody(engine, plan_of(steps, private=private), sites_of(collaborators))
     set_up = time.perf_counter() - began
     rounds: list[float] = []
     while len(rounds) < WARM_UP + FEWEST or (sum(rounds) < seconds and len(rounds) < MOST):
@@ -165,13 +171,15 @@ def compare(collaborators: int, steps: int, seconds: float, python: Path | None)
         found["target_rounds_per_second"] = TARGETS[collaborators, steps]
     for engine in ("loop", "vectorised"):
         found[engine] = measure(engine, collaborators, steps, seconds)
+        if (collaborators, steps) in PRIVATE:
+            found[f"{engine}, private"] = measure(engine, collaborators, steps, seconds, private=True)
     if python is not None:
         found["flower"] = flower(python, collaborators, steps)
-    for engine in ("loop", "vectorised", "flower"):
+    for engine in ("loop", "vectorised", "loop, private", "vectorised, private", "flower"):
         speed = found.get(engine)
         if isinstance(speed, dict):
             rate = speed["rounds_per_second_median"]
-            print(f"{collaborators} x {steps}  {engine:10}  {rate:8.1f} rounds/s", file=sys.stderr)
+            print(f"{collaborators} x {steps}  {engine:19}  {rate:8.1f} rounds/s", file=sys.stderr)
     return found
 
 

@@ -36,8 +36,6 @@ def obstacle(plan: Plan) -> str | None:
         return "task.model is neither linear nor mlp, and only their gradient is written down"
     if training.precision not in {"fp32", "fp64"}:
         return f"training.precision is {training.precision}, not fp32 or fp64"
-    if plan.privacy.sample_level is not None:
-        return "privacy.sample_level clips the gradient of every record, which needs a model for each collaborator"
     if plan.privacy.collaborator_level is not None:
         return "privacy.collaborator_level clips and rounds the change of every collaborator by itself"
     if training.compile:

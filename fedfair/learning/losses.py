@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from fedfair.learning.device import Records
+from fedfair.learning.device import Records, plain_arithmetic
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses
 
@@ -20,7 +20,7 @@ def evaluate(model: FlatModel, records: Records) -> Losses:
         model.eval()
     values, none = [torch.zeros(0, dtype=torch.float64)], torch.zeros(0, dtype=torch.int64)
     truths, predictions = [none], [none]
-    with torch.inference_mode():
+    with torch.inference_mode(), plain_arithmetic():
         for features, labels in records.in_order():
             logits, there = model(features).cpu().double(), labels.cpu()
             values.append(functional.cross_entropy(logits, there, reduction="none"))

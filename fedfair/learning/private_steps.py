@@ -103,6 +103,13 @@ def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple
     return tuple(releases)
 
 
+def poisson_indices(training: TrainingSection, count: int, draws: Draws) -> Iterator[Tensor]:
+    """Yield, for every local step of a round, who is in its Poisson sample: int64 (batch,) on the CPU."""
+    rate = sampling_rate(training, count)
+    for _ in range(round_length(training, count)):
+        yield torch.from_numpy(draws.poisson_sample(count, rate))
+
+
 @dataclass(frozen=True, slots=True)
 class PoissonBatches:
     """The Poisson samples of one round, the same ones every time they are iterated; a sample may be empty.
@@ -118,14 +125,8 @@ class PoissonBatches:
     draws: Draws
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.records.ahead(Batch(*self.records.take(indices)) for indices in self.indices())
-
-    def indices(self) -> Iterator[Tensor]:
-        """Yield who is in each sample: int64 tensors (batch,) on the CPU."""
-        count, draws = len(self.records), self.draws.again()
-        rate = sampling_rate(self.training, count)
-        for _ in range(round_length(self.training, count)):
-            yield torch.from_numpy(draws.poisson_sample(count, rate))
+        samples = poisson_indices(self.training, len(self.records), self.draws.again())
+        return self.records.ahead(Batch(*self.records.take(indices)) for indices in samples)
 
 
 @dataclass(frozen=True, slots=True)

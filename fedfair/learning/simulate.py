@@ -38,6 +38,7 @@ from fedfair.learning.saved_model import SavedModel, evaluation_course, without_
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.cohort import VectorisedCohort
+from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan, PrivacySection
@@ -103,11 +104,11 @@ def simulate_sites(
     course = Course(plan, binding.layout, schema, binding.vector)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
     logs = {name: ReleaseLog() for name in sites}
-    cohort = _cohort(plan, sites, model, logs, vectorised=vectorised)
+    cohort = cohort_of(plan, sites, model, logs, vectorised=vectorised)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
     if centralised:
         everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
-        cohort = PooledCohort(cohort, _cohort(plan, everything, model, logs, vectorised=vectorised))
+        cohort = PooledCohort(cohort, cohort_of(plan, everything, model, logs, vectorised=vectorised))
     exact: list[Evaluation] = []
     algorithm = algorithm_of(plan, sites)
     traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
@@ -154,7 +155,7 @@ def simulate_sites(
     return SimulationOutcome(result, course.model, model.layout, record, course.scaling, losses)
 
 
-def _cohort(
+def cohort_of(
     plan: Plan,
     sites: Mapping[ParticipantId, Splits],
     model: FlatModel,
@@ -162,18 +163,26 @@ def _cohort(
     *,
     vectorised: bool,
 ) -> Cohort:
-    if vectorised:
+    """Return everybody, computed by one of the two engines.
+
+    Args:
+        plan: the plan.
+        sites: everybody's records.
+        model: the plan's model on the device to work on.
+        logs: where everybody's noised releases are written down; unused without privacy.
+        vectorised: compute all at once, which `engine.obstacle` must find nothing against.
+    """
+    if vectorised and plan.privacy.sample_level is None:
         return VectorisedCohort(plan, sites, model)
     steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
     if plan.privacy == PrivacySection():
         return LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
-    return LoopCohort(
-        {
-            name: TrainingTask(plan, name, splits, model, steps, simulated_protection(plan, name, logs[name]))
-            for name, splits in sites.items()
-        },
-        noised_training(plan, model.layout.dimension),
-    )
+    protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
+    tasks = {
+        name: TrainingTask(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
+    }
+    loop = LoopCohort(tasks, noised_training(plan, model.layout.dimension))
+    return PrivateCohort(plan, sites, model, protections, loop) if vectorised else loop
 
 
 def _judged(

@@ -342,8 +342,7 @@ class TrainingTask:
         """Return the losses of those of the splits that have records."""
         self._model.load(model.vector)
         held = {name: records for name, records in self._ready().items() if name in splits and len(records)}
-        with plain_arithmetic():
-            return {name: evaluate(self._model, records) for name, records in held.items()}
+        return {name: evaluate(self._model, records) for name, records in held.items()}
 
     def _descent(
         self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None, steps: int | None

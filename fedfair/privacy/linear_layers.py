@@ -70,7 +70,9 @@ class LinearGradients:
             for layer, error in zip(self._layers, errors, strict=True)
         ]
         self._passing.clear()
-        lengths = [_length(*factors) for factors in self._factors]
+        lengths = [
+            outer_length(error, entered, bias=layer.bias is not None) for layer, error, entered in self._factors
+        ]
         joint: Tensor = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
         return joint
 
@@ -89,12 +91,18 @@ class LinearGradients:
             self._passing[layer] = entered[0].detach(), left
 
 
-def _length(layer: nn.Linear, error: Tensor, entered: Tensor) -> Tensor:
-    """Return the norm (batch,) of each record's gradient in one layer."""
-    width = torch.linalg.vector_norm(entered, dim=1)
-    if layer.bias is not None:
+def outer_length(error: Tensor, entered: Tensor, *, bias: bool = True) -> Tensor:
+    """Return the norm (..., batch) of each record's gradient in one layer.
+
+    Args:
+        error: tensor (..., batch, out), e.
+        entered: tensor (..., batch, in), a.
+        bias: whether the layer has one, whose gradient is e itself.
+    """
+    width = torch.linalg.vector_norm(entered, dim=-1)
+    if bias:
         width = torch.hypot(width, torch.ones_like(width))
-    found: Tensor = torch.linalg.vector_norm(error, dim=1) * width
+    found: Tensor = torch.linalg.vector_norm(error, dim=-1) * width
     return found
 
 

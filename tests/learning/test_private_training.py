@@ -172,10 +172,11 @@ def test_protection_and_plan_belong_together() -> None:
         task(bc10.plan(1), site_protection(ReleaseLog().record))
 
 
-def test_only_the_loop_computes_private_steps() -> None:
-    assert chosen_engine(private(), "auto") == "loop"
-    with pytest.raises(PlanError, match=r"privacy\.sample_level"):
-        chosen_engine(private(), "vectorised")
+def test_everybodys_private_steps_are_made_at_once_where_the_model_allows_it() -> None:
+    assert chosen_engine(private(), "auto") == "vectorised"
+    assert chosen_engine(private(precision="fp32"), "auto") == "vectorised"
+    with pytest.raises(PlanError, match="precision is bf16"):
+        chosen_engine(private(precision="bf16"), "vectorised")
 
 
 MODELS = """

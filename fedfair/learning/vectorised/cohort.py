@@ -27,6 +27,7 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.batches import round_length, round_weight, stated_batch_size
 from fedfair.learning.cohort import LocalChanges
 from fedfair.learning.data.dataset import Splits
+from fedfair.learning.device import plain_arithmetic
 from fedfair.learning.exchange import (
     FeatureScaling,
     GlobalModel,
@@ -118,6 +119,7 @@ class VectorisedCohort:
         return Totals(header, body, len(self._names))
 
     @training_faults()
+    @plain_arithmetic()
     def changes(
         self,
         model: GlobalModel,
@@ -151,6 +153,7 @@ class VectorisedCohort:
         return self._by_site(self._pooled_losses(model, splits))
 
     @training_faults()
+    @plain_arithmetic()
     def _training_totals(
         self, request: SumRequest, model: GlobalModel
     ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:

@@ -85,6 +85,20 @@ def forward(layers: Layers, features: Tensor) -> tuple[list[Tensor], Tensor]:
     return inputs, layers[-1].forward(inputs[-1])
 
 
+def errors_of(layers: Layers, inputs: Sequence[Tensor], error: Tensor) -> list[Tensor]:
+    """Return the gradient of every record's own objective in what comes out of each layer: e^1, ..., e^L.
+
+    Args:
+        layers: with which `forward` was computed.
+        inputs: of every layer, from `forward`.
+        error: tensor (k, b, classes), the gradient in the logits.
+    """
+    found = [error]
+    for layer, entered in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
+        found.append(torch.ops.aten.threshold_backward(layer.pull_back(found[-1]), entered, 0))
+    return found[::-1]
+
+
 def backward(layers: Layers, inputs: Sequence[Tensor], error: Tensor, moved: Layers, rate: float) -> None:
     """Make one step of gradient descent, in place.
 

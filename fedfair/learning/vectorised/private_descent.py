@@ -1,0 +1,134 @@
+"""Private local steps of a group of collaborators, all of them in the same few tensor operations.
+
+Makes the steps of `privacy.sample_level` for linear and MLP models: the norm of each record's gradient is a closed
+form (`privacy.linear_layers`), so that clipping and weighting are products with a factor for each record. Samples
+of different sizes are padded with records that have the factor 0. Everybody's noise comes from its own stream, in
+the order in which the loop draws it: the results differ by the order of sums, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fedfair.learning.device import Records
+from fedfair.learning.layout import Layout
+from fedfair.learning.vectorised.layers import Layers, cross_entropy, errors_of, forward, layers_in
+from fedfair.privacy.linear_layers import outer_length
+from fedfair.privacy.noise import Draws
+from fedfair.privacy.sample_level import Mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSample:
+    """The Poisson samples that one step of a group is made on.
+
+    Attributes:
+        features: tensor (k, b, columns) on the device; b is the size of the largest sample, perhaps 0.
+        labels: int64 tensor (k, b).
+        present: bool tensor (k, b): False for padding.
+        active: for each of the k whether it still makes steps; its sample may be empty all the same.
+    """
+
+    features: Tensor
+    labels: Tensor
+    present: Tensor
+    active: Sequence[bool]
+
+
+def group_samples(records: Records, starts: Tensor, samples: Sequence[Iterator[Tensor]]) -> Iterator[GroupSample]:
+    """Yield the samples of a group, for every local step of a round.
+
+    Args:
+        records: everybody's training records, one collaborator after the other.
+        starts: int64 tensor (k,): where those of each member begin.
+        samples: for each member the indices, among its own, of the sample of each of its steps.
+    """
+    nothing = torch.empty(0, dtype=torch.int64)
+    for drawn in itertools.zip_longest(*samples):
+        indices = [nothing if one is None else one for one in drawn]
+        table = pad_sequence(indices, batch_first=True)
+        features, labels = records.take((table + starts[:, None]).flatten())
+        sizes = torch.tensor([len(one) for one in indices])
+        present = (torch.arange(table.shape[1]) < sizes[:, None]).to(features.device)
+        rows = features.reshape(*table.shape, records.features.shape[1])
+        yield GroupSample(rows, labels.view(table.shape), present, [one is not None for one in drawn])
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDescent:
+    """How a group makes its steps; see `privacy.sample_level.PrivateSteps`, which makes one collaborator's.
+
+    Attributes:
+        layout: where the tensors of the model lie.
+        mechanism: clipping, weights and noise.
+        learning_rate: eta, of the model.
+        threshold_learning_rate: eta_c, of the thresholds; None where they stay as they are.
+    """
+
+    layout: Layout
+    mechanism: Mechanism
+    learning_rate: float
+    threshold_learning_rate: float | None
+
+    def walk(
+        self,
+        start: Tensor,
+        thresholds: Tensor,
+        samples: Iterable[GroupSample],
+        expected: Sequence[int],
+        noise: Sequence[Draws],
+    ) -> tuple[Tensor, Tensor]:
+        """Make one noised step for each sample.
+
+        Args:
+            start: tensor (d,), from where everybody starts; it stays as it is.
+            thresholds: tensor (k, 1).
+            samples: of the group.
+            expected: how many records the sample of each member has on average.
+            noise: each member's own stream.
+
+        Returns:
+            Everybody's model (k, d) and the thresholds (k, 1).
+        """
+        models, layers = start.expand(len(thresholds), -1).clone(), layers_in(start, self.layout)
+        sizes = torch.tensor(expected, dtype=start.dtype, device=start.device)[:, None]
+        for sample in samples:
+            moved = layers_in(models, self.layout)
+            pulls = self._descend(layers, sample, thresholds, sizes, moved)
+            for place in itertools.compress(range(len(models)), sample.active):
+                self._add_noise(models[place], pulls[place], noise[place], expected[place])
+            if self.threshold_learning_rate is not None:
+                slopes = pulls / (self.mechanism.threshold_scale * sizes)
+                thresholds = torch.sub(thresholds, slopes, alpha=self.threshold_learning_rate)
+            layers = moved
+        return models, thresholds
+
+    def _descend(
+        self, layers: Layers, sample: GroupSample, thresholds: Tensor, sizes: Tensor, moved: Layers
+    ) -> Tensor:
+        """Move everybody against its clipped sum, in place; return the sums (k, 1) of the thresholds' parts."""
+        inputs, logits = forward(layers, sample.features)
+        losses, error = cross_entropy(logits, sample.labels)
+        errors = errors_of(layers, inputs, error)
+        lengths = [outer_length(*factors) for factors in zip(errors, inputs, strict=True)]
+        norms = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
+        counted = sample.present & torch.isfinite(norms) & torch.isfinite(losses)
+        coefficients, pulls = self.mechanism.factors(losses, norms, thresholds)
+        factor, left_out = (coefficients / sizes).unsqueeze(-1), ~counted.unsqueeze(-1)
+        for layer, wrong, entered in zip(moved, errors, inputs, strict=True):
+            weighted = (wrong * factor).masked_fill_(left_out, 0.0)
+            layer.descend(weighted, entered.masked_fill(left_out, 0.0), self.learning_rate)
+        return pulls.masked_fill(~counted, 0.0).sum(-1, keepdim=True)
+
+    def _add_noise(self, model: Tensor, pull: Tensor, noise: Draws, expected: int) -> None:
+        """Add one member's noise, in place, to its model (d,) and to the sum (1,) of its threshold's part."""
+        deviation = self.mechanism.noise_deviation
+        model.add_(noise.gaussian(model), alpha=-self.learning_rate * deviation / expected)
+        if self.threshold_learning_rate is not None:
+            pull.add_(noise.gaussian(pull), alpha=deviation)
