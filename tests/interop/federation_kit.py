@@ -22,6 +22,7 @@ from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.records import Records
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
+from fedfair.audit.reader import Reader, bounded_lines
 from fedfair.cli import loopback
 from fedfair.evaluation.record import parse_evaluation
 from fedfair.ids import ParticipantId
@@ -212,6 +213,14 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[
     assert kept.splits["train"].n == simulated.evaluation.splits["train"].n
     assert kept.masked == is_masked(plan)
     return result, simulated.result
+
+
+def read_record(path: Path) -> Reader:
+    """Read a record of what left, or of what arrived, which must hold together."""
+    found = Reader()
+    with path.open("rb") as source:
+        found.read(bounded_lines(source))
+    return found
 
 
 def metrics(workspace: loopback.Workspace) -> list[dict[str, object]]:

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, Federation, play, small_plan
+from federation_kit import NAMES, Federation, play, read_record, small_plan
 from test_streams import answered
 
 from collaborator.egress import EgressRecord
 from fedfair.audit.compare import Comparison, compare
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION
-from fedfair.audit.reader import Reader, Tally, bounded_lines
+from fedfair.audit.reader import Tally
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, FedfairError
 from fedfair.wire.frames import Refused
@@ -24,16 +24,11 @@ MASKED = {"mode": "malicious", "most_records": 512}
 NOTHING = Tally(0, 0)
 
 
-def read(path: Path) -> Reader:
-    found = Reader()
-    with path.open("rb") as source:
-        found.read(bounded_lines(source))
-    return found
-
-
 def compared(workspace: Workspace, name: str) -> Comparison:
     folder = workspace.folder
-    return compare(read(folder / "egress" / f"{name}.jsonl"), [read(folder / "received" / f"{name}.jsonl")])
+    return compare(
+        read_record(folder / "egress" / f"{name}.jsonl"), [read_record(folder / "received" / f"{name}.jsonl")]
+    )
 
 
 async def everybody(federation: Federation) -> None:
@@ -45,7 +40,7 @@ def test_plain_sums_are_called_plain_on_both_sides_and_every_message_is_accounte
     assert play(workspace, everybody).state.value == "finished"
     for name in NAMES:
         found = compared(workspace, name)
-        site, mirror = (read(tmp_path / side / f"{name}.jsonl") for side in ("egress", "received"))
+        site, mirror = (read_record(tmp_path / side / f"{name}.jsonl") for side in ("egress", "received"))
         assert (found.agreed, found.lost, found.foreign) == (site.total, NOTHING, NOTHING)
         # Both sides call every message the same, and put it into the same sum.
         assert site.groups == mirror.groups
@@ -115,7 +110,7 @@ def test_what_a_stranger_to_the_protocol_says_is_in_the_mirror_and_called_out_of
 
     with pytest.raises(asyncio.CancelledError):
         play(workspace, rude)
-    mirror = read(tmp_path / "received" / "clinic-a.jsonl")
+    mirror = read_record(tmp_path / "received" / "clinic-a.jsonl")
     assert [(group.what, tally) for group, tally in mirror.groups.items()] == [("out of place", Tally(1, 100))]
 
 
@@ -132,5 +127,5 @@ def test_a_second_process_of_a_site_is_refused_before_it_says_anything(tmp_path:
 
     with pytest.raises(asyncio.CancelledError):
         play(workspace, saying)
-    site = read(tmp_path / "egress" / "clinic-a.jsonl")
+    site = read_record(tmp_path / "egress" / "clinic-a.jsonl")
     assert (site.total.messages, site.closed) == (1, True)

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_kit import metrics, model_files_agree, small_plan
+from federation_kit import metrics, model_files_agree, read_record, small_plan
 
+from fedfair.audit.compare import compare
+from fedfair.audit.reader import Tally
 from fedfair.cli.loopback import Workspace, prepare
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
@@ -122,6 +124,12 @@ def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path
     rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
     assert rounds == sorted(set(rounds))
     model_files_agree(started.workspace, 1e-8)
+    # The mirror goes on where the killed process left it; it may lack what that one had not read any more.
+    for name in NAMES:
+        arrived, site = (read_record(tmp_path / side / f"{name}.jsonl") for side in ("received", "egress"))
+        assert compare(site, [arrived]).foreign == Tally(0, 0)
+        assert site.closed
+        assert arrived.closed
 
 
 def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, started: Started) -> None:
