@@ -133,9 +133,14 @@ def _facts(certificate: Certificate) -> Markup:
 
 
 def _check(certificate: Certificate) -> Markup:
-    key = f" --key {certificate.issuer.key}" if certificate.issuer else " --unsigned"
+    signed = Markup(
+        "<p>KEY is the key of {}, as you have it by a way that you trust: in a plan that you approved, or told by "
+        "its people. Neither this page nor the file can say which key is right: whoever made up a certificate "
+        "would name his own.</p>"
+    )
+    issuer = certificate.issuer
     return Markup(
         "<p>This page is a copy for reading. What counts is the file that it was made from, which anybody can "
-        "check without a network: the signature, and every bound, computed again from the losses' histogram. Ask "
-        "the issuer for the key by a way that you trust.</p><p><code>fedfair certificate verify FILE{}</code></p>"
-    ).format(key)
+        "check without a network: the signature, and every bound, computed again from the losses' histogram.</p>"
+        "<p><code>fedfair certificate verify FILE{}</code></p>{}"
+    ).format(" --key KEY" if issuer else " --unsigned", signed.format(issuer.name) if issuer else "")

@@ -60,7 +60,9 @@ def test_the_page_has_every_part_once_and_every_bound(sealed: Certificate) -> No
     assert f"{sealed.mean:.3f}" in found.text
     assert PLAN_DIGEST in found.text
     assert sealed.issuer is not None
-    assert f"fedfair certificate verify FILE --key {sealed.issuer.key}" in found.text
+    assert "fedfair certificate verify FILE --key KEY" in found.text
+    assert f"KEY is the key of {sealed.issuer.name}, as you have it by a way that you trust" in found.text
+    assert f"--key {sealed.issuer.key}" not in found.text, "a forger would be checked by the forger's own key"
     assert "NOT SIGNED" not in found.text
 
 
