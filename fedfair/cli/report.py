@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from fedfair.report.document import ResultDocument, read_result
-from fedfair.report.html import Section, check_replaceable
+from fedfair.report.html import Section, check_place
 from fedfair.report.run_page import run_page, subject
 from fedfair.report.tables import by_group_size, comparison
 from fedfair.report.terminal import console
@@ -35,7 +35,7 @@ def report_command(
     documents = {str(path): read_result(path) for path in places}
     page = html or (None if as_json else places[0].with_name("report.html"))
     if page is not None:
-        check_replaceable(page)
+        check_place(page)
         write_whole(page, run_page(documents, _certificates(documents)))
     if as_json:
         console.print_json(json.dumps([document.model_dump(mode="json") for document in documents.values()]))

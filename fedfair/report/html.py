@@ -60,6 +60,19 @@ def render(template: str, **values: object) -> Markup:
     return Markup(_environment().get_template(template).render(values))  # noqa: S704 - the template escapes
 
 
+def check_place(path: Path) -> None:
+    """Refuse a place where a page may not go, or cannot because its folder does not exist.
+
+    Raises:
+        FedfairError: there is no such folder, or a file there that fedfair did not make.
+    """
+    if not path.parent.is_dir():
+        raise FedfairError(
+            f"{path}: the folder {path.parent} does not exist", "create it, or choose another place"
+        )
+    check_replaceable(path)
+
+
 def check_replaceable(path: Path) -> None:
     """Refuse a place where a page may not go.
 

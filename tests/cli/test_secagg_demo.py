@@ -183,6 +183,16 @@ def test_its_own_page_is_replaced_and_nobody_elses(tmp_path: Path) -> None:
         run("--output", str(tmp_path))
 
 
+def test_a_folder_that_does_not_exist_is_told_before_anything_is_played_and_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(story_module, "play", lambda: pytest.fail("the story was played"))
+    with pytest.raises(FedfairError, match=r"the folder .*nix does not exist") as caught:
+        run("--output", str(tmp_path / "nix" / "x.html"))
+    assert caught.value.remedy == "create it, or choose another place"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> Played:
         raise KeyboardInterrupt

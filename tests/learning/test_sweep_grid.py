@@ -118,5 +118,12 @@ def test_an_axis_may_be_named_by_either_word() -> None:
     axes = parse_grid(["objective.tradeoff=0.1,0.5", "training.precision=fp32,fp64"])
     assert [axis.name for axis in axes] == ["tradeoff", "training.precision"]
     assert named_axis("tradeoff", axes) == named_axis("objective.tradeoff", axes) == "tradeoff"
-    with pytest.raises(PlanError, match="'seed' is no axis"):
+    with pytest.raises(PlanError, match="'seed' is no axis") as caught:
         named_axis("seed", axes)
+    assert caught.value.remedy == "the axes are tradeoff, training.precision"
+
+
+def test_a_grid_of_seeds_alone_says_that_there_is_nothing_to_select_by() -> None:
+    with pytest.raises(PlanError, match="'nix' is no axis") as caught:
+        named_axis("nix", [])
+    assert caught.value.remedy == "leave --per away: the grid has nothing to compare but seeds"

@@ -25,9 +25,9 @@ def secagg_command(
     from fedfair.cli.secagg_demo.page import demo_page
     from fedfair.cli.secagg_demo.story import play
     from fedfair.cli.secagg_demo.words import story_lines
-    from fedfair.report.html import check_replaceable
+    from fedfair.report.html import check_place
 
-    check_replaceable(output)
+    check_place(output)
     try:
         facts, vectors = play()
         write_public(output, demo_page(facts, vectors).encode("utf-8"))

@@ -110,7 +110,11 @@ def named_axis(key: str, axes: Sequence[Axis]) -> str:
     """
     name = _NAMES.get(tuple(key.split(".")), key)
     if name not in [axis.name for axis in axes]:
-        raise PlanError(f"{key!r} is no axis of the grid", f"the axes are {', '.join(axis.name for axis in axes)}")
+        named = ", ".join(axis.name for axis in axes)
+        remedy = (
+            f"the axes are {named}" if named else "leave --per away: the grid has nothing to compare but seeds"
+        )
+        raise PlanError(f"{key!r} is no axis of the grid", remedy)
     return name
 
 
