@@ -123,13 +123,13 @@ class Answers:
         start = question.start
         if start.sum_number != self.last_sum:
             return None
-        spec = self._specs[start.purpose]
-        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
         self.busy = True
         try:
             objection = self._objection(question)
             if objection is not None:
                 return objection
+            spec = self._specs[start.purpose]
+            request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
             return encode(self._task.contribution(request, question.model), spec)
         except TrainingError as fault:
             return Reluctance(fault.message)

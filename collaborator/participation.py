@@ -20,7 +20,8 @@ from collaborator.inbox import Question
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Lines, Observer, Several
-from collaborator.preparation import Readiness, check_run, introduction, masking_site, objection
+from collaborator.permission import Permission
+from collaborator.preparation import Readiness, check_run, introduction, masking_site
 from collaborator.queries import AnsweredQueries
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
@@ -58,11 +59,12 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
     site = ready.site
     record = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
     queries = AnsweredQueries(site.state / f"{record}.queries")
+    permission = Permission(site.plan, ready.binding.schema, site.config.policy, site.participant)
     allowance = Allowance(site.state / f"{record}.answered", site.plan, site.config.policy, site.participant)
 
     def against(question: Question) -> Reluctance | None:
         start = question.start
-        reluctance = objection(site, start) or allowance.objection(question) or queries.objection(start)
+        reluctance = permission.objection(start) or allowance.objection(question) or queries.objection(start)
         if reluctance is None and ready.account is not None and site.plan.privacy == PrivacySection():
             ready.account.record_unprotected(start)
         return reluctance

@@ -7,7 +7,6 @@ Each step is a function of its own, so that the preflight can take them one by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,6 @@ from collaborator.account import Account, Holder, forecast
 from collaborator.inbox import Shapes
 from collaborator.ledger import Ledger
 from collaborator.plan_code import PlanCode, plan_code
-from collaborator.reluctance import Reluctance
 from fedfair import __version__
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
@@ -41,11 +39,9 @@ from fedfair.learning.masked_sums import (
 )
 from fedfair.learning.private_steps import site_protection
 from fedfair.learning.task import TrainingTask, flat_model
-from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
-from fedfair.plan.fields import Revelation
 from fedfair.plan.policy import check_policy
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
@@ -57,7 +53,7 @@ from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
 from fedfair.secagg.params import Suite
 from fedfair.sums.spec import Purpose, SumSpec
-from fedfair.wire.frames import Hello, SumStart, Welcome
+from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
 
 
@@ -333,19 +329,6 @@ def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approva
     return Hello(PROTOCOL_VERSION, __version__, plan_digest, approval, binding)
 
 
-_PERMISSION = {purpose: purpose.value for purpose in Purpose} | {
-    Purpose.EXACT_EVALUATION: Purpose.EVALUATION.value
-}
-"""The word of a site's policy that allows sums of a purpose: an evaluation is one, however fine."""
-
-_REVEALED: Mapping[Purpose, tuple[Revelation, ...]] = {
-    Purpose.EVALUATION: ("loss-sums",),
-    Purpose.EXACT_EVALUATION: ("loss-quantiles",),
-    Purpose.STANDARDISATION: ("feature-sums",),
-}
-"""What the sums of a purpose make known; those of training what the algorithm says."""
-
-
 def check_run(site: Site, welcome: Welcome) -> None:
     """Hold what the aggregator says it runs against the site's policy; it is held to its word by the inbox.
 
@@ -354,24 +337,3 @@ def check_run(site: Site, welcome: Welcome) -> None:
     """
     asked = Asked(site.plan, site.code.digest, evaluation_only=welcome.evaluation_only)
     check_policy(asked, site.config.policy, site.participant)
-
-
-def objection(site: Site, start: SumStart) -> Reluctance | None:
-    """Return what the site's policy has against one sum, whatever came before it; None where it allows it.
-
-    `check_run` has held the announced run against the policy; this holds the aggregator to the same terms.
-    """
-    policy, plan = site.config.policy, site.plan
-    allowed = (
-        ("purposes", (_PERMISSION[start.purpose],), policy.purposes),
-        ("reveals", _REVEALED.get(start.purpose) or ALGORITHMS[plan.training.algorithm].kinds, policy.reveals),
-    )
-    for term, asked, listed in allowed:
-        if not set(asked) <= set(listed):
-            words = f"the policy of {site.participant} does not allow sums for {start.purpose.value}"
-            what = "" if term == "purposes" else f", which reveal {', '.join(asked)}"
-            return Reluctance(words + what, term, ", ".join(asked), ", ".join(listed))
-    if policy.max_rounds is not None and start.round > policy.max_rounds:
-        words = f"the policy of {site.participant} allows {policy.max_rounds} rounds, this is round {start.round}"
-        return Reluctance(words, "max_rounds", f"round {start.round}", f"at most {policy.max_rounds}")
-    return None

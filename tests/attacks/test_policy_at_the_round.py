@@ -25,6 +25,7 @@ from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.reluctance import Reluctance
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
+from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.plan.site import SitePolicy
 from fedfair.sums.spec import Purpose
@@ -33,7 +34,7 @@ from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
 from tests.interop.federation_kit import small_plan
 
 ROUNDS, EVERY = 5, 2
-TRAINING, EVALUATION = Purpose.TRAINING, Purpose.EVALUATION
+TRAINING, EVALUATION, EXACT = Purpose.TRAINING, Purpose.EVALUATION, Purpose.EXACT_EVALUATION
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,9 @@ class Liar:
         digest = hashlib.sha256(raw).digest()
         for frame in broadcast_frames(BroadcastKind.MODEL, raw, digest, threshold):
             inbox.take(frame)
-        start = SumStart(SumNumber(next(self.numbers)), purpose, round_number, attempt, digest, 60)
+        digest = b"" if purpose is Purpose.STANDARDISATION else digest
+        query = QueryStep(1, ()) if purpose is EXACT else None
+        start = SumStart(SumNumber(next(self.numbers)), purpose, round_number, attempt, digest, 60, query)
         question = inbox.take(start)
         assert isinstance(question, Question)
         return question
@@ -159,6 +162,21 @@ def test_a_sum_that_makes_known_what_is_not_allowed(liar_for: type) -> None:
     site = liar_for(reveals=["loss-sums", "loss-quantiles"])
     assert refused(site.ask(TRAINING, 1)) == ("reveals", "update-sums", "loss-sums, loss-quantiles")
     assert answered(site.ask(EVALUATION, 0))
+
+
+@pytest.mark.parametrize("on_demand", [False, True])
+def test_a_sum_that_the_plan_does_not_have(liar_for: type, on_demand: bool) -> None:
+    site = liar_for()
+    answer = site.ask(Purpose.STANDARDISATION, 0)
+    assert refused(answer) == ("purposes", "standardisation", "training, evaluation, exact-evaluation")
+    plain = site.ready.site.plan
+    histogram = plain.evaluation.model_copy(update={"method": "histogram"})
+    stated = plain.model_copy(update={"evaluation": histogram})
+    specs = {purpose: spec for purpose, spec in site.ready.specs.items() if purpose is not EXACT}
+    site.ready = replace(site.ready, site=replace(site.ready.site, plan=stated), specs=specs)
+    site.restart()
+    answer = site.ask(EXACT, ROUNDS, on_demand=on_demand)
+    assert refused(answer) == ("purposes", "exact-evaluation", "training, evaluation")
 
 
 def test_a_round_number_beyond_the_plan_ends_the_stream(liar_for: type) -> None:
