@@ -238,7 +238,9 @@ def chi_square(values: Vector, rho: float) -> Vector:
         if room <= 0.0:
             continue
         eta = top - np.sqrt(spread / room)
-        if ordered[k - 1] >= eta and (k == count or ordered[k] <= eta):
+        # A record that lies on eta itself is put on either side of it by rounding.
+        rounding = 1e-12 * np.abs(values).max()
+        if ordered[k - 1] >= eta - rounding and (k == count or ordered[k] <= eta + rounding):
             excess = np.maximum(values - eta, 0.0)
             picked = excess if excess.any() else (values == values.max()).astype(float)
             return picked / picked.mean()
