@@ -7,7 +7,7 @@ one site cannot both spend the last of a budget. Nothing is held open between tw
 written in the meantime, or has done to the file, is seen each time, and a ledger that no longer holds what this
 process has seen is not written to.
 
-What cannot be noticed from inside is a file that was replaced by an older copy of itself between two starts.
+That the file was replaced by an older copy of itself between two starts is what `ledger_witness.py` notices.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+from collaborator.ledger_witness import Witness
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START, Entry, Origin, parse_release
 
@@ -48,15 +49,20 @@ class Ledger:
 
     Args:
         path: the file; made, with its folder, if there is none.
+        witness: remembers how far the ledger had come; None for somebody who only reads.
 
     Raises:
-        PrivacyError: it cannot be made.
+        PrivacyError: it cannot be made, or is gone although this site has written to it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, witness: Witness | None = None) -> None:
         self._path = path
+        self._witness = witness
         self._head = (0, START)
+        self._noted = (0, START) if witness is None else witness.seen()
         if not os.path.lexists(path):
+            if self._noted[0]:
+                raise self._unusable(f"it is gone, and this site wrote {self._noted[0]} entries or more to it")
             self._create()
 
     def look(self) -> tuple[Entry, ...]:
@@ -66,6 +72,8 @@ class Ledger:
             PrivacyError: the file cannot be read, or is not what it was.
         """
         with self._opened() as connection, _transaction(connection, "BEGIN"):
+            if self._noted[0]:
+                self._after(connection, self._noted)
             fresh, self._head = self._after(connection, self._head)
         return fresh
 
@@ -79,16 +87,19 @@ class Ledger:
         Raises:
             PrivacyError: it is not permitted, or cannot be written; nothing may be released.
         """
-        with self._opened() as connection, _transaction(connection, "BEGIN IMMEDIATE"):
-            fresh, self._head = self._after(connection, self._head)
-            permit(fresh)
-            number, chain = self._head
-            head = (number + 1, entry.chained(chain))
-            origin = entry.origin
-            words = (origin.participant, origin.federation, origin.plan_digest, origin.data_set)
-            row = (head[0], entry.at, *words, entry.kind, entry.parameters, head[1])
-            connection.execute(f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608 - our own columns
-        self._head = head
+        with self._opened() as connection:
+            with _transaction(connection, "BEGIN IMMEDIATE"):
+                fresh, self._head = self._after(connection, self._head)
+                permit(fresh)
+                number, chain = self._head
+                head = (number + 1, entry.chained(chain))
+                origin = entry.origin
+                words = (origin.participant, origin.federation, origin.plan_digest, origin.data_set)
+                row = (head[0], entry.at, *words, entry.kind, entry.parameters, head[1])
+                connection.execute(f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608 - our own columns
+            self._head = head
+            if self._witness is not None:
+                self._witness.note(*head)
 
     # -------------------------------------------------------------- the file
 
@@ -154,7 +165,7 @@ class Ledger:
         if number:
             first = next(rows, None)
             if first is None or (first[0], first[-1]) != head:
-                raise self._unusable(f"it no longer holds entry {number} as this process has seen it")
+                raise self._unusable(f"it no longer holds entry {number} as this site has seen it")
         found = []
         for row in rows:
             number += 1
@@ -170,9 +181,11 @@ class Ledger:
         return tuple(found), (number, chain)
 
     def _unusable(self, why: str) -> PrivacyError:
+        noted = "" if self._witness is None else str(self._witness.path)
+        begun_anew = f" (to begin anew all the same, remove {noted})" if noted else ""
         return PrivacyError(
             f"{self._path} cannot be used as this site's ledger: {why}; nothing is released",
-            "mend it, or copy its newest backup back; without it nobody knows what was spent",
+            "mend it, or copy its newest backup back; without it nobody knows what was spent" + begun_anew,
         )
 
 

@@ -16,6 +16,7 @@ import torch
 from collaborator.account import Account, Holder, forecast
 from collaborator.inbox import Shapes
 from collaborator.ledger import Ledger
+from collaborator.ledger_witness import Witness
 from collaborator.plan_code import PlanCode, plan_code
 from fedfair import __version__
 from fedfair.errors import ApprovalError, PlanError
@@ -94,7 +95,13 @@ class Site:
         """
         config = self.config
         wanted = self.plan.privacy != PrivacySection() or config.policy.max_epsilon is not None
-        return wanted or config.budget is not None or config.ledger is not None or self.ledger_file.exists()
+        begun = self.ledger_file.exists() or self.ledger_witness.path.exists()
+        return wanted or config.budget is not None or config.ledger is not None or begun
+
+    @property
+    def ledger_witness(self) -> Witness:
+        """Return what remembers how far this site's ledger had come."""
+        return Witness(self.state / f"{self.participant}.ledger-seen")
 
     def identity(self) -> SiteIdentity:
         """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.
@@ -231,7 +238,8 @@ def foretold(site: Site, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
     Raises:
         PrivacyError: the ledger cannot be read, or the site cannot afford to begin.
     """
-    entries = Ledger(site.ledger_file).look() if site.ledger_file.exists() else ()
+    kept = site.ledger_file.exists() or site.ledger_witness.path.exists()
+    entries = Ledger(site.ledger_file, site.ledger_witness).look() if kept else ()
     return forecast(holder_of(site, plan_digest, splits), entries)
 
 
@@ -244,7 +252,7 @@ def open_account(site: Site, plan_digest: bytes, splits: Splits) -> Account | No
     if not site.keeps_ledger:
         return None
     holder = holder_of(site, plan_digest, splits)
-    return Account(Ledger(site.ledger_file), holder, lambda: datetime.now(UTC))
+    return Account(Ledger(site.ledger_file, site.ledger_witness), holder, lambda: datetime.now(UTC))
 
 
 def make_ready(site: Site) -> Readiness:

@@ -101,7 +101,8 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
         for release in releases
         if release.purpose != "training"
     )
-    covered = ", ".join(dict.fromkeys(_COVERS[release.purpose] for release in releases))
+    purposes = {release.purpose for release in releases}
+    covered = ", ".join(words for purpose, words in _COVERS.items() if purpose in purposes)
     parts = [part for part in (steps, others) if part]
     return (
         f"(ε={facts.epsilon:.4g}, δ={facts.delta:g}) DP, unit = one record of {facts.holder} (add/remove), "

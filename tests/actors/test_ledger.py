@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ledger_makers import LOOK, entry, written
 
 from collaborator.ledger import Ledger
+from collaborator.ledger_witness import Witness
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import Entry, parse_release
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
@@ -151,8 +152,49 @@ def test_an_older_copy_put_in_place_is_noticed_by_the_process_that_wrote_more(tm
     shutil.copy(path, copy)
     ledger.record(entry(LOOK), anything)
     copy.replace(path)
-    with pytest.raises(PrivacyError, match="no longer holds entry 2 as this process has seen it"):
+    with pytest.raises(PrivacyError, match="no longer holds entry 2 as this site has seen it"):
         ledger.record(entry(), anything)
+
+
+@pytest.mark.parametrize(
+    "change", ["deleted", "the last line removed", "everything removed", "an older copy", "another"]
+)
+def test_a_start_notices_a_ledger_that_has_not_come_as_far_as_this_site_has_written(
+    tmp_path: Path, change: str
+) -> None:
+    path, older, witness = (
+        tmp_path / "ledger.sqlite",
+        tmp_path / "older.sqlite",
+        Witness(tmp_path / "state" / "seen"),
+    )
+    for one in EVERYTHING:
+        shutil.copy(path, older) if path.exists() else None
+        Ledger(path, witness).record(one, anything)
+    if change in CHANGES:
+        CHANGES[change][0](path)
+    else:
+        path.unlink()
+        older.rename(path) if change == "an older copy" else written(path, [entry(LOOK)] * 9)
+    with pytest.raises(PrivacyError, match=r"it is gone|no longer holds entry 4") as caught:
+        Ledger(path, witness).look()
+    assert f"to begin anew all the same, remove {witness.path}" in caught.value.remedy
+    assert path.exists() == (change != "deleted")
+    witness.path.unlink()
+    assert len(Ledger(path, witness).look()) == {"deleted": 0, "everything removed": 0, "another": 9}.get(
+        change, 3
+    )
+
+
+def test_a_site_that_is_behind_others_in_its_ledger_goes_on_and_a_note_that_is_damaged_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    path, witness = tmp_path / "ledger.sqlite", Witness(tmp_path / "seen")
+    Ledger(path, witness).record(entry(), anything)
+    written(path, [entry(LOOK)])
+    assert Ledger(path, witness).look() == (entry(), entry(LOOK))
+    witness.path.write_text("{}")
+    with pytest.raises(PrivacyError, match="cannot be read as this site's note"):
+        Ledger(path, witness)
 
 
 def test_an_entry_of_a_kind_that_this_version_does_not_know_is_refused(tmp_path: Path) -> None:

@@ -33,9 +33,7 @@ def one_thread() -> None:
 
 
 def noised(workspace: Path, protection: dict[str, object] | None) -> Workspace:
-    plan = small_plan(
-        rounds=ROUNDS, protection=protection, federation={"min_collaborators": 2, "join_deadline_seconds": 5}
-    )
+    plan = small_plan(rounds=ROUNDS, protection=protection, federation={"min_collaborators": 2})
     assert isinstance(plan["task"], dict)
     plan["task"]["standardize"] = "none"
     # Full batches: without sampling, epsilon is composed in no time.
