@@ -161,7 +161,7 @@ class Play:
                 self._ask(effect)
             case events.Accept(participant, number):
                 self.accepted.setdefault(number, set()).add(participant)
-            case events.Refuse(participant):
+            case events.Refuse(participant) | events.Departed(participant):
                 self.asked.pop(participant, None)
             case events.Report(progress):
                 self._version += progress.model_changed
@@ -205,8 +205,9 @@ class Play:
         payload = contribution_of(self.plan, participant, self.requests[number])
         return self.tell(events.UploadArrived(participant, number, payload))
 
-    def abstain(self, participant: ParticipantId) -> list[events.Effect]:
-        return self.tell(events.Abstained(participant, self.asked[participant].sum_number, "no data"))
+    def abstain(self, participant: ParticipantId, *, leaving: bool = False) -> list[events.Effect]:
+        number = self.asked[participant].sum_number
+        return self.tell(events.Abstained(participant, number, "no data", leaving))
 
     def pass_deadline(self, kind: events.DeadlineKind) -> list[events.Effect]:
         """Let the oldest running deadline of this kind pass."""

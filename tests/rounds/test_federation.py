@@ -343,6 +343,60 @@ def test_a_quorum_that_abstains_loses_the_sum() -> None:
     assert "SumLost" in kinds(play.abstain(C))
 
 
+# ------------------------------------------------------------------ leaving in words
+
+
+def test_who_leaves_in_words_is_not_waited_for_nor_asked_again_though_its_stream_has_not_ended_yet() -> None:
+    play = training(minimum=2)
+    number = play.asked[A].sum_number
+    play.upload(A, B)
+    effects = play.abstain(C, leaving=True)
+    assert of_kind(effects, events.Departed) == [events.Departed(C, 0, "no data")]
+    assert play.counted_in(number).tolist() == [1, 1, 0, 0]
+    # The next sum begins in the same breath, before the driver hears that the stream of C has ended.
+    assert {effect.participant for effect in of_kind(effects, events.SendSum)} == {A, B}
+    assert play.disconnect(C) == []
+    assert not [token for token in play.deadlines if token.kind is DeadlineKind.GRACE]
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
+def test_who_has_left_may_come_back_and_is_asked_in_the_next_sum() -> None:
+    play = training(minimum=2, rounds=3)
+    play.abstain(C, leaving=True)
+    play.disconnect(C)
+    play.upload(A, B)
+    play.connect(C)
+    play.upload(A, B)
+    assert C in play.asked
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
+def test_where_the_quorum_needs_who_leaves_the_run_waits_for_its_return() -> None:
+    play = training()
+    play.upload(A, B)
+    effects = play.abstain(C, leaving=True)
+    assert kinds(effects)[-1] == "Waiting"
+    assert "SumLost" in kinds(effects)
+    assert play.federation.waiting_for == (C,)
+    play.disconnect(C)
+    play.connect(C)
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
+def test_a_leave_that_answers_a_sum_that_is_over_is_heard_all_the_same() -> None:
+    play = training(minimum=2, rounds=3)
+    late = play.asked[C].sum_number
+    play.upload(A, B)
+    play.pass_deadline(DeadlineKind.SUM)
+    effects = play.tell(events.Abstained(C, late, "no budget", leaving=True))
+    assert of_kind(effects, events.Departed) == [events.Departed(C, 1, "no budget")]
+    assert play.federation.waiting_for == (A, B)
+    assert play.tell(events.Abstained(C, late, "no budget", leaving=True)) == []
+
+
 # ------------------------------------------------------------------ answers out of place
 
 

@@ -110,7 +110,8 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.running() and self.play.asked)
     @rule(data=st.data())
     def abstain(self, data: st.DataObject) -> None:
-        self.play.abstain(data.draw(st.sampled_from(tuple(self.play.asked))))
+        who, leaving = data.draw(st.sampled_from(tuple(self.play.asked))), data.draw(st.booleans())
+        self.play.abstain(who, leaving=leaving)
 
     @precondition(lambda self: self.running() and self.connected())
     @rule(data=st.data())

@@ -50,7 +50,7 @@ collaborator_frames = st.one_of(
     st.builds(frames.Hello, versions, names, digests, approvals, bindings),
     st.builds(frames.UploadStart, sum_numbers, lengths, digests),
     chunk_frames,
-    st.builds(frames.Abstain, sum_numbers, texts),
+    st.builds(frames.Abstain, sum_numbers, texts, st.booleans()),
 )
 run_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 aggregator_frames = st.one_of(
@@ -98,6 +98,7 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.UploadStart(SumNumber(300), 1 << 20, DIGEST)),
     (COLLABORATOR, frames.Chunk(bytes(range(200)))),
     (COLLABORATOR, frames.Abstain(SumNumber(7), "the loss was not a number")),
+    (COLLABORATOR, frames.Abstain(SumNumber(7), "no budget", leaving=True)),
     (COLLABORATOR, frames.SecaggMessage(b"\x01\x07 and more", 488)),
     (AGGREGATOR, frames.SecaggMessage(b"\x01\x06 and more")),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),
