@@ -76,7 +76,8 @@ def start(
     except PolicyError as fault:
         decline(site, _address(site, aggregator), logs, fault)
         raise
-    for warning in (*(() if is_masked(site.plan) else (IN_THE_CLEAR,)), *site.identity().warnings):
+    warnings = (*(() if is_masked(site.plan) else (IN_THE_CLEAR,)), *site.code_warnings, *site.identity().warnings)
+    for warning in warnings:
         error_console.print(Text(warning, style="yellow"), soft_wrap=True)
     ready = make_ready(site)
     observer: Observer = Silent() if quiet else Lines(_say)

@@ -43,7 +43,7 @@ from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
-from fedfair.plan.policy import check_policy
+from fedfair.plan.policy import DEPRECATED_CODE, check_policy
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
@@ -102,6 +102,12 @@ class Site:
     def ledger_witness(self) -> Witness:
         """Return what remembers how far this site's ledger had come."""
         return Witness(self.state / f"{self.participant}.ledger-seen")
+
+    @property
+    def code_warnings(self) -> tuple[str, ...]:
+        """Return what is to be said about the code that the policy lets run."""
+        unnamed = self.plan.task.references and not self.config.policy.module_code
+        return (DEPRECATED_CODE,) if unnamed else ()
 
     def identity(self) -> SiteIdentity:
         """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.

@@ -13,6 +13,12 @@ from fedfair.plan.terms import Asked, Term, terms
 _FILE = "collaborator.yaml"
 
 
+DEPRECATED_CODE = (
+    "policy.allow_module_code: true runs whatever code an approved plan names; name the code that you have read "
+    "instead, in policy.module_code (`fedfair plan check` prints its digest)"
+)
+
+
 class PolicyError(PlanError):
     """A site's own policy refuses what is asked.
 

@@ -32,7 +32,9 @@ policy:
   publish_site_means: false  # true lets the plan publish this site's records, mean loss and accuracy by split
   mode: malicious            # weakest protection of a masked sum: malicious | semi-honest
   colluders: 0               # fewest colluding collaborators that a masked sum must withstand
-  max_rounds: null           # most training rounds; null for any number
+  max_rounds: null           # most training rounds under one plan, over all its runs; null for any number
+  max_runs: null             # most runs of one plan; null takes 3 where sums are masked
+  reveals: [update-sums, loss-sums, loss-quantiles, feature-sums]   # what may be known: docs/site-policy.md
   min_collaborators: null    # fewest collaborators in every sum; null for any number
   purposes: [training, evaluation, standardisation]
 """
