@@ -44,6 +44,7 @@ class Answered:
         step: of an exact evaluation; otherwise 0.
         attempt: the attempt, as the aggregator says.
         subject: 64 hex digits: which model.
+        openers: roster indices of those who can open the sum only together, such as "1 2 5"; may be empty.
     """
 
     run: str
@@ -53,6 +54,7 @@ class Answered:
     step: int
     attempt: int
     subject: str
+    openers: str = ""
 
 
 _Place = tuple[str, str, int, int, str]
@@ -83,6 +85,7 @@ class Allowance:
         self._attempts: dict[_Place, set[tuple[int, str]]] = defaultdict(set)
         self._models: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         self._on_demand: set[str] = set()
+        self._evaluators: str | None = None
         self._evaluations: set[tuple[str, str]] = set()
         for entry in self._file.read():
             try:
@@ -111,6 +114,7 @@ class Allowance:
         self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
         if Purpose(asked.purpose) in EVALUATIONS:
             self._evaluations.add((asked.purpose, asked.subject))
+            self._evaluators = self._evaluators or asked.openers
         if asked.on_demand:
             self._on_demand.add(asked.subject)
         else:
@@ -121,7 +125,8 @@ class Allowance:
     def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
         if purpose in EVALUATIONS:
             specific = self._against_model(asked) if asked.on_demand else self._against_due(asked, purpose)
-            return specific or self._against_evaluations(asked) or self._against_attempt(asked)
+            counted = self._against_evaluations(asked) or self._against_attempt(asked)
+            return specific or self._against_openers(asked) or counted
         return self._against_run(asked) or self._against_round(asked, purpose) or self._against_attempt(asked)
 
     def _against_run(self, asked: Answered) -> Reluctance | None:
@@ -186,6 +191,17 @@ class Allowance:
             return None
         return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
+    def _against_openers(self, asked: Answered) -> Reluctance | None:
+        """Return why two evaluations could be subtracted: they would not be over the very same sites."""
+        if self._policy.evaluation_cohort == "any" or self._plan.secure_aggregation.mode == "off":
+            return None
+        if asked.openers and self._evaluators in {None, "", asked.openers}:
+            return None
+        allowed = self._evaluators or "one set of sites, all together"
+        found = asked.openers or "any large enough part of a set"
+        reason = f"the policy of {self._name} evaluates with one set of sites only ({allowed}), not with {found}"
+        return Reluctance(reason, "evaluation_cohort", found, allowed)
+
     def _unless_plain(self, most: int) -> int | None:
         """Return a limit for masked sums; plain ones show the aggregator this site's answers anyway."""
         return None if self._plan.secure_aggregation.mode == "off" else most
@@ -207,4 +223,5 @@ def _answered(question: Question) -> Answered:
     subject = hashlib.sha256(start.model_sha256 + threshold + question.scaling_sha256).hexdigest()
     step = 0 if start.query is None else start.query.number
     run, on_demand = question.run_id, question.on_demand
-    return Answered(run, on_demand, start.purpose.value, start.round, step, start.attempt, subject)
+    openers = " ".join(map(str, question.openers))
+    return Answered(run, on_demand, start.purpose.value, start.round, step, start.attempt, subject, openers)

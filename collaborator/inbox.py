@@ -67,6 +67,8 @@ class Question:
         run_id: the run, as the aggregator names it.
         on_demand: whether that run evaluates a saved model and nothing else.
         scaling_sha256: of the features' scaling; empty where there is none.
+        openers: roster indices of those who can open the sum together and only together; empty where sums are
+            plain, and where a part of the cohort is enough.
     """
 
     start: SumStart
@@ -74,6 +76,7 @@ class Question:
     run_id: str = ""
     on_demand: bool = False
     scaling_sha256: bytes = b""
+    openers: tuple[int, ...] = ()
 
 
 Said = Welcome | FeatureScaling | Question | SecaggMessage | Accepted | Finished | Refused

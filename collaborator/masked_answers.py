@@ -13,6 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +31,7 @@ from fedfair.learning.masked_sums import model_digest
 from fedfair.learning.masked_update import header_update, noised_update, training_update
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.checks import SecaggError
+from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import Contribute, Log, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
@@ -180,7 +182,7 @@ class MaskedAnswers:
         sites but one must refuse, and open a sum that holds that one alone.
         """
         try:
-            reluctance = self._objection(question)
+            reluctance = self._objection(replace(question, openers=self._openers()))
             effects = [] if reluctance else self._contribution(question)
         except (TrainingError, SecaggError) as fault:
             reluctance = _reluctance(fault, fault.message)
@@ -192,6 +194,11 @@ class MaskedAnswers:
             return
         self._participant.drop_out()
         yield self._abstain(question.start, reluctance)
+
+    def _openers(self) -> tuple[int, ...]:
+        phase = self._participant.phase
+        unanimous = isinstance(phase, Contributing) and phase.context.unanimous
+        return phase.context.cohort if unanimous and phase is not None else ()
 
     def _abstain(self, start: SumStart, reluctance: Reluctance) -> Abstain:
         self.refused = reluctance

@@ -96,6 +96,11 @@ class SitePolicy(Section):
         description="most runs of one plan this site takes part in; null takes 3 where sums are masked, and any "
         "number where they are plain",
     )
+    evaluation_cohort: Literal["any", "same"] = Field(
+        default="any",
+        description="same: all masked evaluations under one plan are of the very same sites, so that no two of "
+        "them can be subtracted; any",
+    )
     max_evaluations: int | None = Field(
         default=None,
         ge=0,

@@ -333,3 +333,31 @@ def test_a_plan_beyond_a_term_is_refused_at_connection(workspace: Workspace, tmp
     for policy, words in broken:
         with pytest.raises(PlanError, match=words):
             Liar(workspace, tmp_path, policy)
+
+
+def test_an_evaluation_over_other_sites_than_the_first_is_refused_where_a_site_says_so(
+    liar_for: type, tmp_path: Path
+) -> None:
+    site, path = liar_for(), tmp_path / "record"
+
+    def ask(round_number: int, openers: tuple[int, ...]) -> Reluctance | None:
+        # A new process for each question: what it knows is on the disk.
+        question = site.question(EVALUATION, round_number, 1, 0, round_number, 0.0, on_demand=False)
+        allowance = masked(site.ready, path, evaluation_cohort="same")
+        return allowance.objection(replace(question, openers=openers))
+
+    assert ask(0, (1, 2, 3)) is None
+    for openers, found in (((1, 2), "1 2"), ((1, 3), "1 3"), ((), "any large enough part of a set")):
+        refusal = ask(2, openers)
+        assert refusal is not None
+        assert (refusal.term, refusal.asked, refusal.allowed) == ("evaluation_cohort", found, "1 2 3")
+    assert ask(2, (1, 2, 3)) is None
+
+
+def test_an_evaluation_that_a_part_of_those_asked_could_open_is_no_first_one_either(
+    liar_for: type, tmp_path: Path
+) -> None:
+    question = liar_for().question(EVALUATION, 0, 1, 0, 0, 0.0, on_demand=False)
+    refusal = masked(liar_for().ready, tmp_path / "record", evaluation_cohort="same").objection(question)
+    assert refusal is not None
+    assert refusal.allowed == "one set of sites, all together"

@@ -164,3 +164,25 @@ def test_an_aggregator_that_lies_about_the_run_is_told_why_a_site_leaves(
     assert play(workspace, one_leaves).state.value == "finished"
     (refusal,) = lines(workspace, "clinic-c_refusals.jsonl")
     assert refusal["reason"] == "the aggregator announces 1000000000 rounds, the plan has 2"
+
+
+def test_a_run_that_loses_a_site_goes_on_without_the_evaluations_that_would_be_of_fewer(tmp_path: Path) -> None:
+    plan = small_plan(rounds=4, federation={"min_collaborators": 2}, protection=MASKED, output="best")
+    evaluation = plan["evaluation"]
+    assert isinstance(evaluation, dict)
+    workspace = prepare(tmp_path, plan | {"evaluation": evaluation | {"every": 2}})
+    for name in NAMES[:2]:
+        state(workspace, name, evaluation_cohort="same")
+    state(workspace, "clinic-c", max_evaluations=1)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in NAMES))
+
+    assert play(workspace, everybody).state.value == "finished"
+    result = json.loads(workspace.result.read_text())
+    assert [entry["round"] for entry in result["history"]] == [0]
+    for name in NAMES[:2]:
+        terms = {
+            (line["term"], line["asked"], line["allowed"]) for line in lines(workspace, f"{name}_refusals.jsonl")
+        }
+        assert terms == {("evaluation_cohort", "1 2", "1 2 3")}
