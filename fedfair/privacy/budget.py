@@ -74,18 +74,25 @@ class Limit:
             self._outside = self._outside or entry
 
     def affords(self, releases: Sequence[GaussianRelease]) -> bool:
-        """Return whether these may follow what was counted."""
+        """Return whether these may follow what was counted, composed anew."""
+        return self._outside is None and self._is_within(self._spent + _counted(releases))
+
+    def allows(self, release: GaussianRelease) -> bool:
+        """Return whether one release more may follow what was counted; quick when asked again and again."""
         if self._outside is not None:
             return False
-        together = self._spent + _counted(releases)
+        together = self._spent + _counted((release,))
         if together <= self._affordable:
             return True
         self._found = self._spent.copy() if self._found is None else self._found
         for reach in (together + (together - self._found), together):
-            if is_within(_releases(reach), self._budget.epsilon, self._budget.delta):
+            if self._is_within(reach):
                 self._affordable = reach
                 return True
         return False
+
+    def _is_within(self, counted: Counter[GaussianRelease]) -> bool:
+        return is_within(_releases(counted), self._budget.epsilon, self._budget.delta)
 
     def check(self, release: Written) -> None:
         """Refuse one release more that cannot be afforded.
@@ -99,7 +106,7 @@ class Limit:
                 "single records",
                 "take part in plans with privacy.sample_level, or remove that term from collaborator.yaml",
             )
-        if not self.affords((release,)):
+        if not self.allows(release):
             fault = f"{self._name} allows no further {release.purpose} release: {self.words((release,))}"
             raise PrivacyError(fault, self._remedy)
 

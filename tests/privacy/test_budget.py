@@ -49,7 +49,7 @@ def test_a_limit_lets_through_exactly_what_is_affordable_however_it_remembers() 
         would = exactly([*made, release], 1e-5)
         # The accountant overstates epsilon by up to 1e-3; nothing here is that close to the budget.
         assert abs(would - 1.3) > 2e-3
-        assert tracked.affords((release,)) == (would <= 1.3)
+        assert tracked.allows(release) == (would <= 1.3)
         if would > 1.3:
             refused += 1
             continue
