@@ -70,6 +70,7 @@ class Account:
         self._ledger = ledger
         self._origin = holder.origin
         self._clock = clock
+        self._unprotected: set[ReleasePurpose] = set()
         entries = ledger.look()
         self._limits = limits_of(holder, entries)
         self.forecast = forecast(holder, entries)
@@ -96,7 +97,11 @@ class Account:
         Raises:
             PrivacyError: it has a budget, or it cannot be written; it must not add anything.
         """
-        self.record(Unprotected(PURPOSES[start.purpose]))
+        purpose = PURPOSES[start.purpose]
+        if purpose not in self._unprotected:
+            # One line for a run says all that will ever be said of it.
+            self.record(Unprotected(purpose))
+            self._unprotected.add(purpose)
 
 
 def limits_of(holder: Holder, entries: Sequence[Entry]) -> tuple[Limit, ...]:
