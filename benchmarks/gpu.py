@@ -14,6 +14,7 @@ the same work.
     auto, hooks, ghost               the same with the differential privacy of records
 
 A figure is the median over blocks of steps, each with a wait for the device at both ends, after warm-up blocks.
+`processor_milliseconds_per_step` is the time of the CPU's threads, which a busy machine disturbs least.
 `peak_mib` is the most that PyTorch's allocator held on the GPU (null on a CPU). `round_milliseconds` is what a
 round costs beside its steps: the model to the device, its change back, and the upload's bytes. With bf16 the ghost
 kinds are left out: the product refuses them, and Opacus's would clip by the norms of other gradients.
@@ -139,15 +140,16 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds_per_block(step: Step, device: torch.device, effort: Effort) -> list[float]:
+def seconds_per_block(step: Step, device: torch.device, effort: Effort) -> list[tuple[float, float]]:
+    """Return for each block the time on the clock and that of this process's threads."""
     source, taken = torch.Generator().manual_seed(0), []
     for _ in range(effort.warm_up + effort.blocks):
         wait(device)
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         for _ in range(effort.steps):
             step(torch.randint(effort.records, (effort.batch,), generator=source))
         wait(device)
-        taken.append(time.perf_counter() - began)
+        taken.append((time.perf_counter() - began, time.process_time() - worked))
     return taken[effort.warm_up :]
 
 
@@ -186,8 +188,11 @@ def measure(case: str, kind: str, precision: str, device: torch.device, effort: 
         with plain_arithmetic():
             blocks = seconds_per_block(step, device, effort)
         row["round_milliseconds"] = round_milliseconds(model, device, effort.blocks)
-    rates = sorted(effort.steps * effort.batch / seconds for seconds in blocks)
+    rates = sorted(effort.steps * effort.batch / seconds for seconds, _ in blocks)
     row["samples_per_second"], row["range"] = statistics.median(rates), [rates[0], rates[-1]]
+    row["processor_milliseconds_per_step"] = (
+        1000 * statistics.median(worked for _, worked in blocks) / effort.steps
+    )
     on_gpu = device.type == "cuda"
     row["peak_mib"] = torch.cuda.max_memory_allocated(device) / 2**20 if on_gpu else None
     return row

@@ -26,9 +26,10 @@ from fedfair.privacy.linear_layers import LinearGradients, gradient_of, is_row_o
 
 Way = Literal["auto", "hooks", "ghost"]
 
-MOST_BYTES_ON_CPU, SHARE_OF_GPU, MOST_BYTES_ELSEWHERE = 1 << 24, 8, 1 << 28
-"""So much of the gradients of single records is kept at a time. On a CPU 16 MB, about what its cache holds: more
-took up to twice the time. On a GPU an eighth of its memory: small parts would leave most of it idle."""
+CPU_CACHE_BYTES, FEWEST_IN_CACHE, SHARE_OF_GPU, MOST_BYTES = 1 << 24, 8, 8, 1 << 29
+"""So much of the gradients of single records is kept at a time. On a CPU 16 MB, about what its cache holds, for
+more took up to twice the time; but 512 MB where those are fewer than eight records, because every part costs some
+passes over the model. On a GPU an eighth of its memory: small parts would leave most of it idle."""
 
 
 class PerSample(Protocol):
@@ -116,9 +117,12 @@ class GhostGradients:
         self._module = module
         self._watching = GradSampleModuleFastGradientClipping(module, loss_reduction="sum")
         self._parameters = list(_trainable(module))
-        # Only one layer's gradients of single records are ever in memory, and those of most layers never are.
-        largest = max((parameter.numel() for parameter in self._parameters), default=1)
-        self.most_records = _most_records(self._parameters, largest)
+        # Only one layer's gradients of single records are in memory, and never those of a layer for whose norms
+        # Opacus has a closed form.
+        known = self._watching.NORM_SAMPLERS
+        layers = (layer for layer in module.modules() if type(layer) not in known)
+        kept = (parameter.numel() for layer in layers for parameter in layer.parameters(recurse=False))
+        self.most_records = _most_records(self._parameters, max(kept, default=1))
 
     def reset(self) -> None:
         """Forget what an earlier batch left behind."""
@@ -258,13 +262,12 @@ def _most_records(parameters: Sequence[nn.Parameter], entries: int) -> int:
     if not parameters:
         return 1
     device, width = parameters[0].device, parameters[0].element_size()
-    if device.type == "cpu":
-        most = MOST_BYTES_ON_CPU
-    elif device.type == "cuda":
+    each, most = width * max(1, entries), MOST_BYTES
+    if device.type == "cuda":
         most = torch.cuda.get_device_properties(device).total_memory // SHARE_OF_GPU
-    else:
-        most = MOST_BYTES_ELSEWHERE
-    return max(1, most // (width * max(1, entries)))
+    elif device.type == "cpu" and FEWEST_IN_CACHE * each <= CPU_CACHE_BYTES:
+        most = CPU_CACHE_BYTES
+    return max(1, most // each)
 
 
 @contextmanager

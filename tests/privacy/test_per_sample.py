@@ -236,3 +236,19 @@ def test_a_pass_that_fails_half_way_leaves_nothing_behind() -> None:
     losses_of(module)  # and never goes backward
     gradients.reset()
     torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
+
+
+def test_only_gradients_that_are_kept_limit_how_many_records_are_treated_at_a_time() -> None:
+    # 16 MiB of fp64: 2^21 entries. An MLP has 36 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3 = 395 of them, a convolution's
+    # largest are the linear layer's, of which ghost clipping keeps none, and then its own 6 * 2 * 2 * 2 = 48.
+    most = {
+        (build, way): per_sample_gradients(made(build), way).most_records
+        for build, way in ((mlp, "hooks"), (mlp, "ghost"), (convolutional, "ghost"))
+    }
+    assert most == {(mlp, "hooks"): 2**21 // 395, (mlp, "ghost"): 2**21, (convolutional, "ghost"): 2**21 // 48}
+
+
+def test_a_model_of_which_the_cache_holds_few_gradients_is_given_more_memory() -> None:
+    for width, most in ((1 << 18, 2**21), ((1 << 18) + 1, 2**26)):
+        module = nn.Sequential(nn.Flatten(), nn.Linear(width, 1, bias=False)).double()
+        assert per_sample_gradients(module, "hooks").most_records == most // width
