@@ -169,6 +169,8 @@ class Ledger:
         found = []
         for row in rows:
             number += 1
+            if not all(word is None or isinstance(word, str) for word in row[1:-1]):
+                raise self._unusable(f"entry {number} holds what is no text")
             at, participant, federation, plan_digest, data_set, kind, parameters = row[1:-1]
             origin = Origin(participant, federation, plan_digest, data_set)
             entry = Entry(at, origin, parse_release(kind, parameters))

@@ -105,7 +105,7 @@ def parse_release(kind: str, parameters: str) -> Written:
         )
     try:
         return known(**json.loads(parameters))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise PrivacyError(
             f"an entry of the kind {kind!r} cannot be read: {error}", "copy it from a backup"
         ) from error

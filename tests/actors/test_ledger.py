@@ -33,9 +33,10 @@ def nothing(_: Sequence[Entry]) -> None:
     raise PrivacyError("enough")
 
 
-def altered(path: Path, statement: str) -> None:
+def altered(path: Path, *statements: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute(statement)
+        for statement in statements:
+            connection.execute(statement)
 
 
 def test_what_was_recorded_is_read_back_by_another_process_and_seen_once(tmp_path: Path) -> None:
@@ -203,8 +204,22 @@ def test_an_entry_of_a_kind_that_this_version_does_not_know_is_refused(tmp_path:
     altered(path, "UPDATE entry SET kind = 'laplace'")
     with pytest.raises(PrivacyError, match="'laplace', this version knows gaussian, skellam, unprotected"):
         Ledger(path).look()
-    altered(path, "UPDATE entry SET kind = 'gaussian', parameters = '{}'")
-    with pytest.raises(PrivacyError, match="'gaussian' cannot be read"):
+    altered(path, "UPDATE entry SET kind = 'gaussian'")
+    no_object = "UPDATE entry SET parameters = '[1]'"
+    deeper_than_a_stack = "UPDATE entry SET parameters = replace(hex(zeroblob(1000)), '0', '[')"
+    for change in ("UPDATE entry SET parameters = '{}'", no_object, deeper_than_a_stack):
+        altered(path, change)
+        with pytest.raises(PrivacyError, match="'gaussian' cannot be read"):
+            Ledger(path).look()
+
+
+def test_a_table_that_was_made_to_hold_bytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    written(path, [entry()])
+    loosened = "UPDATE sqlite_master SET sql = replace(sql, 'STRICT', '')"
+    altered(path, "PRAGMA writable_schema = 1", loosened)
+    altered(path, "UPDATE entry SET at = x'ff'")
+    with pytest.raises(PrivacyError, match="entry 1 holds what is no text"):
         Ledger(path).look()
 
 
