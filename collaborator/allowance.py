@@ -5,31 +5,55 @@ for itself: runs, rounds, attempts at each, and every model that it evaluates. T
 answer is computed and survives restarts, so that a crash grants nothing anew; it may count what was never sent.
 
 A question about the same model, in the same round, run and attempt is the same question: its answer is the same
-too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. The model is
-known by its vector, its threshold and the scaling of the features: each of them changes what losses say.
+too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Where the plan
+adds noise, each answer has noise of its own, which averages out over many: there every answer counts, and those
+about one saved model count together. The model is known by its vector, its threshold and the scaling of the
+features: each of them changes what losses say.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from collaborator.inbox import EVALUATIONS, Question
 from collaborator.json_lines import JsonLines
 from collaborator.reluctance import Reluctance
-from fedfair.plan.due import due_in_words, evaluated_models, exactly_evaluated_models
-from fedfair.plan.schema import Plan
+from fedfair.plan.due import (
+    due_in_words,
+    evaluated_models,
+    exactly_evaluated_models,
+    standardisations,
+)
+from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SitePolicy
 from fedfair.sums.spec import Purpose
 
 MASKED_RUNS = 3
-"""Runs of one plan where the policy does not say: as many as `max_attempts` allows attempts by itself."""
+"""Runs of one masked or noised plan where the policy does not say: as many as `max_attempts` allows attempts."""
 
 MASKED_EVALUATIONS_ON_DEMAND = 10
-"""Saved models that are evaluated under one plan where the policy does not say."""
+"""Saved models that are evaluated under one masked or noised plan where the policy does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """When a plan has sums of one purpose: by which key, how many models after so many rounds, and in words."""
+
+    term: str
+    models: Callable[[Plan, int], int]
+    in_words: Callable[[Plan], str]
+
+
+_DUE: Mapping[Purpose, _Due] = {
+    Purpose.EVALUATION: _Due("evaluation.every", evaluated_models, due_in_words),
+    Purpose.EXACT_EVALUATION: _Due("evaluation.every", exactly_evaluated_models, lambda _: "after the last round"),
+    Purpose.STANDARDISATION: _Due("task.standardize", standardisations, lambda _: "before round 1"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +82,7 @@ class Answered:
 
 
 _Place = tuple[str, str, int, int, str]
-"""Run, purpose, round, step and, of an evaluation, the subject."""
+"""Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
 
 
 class Allowance:
@@ -79,10 +103,11 @@ class Allowance:
         self._plan = plan
         self._policy = policy
         self._name = name
+        self._noised = plan.privacy != PrivacySection()
         self._answered: set[Answered] = set()
         self._runs: set[str] = set()
         self._rounds: set[tuple[str, int]] = set()
-        self._attempts: dict[_Place, set[tuple[int, str]]] = defaultdict(set)
+        self._attempts: Counter[_Place] = Counter()
         self._models: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         self._on_demand: set[str] = set()
         self._evaluators: str | None = None
@@ -100,7 +125,7 @@ class Allowance:
             OSError: the record cannot be written.
         """
         asked = _answered(question)
-        if asked in self._answered:
+        if asked in self._answered and not self._noised:
             return None
         reluctance = self._against(asked, question.start.purpose)
         if reluctance is None:
@@ -110,7 +135,7 @@ class Allowance:
 
     def _take(self, asked: Answered) -> None:
         self._answered.add(asked)
-        self._attempts[_place(asked)].add((asked.attempt, asked.subject))
+        self._attempts[self._place(asked)] += 1
         self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
         if Purpose(asked.purpose) in EVALUATIONS:
             self._evaluations.add((asked.purpose, asked.subject))
@@ -123,22 +148,25 @@ class Allowance:
             self._rounds.add((asked.run, asked.round))
 
     def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+        if asked.on_demand:
+            specific = self._against_model(asked)
+        elif purpose is Purpose.TRAINING:
+            specific = self._against_run(asked) or self._against_round(asked)
+        else:
+            specific = self._against_run(asked) or self._against_due(asked, _DUE[purpose])
         if purpose in EVALUATIONS:
-            specific = self._against_model(asked) if asked.on_demand else self._against_due(asked, purpose)
-            counted = self._against_evaluations(asked) or self._against_attempt(asked)
-            return specific or self._against_openers(asked) or counted
-        return self._against_run(asked) or self._against_round(asked, purpose) or self._against_attempt(asked)
+            specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
+        return specific or self._against_attempt(asked)
 
     def _against_run(self, asked: Answered) -> Reluctance | None:
-        most = self._policy.max_runs or self._unless_plain(MASKED_RUNS)
+        most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
         if most is None or asked.run in self._runs or len(self._runs) < most:
             return None
         return self._spent("max_runs", f"run {len(self._runs) + 1}", most, "runs of this plan")
 
-    def _against_round(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+    def _against_round(self, asked: Answered) -> Reluctance | None:
         most, done = self._policy.max_rounds, len(self._rounds)
-        known = purpose is not Purpose.TRAINING or (asked.run, asked.round) in self._rounds
-        if most is None or known or done < most:
+        if most is None or (asked.run, asked.round) in self._rounds or done < most:
             return None
         return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
 
@@ -146,40 +174,35 @@ class Allowance:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
         # term, and the plan's number holds.
         most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
-        made = self._attempts[_place(asked)]
-        if len(made) < most:
+        made = self._attempts[self._place(asked)]
+        if made < most:
             return None
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
-        return self._spent("max_attempts", f"attempt {len(made) + 1}", most, what)
+        return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_due(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
-        against_run = self._against_run(asked)
-        if against_run is not None:
-            return against_run
-        exact = purpose is Purpose.EXACT_EVALUATION
-        due = (exactly_evaluated_models if exact else evaluated_models)(self._plan, asked.round)
+    def _against_due(self, asked: Answered, due: _Due) -> Reluctance | None:
+        count, when = due.models(self._plan, asked.round), due.in_words(self._plan)
         known = self._models[asked.run, asked.purpose, asked.round]
-        if not due:
-            when = "after the last round" if exact else due_in_words(self._plan)
+        if not count:
             reason = f"no {asked.purpose} is due after round {asked.round}; the plan has them {when}"
-            return Reluctance(reason, "evaluation.every", f"round {asked.round}", when)
-        if asked.subject in known or len(known) < due + self._trained_again(asked):
+            return Reluctance(reason, due.term, f"round {asked.round}", when)
+        if asked.subject in known or len(known) < count + self._trained_again(asked):
             return None
         return Reluctance(
             f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
-            f"{due} is due; this is another model",
-            "evaluation.every",
+            f"{count} is due; this is another model",
+            due.term,
             f"model {len(known) + 1} of round {asked.round}",
-            f"{due}",
+            f"{count}",
         )
 
     def _trained_again(self, asked: Answered) -> int:
         """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
-        return max(0, len(self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""]) - 1)
+        return max(0, self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""] - 1)
 
     def _against_model(self, asked: Answered) -> Reluctance | None:
         stated = self._policy.max_evaluations_on_demand
-        most = self._unless_plain(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
+        most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
         if most is None or asked.subject in self._on_demand or len(self._on_demand) < most:
             return None
         asked_for = f"model {len(self._on_demand) + 1}"
@@ -202,19 +225,20 @@ class Allowance:
         reason = f"the policy of {self._name} evaluates with one set of sites only ({allowed}), not with {found}"
         return Reluctance(reason, "evaluation_cohort", found, allowed)
 
-    def _unless_plain(self, most: int) -> int | None:
-        """Return a limit for masked sums; plain ones show the aggregator this site's answers anyway."""
-        return None if self._plan.secure_aggregation.mode == "off" else most
+    def _unless_shown(self, most: int) -> int | None:
+        """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
+        return None if self._plan.secure_aggregation.mode == "off" and not self._noised else most
+
+    def _place(self, asked: Answered) -> _Place:
+        """Return what the attempts at are counted together: in training, whatever the models are."""
+        subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
+        if asked.on_demand and self._noised:
+            return "", asked.purpose, 0, asked.step, subject
+        return asked.run, asked.purpose, asked.round, asked.step, subject
 
     def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
         reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
         return Reluctance(reason, term, asked, f"at most {most}")
-
-
-def _place(asked: Answered) -> _Place:
-    """Return what the attempts at are counted together: in training, whatever the models are."""
-    subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
-    return asked.run, asked.purpose, asked.round, asked.step, subject
 
 
 def _answered(question: Question) -> Answered:

@@ -217,7 +217,13 @@ class TrainingTask:
         self._records = self._place(scaling)
 
     def standardisation_contribution(self, attempt: int = 1) -> Contribution:
-        """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records."""
+        """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records.
+
+        Raises:
+            LocalProtocolError: the plan does not standardise, and so has not declared what scale noise needs.
+        """
+        if not standardises(self._plan, self._splits.train.schema):
+            raise LocalProtocolError("this plan does not standardise, so its columns are never summed")
         header = standardisation_header(self._splits.train)
         if self._protection is not None and len(self._splits.train):
             noise = sample_level_of(self._plan).standardisation_noise_multiplier

@@ -93,8 +93,8 @@ class SitePolicy(Section):
     )
     max_runs: PositiveInt | None = Field(
         default=None,
-        description="most runs of one plan this site takes part in; null takes 3 where sums are masked, and any "
-        "number where they are plain",
+        description="most runs of one plan this site takes part in; null takes 3 where sums are masked or "
+        "noised, and any number where they are neither",
     )
     evaluation_cohort: Literal["any", "same"] = Field(
         default="any",
@@ -111,7 +111,7 @@ class SitePolicy(Section):
         default=None,
         ge=0,
         description="most saved models this site evaluates under one plan (`fedfair aggregator evaluate`); null "
-        "takes 10 where sums are masked, and any number where they are plain",
+        "takes 10 where sums are masked or noised, and any number where they are neither",
     )
     min_collaborators: PositiveInt | None = Field(
         default=None, description="fewest collaborators in every sum this site takes part in; null for any number"

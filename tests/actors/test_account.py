@@ -165,6 +165,11 @@ def task_of(of_plan: Plan, protection: Protection) -> tuple[TrainingTask, Global
     )
 
 
+def standardising(of_plan: Plan) -> Plan:
+    """Return the plan with a sum of columns; their scale is of no concern here."""
+    return of_plan.model_copy(update={"task": of_plan.task.model_copy(update={"standardize": "secure"})})
+
+
 WORK: dict[str, Callable[[TrainingTask, GlobalModel], object]] = {
     "training": lambda task, model: task.training_change(model, RoundNumber(1), 1),
     "evaluation": lambda task, model: task.evaluation_contribution(model),
@@ -186,12 +191,13 @@ def test_no_noise_is_drawn_before_its_release_is_recorded_and_none_that_is_refus
     def refused(_: GaussianRelease) -> None:
         raise PrivacyError("no more")
 
-    work, model = task_of(full(), Protection(entropy, recorded))
+    of_plan = standardising(full()) if purpose == "standardisation" else full()
+    work, model = task_of(of_plan, Protection(entropy, recorded))
     WORK[purpose](work, model)
     assert said[0] == purpose
     assert "drawn" in said
     said.clear()
-    work, model = task_of(full(), Protection(entropy, refused))
+    work, model = task_of(of_plan, Protection(entropy, refused))
     with pytest.raises(PrivacyError):
         WORK[purpose](work, model)
     assert said == []

@@ -342,7 +342,7 @@ def test_no_other_sum_exists_and_no_change_leaves_a_site_as_it_is() -> None:
         task.training_contribution(model, FIRST, 1)
     with pytest.raises(LocalProtocolError, match="asks for no"):
         task.evaluation_contribution(model)
-    with pytest.raises(LocalProtocolError, match="asks for no"):
+    with pytest.raises(LocalProtocolError, match="never summed"):
         task.standardisation_contribution()
 
 
