@@ -12,6 +12,7 @@ that a norm is that of what is added, whatever the precision of the layers. Deci
 
 from __future__ import annotations
 
+import math
 import sys
 
 import torch
@@ -99,11 +100,20 @@ def outer_length(error: Tensor, entered: Tensor, *, bias: bool = True) -> Tensor
         entered: tensor (..., batch, in), a.
         bias: whether the layer has one, whose gradient is e itself.
     """
-    width = torch.linalg.vector_norm(entered, dim=-1)
+    width = _no_shorter(entered)
     if bias:
         width = torch.hypot(width, torch.ones_like(width))
-    found: Tensor = torch.linalg.vector_norm(error, dim=-1) * width
-    return found
+    return _no_shorter(error) * width
+
+
+def _no_shorter(values: Tensor) -> Tensor:
+    """Return the norms (..., batch) of vectors (..., batch, entries), overstated where their squares are lost.
+
+    The other factor may be as large as its own square allows, and a product with 0 would pass any clip.
+    """
+    least = math.sqrt(values.shape[-1] * torch.finfo(values.dtype).tiny)
+    norms: Tensor = torch.linalg.vector_norm(values, dim=-1).clamp(min=least)
+    return norms
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

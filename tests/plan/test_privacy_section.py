@@ -52,6 +52,11 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
             "privacy.sample_level.gradients",
             "8 bits of bf16",
         ),
+        (
+            {"privacy": {"sample_level": {"noise_multiplier": 1, "gradients": "ghost", "clip": 0.04}}},
+            "privacy.sample_level.clip",
+            "multiplies squares",
+        ),
         ({"training": {"compile": True}}, "training.compile", "single records"),
         ({"task": {"model": {"name": "resnet18", "norm": "batch"}}}, "task.model.norm", "mixes the records"),
         ({"evaluation": {"method": "exact"}}, "evaluation.method", "losses of single records"),

@@ -252,3 +252,31 @@ def test_a_model_of_which_the_cache_holds_few_gradients_is_given_more_memory() -
     for width, most in ((1 << 18, 2**21), ((1 << 18) + 1, 2**26)):
         module = nn.Sequential(nn.Flatten(), nn.Linear(width, 1, bias=False)).double()
         assert per_sample_gradients(module, "hooks").most_records == most // width
+
+
+def test_no_gradient_hides_behind_a_factor_whose_square_is_too_small_for_its_width() -> None:
+    """Otherwise a record with huge features could pass a small clip unclipped, at weights made for that."""
+    module = mlp_of_one_hidden_layer()
+    features, labels = torch.full((1, SIDE * SIDE), 2.5e18), torch.zeros(1, dtype=torch.int64)
+    losses = functional.cross_entropy(module(features), labels, reduction="none")
+    truth = torch.stack([part.double().norm() for part in torch.autograd.grad(losses, list(module.parameters()))])
+    # The squares of the first layer's errors are below the least number of float32; its gradients are not.
+    assert float(truth[1]) ** 2 < 1e-45
+    assert float(truth[0]) > 50 * float(truth[1:].norm())
+    gradients = per_sample_gradients(module, "auto")
+    gradients.reset()
+    found = gradients.norms(functional.cross_entropy(module(features), labels, reduction="none"))
+    # A norm may be overstated here, which clips more than need be; it is never understated, but by rounding.
+    assert float(found) >= float(truth.norm()) * (1 - 1e-5)
+
+
+def mlp_of_one_hidden_layer() -> nn.Module:
+    """Return, in float32, a model that is sure of class 0 and nearly blind to what its first layer makes."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 4), nn.ReLU(), nn.Linear(4, 2))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+        module[1].bias.fill_(1.0)
+        module[3].weight[0].fill_(1e-17)
+        module[3].bias.copy_(torch.tensor([14.0, 0.0]))
+    return module
