@@ -10,6 +10,7 @@ understate epsilon and are nowhere. No torch, so that an aggregator may ask too.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -40,6 +41,9 @@ ORDERS = (*range(2, 64), *(1 << power for power in range(6, 13)))
 Counted: TypeAlias = dict[tuple[float, float], int]
 """How many steps there were by noise multiplier and sampling rate."""
 
+LEAST_NOISE, MOST_NOISE = 1e-9, 1e9
+"""Noise multipliers whose squares the accountants can use: less is worth nothing, and more counts as this."""
+
 MOST_STEPS = 1 << 30
 """`steps_within` looks no further: more rounds than any plan can have."""
 
@@ -65,7 +69,8 @@ def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
     rough = _rough(counted, delta)
     if rough >= ROUGH_IS_ENOUGH:
         return rough
-    coarse = _composed(counted, delta, COARSE)
+    # All are upper bounds; a distribution holds no delta as small as some that Renyi divergences do.
+    coarse = min(rough, _composed(counted, delta, COARSE))
     return coarse if coarse >= COARSE_IS_ENOUGH else min(coarse, _composed(counted, delta, FINE))
 
 
@@ -124,12 +129,14 @@ def _check_delta(delta: float) -> None:
 def _counted(releases: Iterable[GaussianRelease]) -> Counted:
     counted: Counted = {}
     for release in releases:
-        kind = (release.noise_multiplier, release.sampling_rate)
+        kind = (min(release.noise_multiplier, MOST_NOISE), release.sampling_rate)
         counted[kind] = counted.get(kind, 0) + release.steps
     return counted
 
 
 def _rough(counted: Counted, delta: float) -> float:
+    if min(noise_multiplier for noise_multiplier, _ in counted) < LEAST_NOISE:
+        return math.inf
     accountant = RdpAccountant(ORDERS)
     for (noise_multiplier, sampling_rate), steps in counted.items():
         accountant.compose(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(noise_multiplier)), steps)

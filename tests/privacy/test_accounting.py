@@ -144,3 +144,23 @@ def test_a_log_keeps_what_it_is_told_in_order() -> None:
     log.record(first)
     log.record(second)
     assert log.releases == [first, second]
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_noise_beyond_what_arithmetic_holds_is_worth_nothing_or_no_more_than_much(rate: float) -> None:
+    assert epsilon([GaussianRelease("training", 1e-200, rate, 1)], 1e-5) == math.inf
+    assert epsilon([GaussianRelease("training", 1e300, rate, 10)], 1e-5) == 0.0
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-16, 1e-100])
+def test_a_delta_below_what_a_distribution_holds_is_told_by_renyi_divergences(delta: float) -> None:
+    # The Gaussian mechanism with noise 1 has D_alpha = alpha / 2: epsilon is at most sqrt(2 log(1/delta)) + 1/2,
+    # and by whole orders hardly more.
+    found = epsilon([GaussianRelease("evaluation", 1.0, 1.0, 1)], delta)
+    assert brentq(_log_excess, 1e-3, 100.0, (delta,)) <= found <= math.sqrt(2 * math.log(1 / delta)) + 0.6
+
+
+def _log_excess(eps: float, delta: float) -> float:
+    """Return log(delta(eps) / delta) of one sum with noise 1; as in `exact_gaussian`, without underflow."""
+    first, second = norm.logcdf(0.5 - eps), eps + norm.logcdf(-0.5 - eps)
+    return float(first + math.log1p(-math.exp(second - first))) - math.log(delta)
