@@ -128,6 +128,7 @@ def _collaborator_words(
         sums,
         fixed_weights=plan.training.weights == "uniform",
         complete=complete,
+        may_lie=plan.secure_aggregation.mode == "malicious",
     )
     words: JsonObject = {
         "delta": asked.delta,

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import GaussianRelease, combined
 
 STATISTICAL = "statistical PRNG"
 """What noise is drawn from: a generator that statistics cannot tell from chance, and cryptography may."""
+
+_UPWARDS = Context(prec=4, rounding=ROUND_CEILING)
 
 _COVERS = {
     "training": "training updates",
@@ -62,6 +65,7 @@ class CollaboratorLevelFacts:
         rounds: how many rounds.
         fixed_weights: whether weights are equal, or public and capped.
         complete: whether nothing else was let out about the collaborators.
+        may_lie: whether the masks hold against an aggregator that does not follow the protocol.
     """
 
     epsilon: float
@@ -73,6 +77,7 @@ class CollaboratorLevelFacts:
     rounds: int
     fixed_weights: bool = True
     complete: bool = True
+    may_lie: bool = True
 
 
 def sample_level_sentence(facts: SampleLevelFacts) -> str:
@@ -105,7 +110,7 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
     covered = ", ".join(words for purpose, words in _COVERS.items() if purpose in purposes)
     parts = [part for part in (steps, others) if part]
     return (
-        f"(ε={facts.epsilon:.4g}, δ={facts.delta:g}) DP, unit = one record of {facts.holder} (add/remove), "
+        f"(ε={at_least(facts.epsilon)}, δ={facts.delta}) DP, unit = one record of {facts.holder} (add/remove), "
         f"{', '.join(parts)}, accountant {facts.accountant}, {STATISTICAL}; covers: {covered}."
     )
 
@@ -124,12 +129,18 @@ def collaborator_level_sentence(facts: CollaboratorLevelFacts) -> str:
             "raise federation.min_collaborators",
         )
     _check_common("the collaborators", facts.epsilon, fixed_weights=facts.fixed_weights, complete=facts.complete)
+    against = "the aggregator" if facts.may_lie else "an aggregator that follows the protocol"
     return (
-        f"(ε={facts.epsilon:.4g}, δ={facts.delta:g}) DP, unit = one collaborator (zero-out), "
-        f"against the aggregator and up to {facts.colluders} colluders, "
+        f"(ε={at_least(facts.epsilon)}, δ={facts.delta}) DP, unit = one collaborator (zero-out), "
+        f"against {against} and up to {facts.colluders} colluders, "
         f"if ≥ {facts.noise_shares} honest noise shares are in every round; "
         f"Skellam μ={facts.skellam:.6g}, T={facts.rounds}, RDP."
     )
+
+
+def at_least(epsilon: float) -> str:
+    """Return four digits of a finite epsilon, rounded up: a smaller number is not what was proved."""
+    return f"{float(_UPWARDS.create_decimal(Decimal(epsilon))):.4g}"
 
 
 def _check_common(holder: str, epsilon: float, *, fixed_weights: bool, complete: bool) -> None:

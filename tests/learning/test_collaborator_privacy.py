@@ -121,6 +121,8 @@ def test_a_simulation_states_what_a_deployment_would_and_judges_the_model_withou
         told["statement"]
     )
     assert "T=4, RDP." in str(told["statement"])
+    follows = said(simulated(noised(protection={"mode": "semi-honest"}, rounds=1)))
+    assert "against an aggregator that follows the protocol and up to 0" in str(follows["statement"])
     assert isinstance(result["train"], dict)
     assert result["train"]["n"] == 569
     losses = [site["train"].values for site in stated().losses.values()]

@@ -11,6 +11,7 @@ from fedfair.privacy.budget import Budget
 from fedfair.privacy.entries import Entry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
 from fedfair.privacy.spending import data_sets, spending
+from fedfair.privacy.statement import at_least
 
 STEP = GaussianRelease("training", 8.0, 1.0, 1, clip=1.0)
 LOOK = GaussianRelease("evaluation", 20.0, 1.0, 1)
@@ -40,7 +41,7 @@ def test_releases_alike_are_one_line_and_all_are_in_the_sentence() -> None:
     assert found.left == pytest.approx(8.0 - spent, abs=1e-9)
     assert found.refusal == ""
     for words in (
-        f"(ε={spent:.4g}, δ=1e-05) DP, unit = one record of collaborator clinic-a",
+        f"(ε={at_least(spent)}, δ=1e-05) DP, unit = one record of collaborator clinic-a",
         "clip=1, steps=5",
         "clip=0.5, steps=1",
     ):

@@ -32,7 +32,7 @@ SITES = CollaboratorLevelFacts(8.0, 1e-5, 1, fewest_survivors=9, noise_shares=8,
 
 def test_the_sentence_about_records() -> None:
     assert sample_level_sentence(RECORDS) == (
-        "(ε=2.718, δ=1e-05) DP, unit = one record of collaborator clinic-a (add/remove), "
+        "(ε=2.719, δ=1e-05) DP, unit = one record of collaborator clinic-a (add/remove), "
         "Poisson sampling q=0.05, noise multiplier=1.1, clip=1, steps=300, "
         "4 evaluation sums with noise multiplier 20, accountant PLD (dp-accounting 0.6.0), statistical PRNG; "
         "covers: training updates, evaluation sums."
@@ -44,6 +44,21 @@ def test_the_sentence_about_collaborators() -> None:
         "(ε=8, δ=1e-05) DP, unit = one collaborator (zero-out), against the aggregator and up to 1 colluders, "
         "if ≥ 8 honest noise shares are in every round; Skellam μ=1234.5, T=100, RDP."
     )
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"), [(0.62001, "0.6201"), (0.62, "0.62"), (12.3401, "12.35"), (0.0, "0")]
+)
+def test_no_epsilon_is_stated_that_is_smaller_than_what_was_proved(epsilon: float, said: str) -> None:
+    assert f"(ε={said}, δ=1.2345678e-07)" in sample_level_sentence(
+        replace(RECORDS, epsilon=epsilon, delta=1.2345678e-7)
+    )
+    assert f"(ε={said}, δ=1e-05)" in collaborator_level_sentence(replace(SITES, epsilon=epsilon))
+
+
+def test_masks_that_a_lying_aggregator_could_open_promise_nothing_against_one() -> None:
+    said = collaborator_level_sentence(replace(SITES, may_lie=False))
+    assert "against an aggregator that follows the protocol and up to 1 colluders" in said
 
 
 @pytest.mark.parametrize(
