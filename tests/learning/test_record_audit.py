@@ -1,0 +1,154 @@
+"""What one record does to all that a site sends, in units of the noise on it: no more than is accounted for.
+
+Two sites differ in one record, chosen to do the most. With the same draws their contributions differ by that
+record's part alone (no sampling: q = 1); with other draws one site's contributions differ by noise alone. The
+length of the first, measured by the deviations of the second, is what a Gaussian release of noise multiplier sigma
+allows to be 1 / sigma. That is the whole contribution, not the step inside it: a number that nobody added noise
+to, or a scale that is applied twice, shows here. How many records a site has is public, and left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedfair.evaluation.loss_sums import HEAD, split_header
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, histogram_spec
+from fedfair.learning.private_steps import Protection
+from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import Record, ReleaseLog
+from tests import bc10
+
+torch.set_num_threads(1)
+
+NAME, FIRST = ParticipantId("site-0"), RoundNumber(1)
+SCHEMA = FeatureSchema((2,), 2, (0, 1), units=(4.0, 4.0))
+OTHERS = 3
+SIGMA, RATE = 1.5, 0.25
+DRAWS = 500
+NUMBERS = NDArray[np.float64]
+FURTHEST = 8 * math.log(2) - 1e-6
+"""A loss just below the end of the histogram, and far from the lower edge of its bin."""
+
+
+def plan(noise: float, **changes: object) -> Plan:
+    stated = {"learning_rate": RATE, "threshold_learning_rate": RATE}
+    objective = {"worst_group_size": 0.2, "tradeoff": 0.1, "smoothing": {"name": "zang", "gamma": 0.05}}
+    values = bc10.plan(1, objective=objective, **stated).model_dump()
+    ranges = {"age": [0, 3.99], "weight": [0, 3.99]}
+    table = {"label": "died", "numeric": ["age", "weight"], "ranges": ranges}
+    values["task"] |= {"data": {"csv": table}, "standardize": "secure"}
+    values["evaluation"]["bins"] = 8
+    asked = {f"{kind}noise_multiplier": noise for kind in ("", "evaluation_", "standardisation_")}
+    return Plan.model_validate(values | {"privacy": {"sample_level": {"clip": 0.7, **asked, **changes}}})
+
+
+class Site:
+    """A few records at the origin, and perhaps one of class 1 that stands out; its draws follow from `seed`."""
+
+    def __init__(self, given: Plan, features: list[float], record: Record, *, there: bool) -> None:
+        self.seed = 0
+        rows = np.array([[0.0, 0.0]] * OTHERS + [features] * there)
+        records = Dataset(rows, np.array([0] * OTHERS + [1] * there), SCHEMA)
+        flat = flat_model(given, SCHEMA, torch.device("cpu"), Path())
+        self.task = TrainingTask(given, NAME, Splits(records), flat, protection=Protection(self._entropy, record))
+        self.task.apply_scaling(FeatureScaling(np.zeros(2), np.ones(2)))
+        assert [entry.name for entry in self.task.layout.entries] == ["output.bias", "output.weight"]
+
+    def _entropy(self, *words: str | int) -> int:
+        return 2 * self.seed + (words[0] == "batch")
+
+
+def separating(gap: float) -> GlobalModel:
+    """Return the model that tells (1, 0) from the origin: its logits of class 0 and 1 are so far apart there."""
+    return GlobalModel(np.array([0.0, 0.0, gap / 2, 0.0, -gap / 2, 0.0]), 0.1)
+
+
+def trained(task: TrainingTask, given: Plan) -> NUMBERS:
+    """Return the noised sum that a round's change is made of, and kappa times that of the threshold."""
+    sent = task.training_contribution(separating(20.0), FIRST, 1)
+    # The weight is how many records there are, and so is the batch that the sum was divided by.
+    assert sent.header[0] == task.training_records
+    asked = given.privacy.sample_level
+    assert asked is not None
+    return np.append(sent.body, sent.header[1] * asked.threshold_scale) / RATE
+
+
+def evaluated(task: TrainingTask, given: Plan) -> NUMBERS:
+    """Return everything of the evaluation's header but numbers of records; sums of bins as offsets from edges."""
+    spec = histogram_spec(given, SCHEMA)
+    model = separating(math.log(math.expm1(FURTHEST)))
+    blocks, matrices = split_header(task.evaluation_contribution(model).header, spec, 2)
+    assert matrices is not None
+    assert not blocks[1:].any()
+    assert not matrices[1:].any()
+    records, correct, smoothed = blocks[0][:HEAD]
+    # How many are correct is told by the matrix, and not a second time.
+    assert (records, correct) == (task.training_records, 0.0)
+    counts, sums = np.split(blocks[0][HEAD:], 2)
+    return np.concatenate([[smoothed], counts, sums - spec.edges * counts, matrices[0].ravel()])
+
+
+def standardised(task: TrainingTask, given: Plan) -> NUMBERS:
+    """Return everything of the standardisation's header but the number of records."""
+    del given
+    sent = task.standardisation_contribution().header
+    assert sent[0] == task.training_records
+    return sent[1:]
+
+
+Sent = Callable[[TrainingTask, Plan], NUMBERS]
+
+
+def power(sent: Sent, given: Plan, features: list[float]) -> float:
+    """Return the length of a record's part, in deviations of the noise on each number."""
+    log = ReleaseLog()
+    site, another = (Site(given, features, log.record, there=there) for there in (False, True))
+    part = sent(another.task, given) - sent(site.task, given)
+    noise = []
+    for site.seed in range(1, DRAWS + 1):
+        noise.append(sent(site.task, given).copy())
+    # One release each, in which everybody takes part.
+    assert [(release.sampling_rate, release.steps) for release in log.releases] == [(1.0, 1)] * (DRAWS + 2)
+    deviation = np.std(noise, axis=0)
+    # What carries no noise must not move at all; the rounding of a float64 sum is no movement.
+    still = deviation < 1e-12
+    assert np.abs(part[still]).max(initial=0.0) < 1e-12
+    return float(np.linalg.norm(part[~still] / deviation[~still]))
+
+
+SLACK = math.sqrt(stats.chi2.isf(1 - 1e-7, DRAWS - 1) / DRAWS)
+"""Least ratio of a deviation that is measured over so many draws, but for one in 10^7."""
+
+
+@pytest.mark.parametrize("broken", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("sent", "made", "features"),
+    [
+        (trained, {}, [3.9, 3.9]),
+        (trained, {"threshold_scale": 4.0}, [3.9, 3.9]),
+        (trained, {"clipping": "joint"}, [3.9, 3.9]),
+        (evaluated, {}, [1.0, 0.0]),
+        (standardised, {}, [3.99, 3.99]),
+    ],
+)
+def test_a_record_shows_in_what_a_site_sends_by_no_more_than_its_noise_allows_and_that_much_is_reached(
+    sent: Sent, made: dict[str, object], features: list[float], broken: float
+) -> None:
+    found = power(sent, plan(broken * SIGMA, **made), features)
+    if broken < 1.0:
+        # Noise of half the size is noticed.
+        assert found > 1.0 / (SIGMA * SLACK)
+        return
+    assert found <= 1.0 / (SIGMA * SLACK)
+    assert found > 0.9 / SIGMA
