@@ -152,3 +152,24 @@ def test_a_record_shows_in_what_a_site_sends_by_no_more_than_its_noise_allows_an
         return
     assert found <= 1.0 / (SIGMA * SLACK)
     assert found > 0.9 / SIGMA
+
+
+def test_every_stream_of_a_run_is_asked_for_in_words_of_its_own() -> None:
+    """Noise that is drawn twice from one stream can be taken off; noise that follows from a batch tells of it."""
+    given, asked = plan(SIGMA), []
+
+    def entropy(*words: str | int) -> int:
+        asked.append(words)
+        return len(asked)
+
+    splits = Splits(Dataset(np.zeros((2, 2)), np.array([0, 1]), SCHEMA))
+    model = flat_model(given, SCHEMA, torch.device("cpu"), Path())
+    task = TrainingTask(given, NAME, splits, model, protection=Protection(entropy, ReleaseLog().record))
+    task.apply_scaling(FeatureScaling(np.zeros(2), np.ones(2)))
+    for attempt in (1, 2):
+        task.standardisation_contribution(attempt)
+        for number in (RoundNumber(1), RoundNumber(2)):
+            task.training_contribution(separating(1.0), number, attempt)
+            task.evaluation_contribution(separating(1.0), number, attempt)
+    # Two standardisations, four evaluations, and four rounds with noise and batches.
+    assert len(set(asked)) == len(asked) == 2 + 4 + 2 * 4
