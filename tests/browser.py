@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60.0
+SECONDS = 180.0
 FLAGS = (
     "--headless",
     "--no-sandbox",  # tests may run as root, where Chromium refuses to start otherwise

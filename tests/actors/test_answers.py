@@ -63,7 +63,7 @@ def played(
         finally:
             answers.close()
 
-    return asyncio.run(asyncio.wait_for(play(), 10))
+    return asyncio.run(asyncio.wait_for(play(), 120))
 
 
 async def asked(answers: Answers, one: Question) -> Answered:

@@ -24,7 +24,7 @@ SPEC = SumSpec(Purpose.EVALUATION, 4, 0, np.dtype("<f4"))
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, 10))
+    return asyncio.run(asyncio.wait_for(coroutine, 120))
 
 
 def large_publication(chunks: int = 3) -> Publication:

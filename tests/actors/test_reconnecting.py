@@ -85,7 +85,7 @@ def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[f
             records.close()
         return backoff.waits
 
-    return asyncio.run(asyncio.wait_for(scenario(), 10))
+    return asyncio.run(asyncio.wait_for(scenario(), 120))
 
 
 def test_streams_that_break_right_after_the_greeting_are_opened_less_and_less_often(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) 
         text=True,
         cwd=tmp_path,
         env={"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"},
-        timeout=60,
+        timeout=180,
     )
     assert "refused by clinic-1, clinic-3" in done.stdout
     assert str(tmp_path / "fedfair-secagg-demo.html") in done.stdout

@@ -18,7 +18,7 @@ from fedfair.audit.reader import Tally
 from fedfair.cli.loopback import Workspace, prepare
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
-SECONDS = 90
+SECONDS = 180
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 

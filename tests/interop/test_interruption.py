@@ -14,7 +14,7 @@ from federation_kit import small_plan
 
 from fedfair.cli.loopback import prepare
 
-SECONDS = 90
+SECONDS = 180
 STOPPED_BY_SIGNAL = 130
 
 INTERRUPTED_IMPORT = """
