@@ -162,6 +162,16 @@ class Protection(BaseModel):
     guarantee: str
 
 
+class Departure(BaseModel):
+    """A collaborator that left a run in words, after how many rounds, and what it said."""
+
+    model_config = ConfigDict(frozen=True)
+
+    collaborator: str
+    round: int
+    reason: str
+
+
 class ResultDocument(BaseModel):
     """What a run came to."""
 
@@ -186,6 +196,7 @@ class ResultDocument(BaseModel):
     versions: dict[str, str] = {}
     state: str | None = None
     outcome: str = ""
+    left: tuple[Departure, ...] = ()
 
     @property
     def shown(self) -> tuple[str, SplitRisk]:

@@ -116,6 +116,11 @@ def _comparison(results: Sequence[Reported]) -> Markup:
 
 
 def _training(results: Sequence[Reported]) -> Markup:
+    gone = Markup("").join(paragraph(sentence) for sentence in words.departures(results[0].document))
+    return gone + _course(results)
+
+
+def _course(results: Sequence[Reported]) -> Markup:
     if not results[0].document.history:
         return paragraph(f"The evaluations on the way: {words.NOT_RECORDED}.")
     figures = [charts.risk_over_rounds(results)]

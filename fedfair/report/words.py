@@ -129,12 +129,24 @@ def setting_sentence(document: ResultDocument) -> str:
         case "simulation":
             return "This was a simulation: one machine held everybody's records, and every figure is exact."
         case "deployment":
+            noised = any(value is not None for value in document.privacy.values())
+            how = (
+                "sums that carry noise: they are estimates, and no interval around them is proven."
+                if noised
+                else "sums; each comes with an interval that is proven to hold the truth."
+            )
             return (
                 "This was a run of separate processes: nobody but its owner saw a record or a loss. Figures are "
-                "computed from sums; each comes with an interval that is proven to hold the truth."
+                f"computed from {how}"
             )
         case None:
             return "Whether this was a simulation or a deployed run is not recorded."
+
+
+def departures(document: ResultDocument) -> Iterator[str]:
+    """Yield who left the run, when, and what it said."""
+    for gone in document.left:
+        yield f"{gone.collaborator} left after round {gone.round}: {gone.reason}"
 
 
 def interval(low: float, high: float) -> str:

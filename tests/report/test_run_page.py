@@ -137,6 +137,21 @@ def test_a_figure_under_noise_is_shown_as_an_estimate() -> None:
     assert "too few people" not in shown
 
 
+@pytest.mark.parametrize("noised", [True, False])
+def test_an_interval_is_said_to_be_proven_only_where_there_is_one(noised: bool) -> None:
+    promise = {"sample_level": {"statement": "noise"} if noised else None, "collaborator_level": None}
+    shown = text_of(run_page({"a": read(complete() | {"setting": "deployment", "privacy": promise})}))
+    assert ("proven to hold the truth" in shown) == (not noised)
+    assert ("they are estimates, and no interval around them is proven" in shown) == noised
+
+
+def test_who_left_a_run_is_told_in_its_own_words() -> None:
+    gone = {"collaborator": "clinic-a", "round": 6, "reason": "its budget is used up"}
+    shown = text_of(run_page({"a": read(complete() | {"left": [gone]})}))
+    assert "clinic-a left after round 6: its budget is used up" in shown
+    assert "left after round" not in text_of(run_page({"a": read(complete())}))
+
+
 def test_results_about_different_people_are_not_to_be_compared() -> None:
     other = complete("fedavg")
     other["train"]["n"] = 99
@@ -194,6 +209,7 @@ def test_nothing_that_people_wrote_becomes_part_of_the_page() -> None:
 
     kept = {"format": "fedfair/result/1", "setting": "deployment"}
     result = poisoned(complete()) | kept | {"versions": {HOSTILE: HOSTILE}, "privacy": {HOSTILE: HOSTILE}}
+    result["left"] = [{"collaborator": HOSTILE, "round": 1, "reason": HOSTILE}]
     result["traffic"]["basis"] = "measured"
     for others in ({}, {"x": read(complete())}):
         page = run_page({HOSTILE: read(result), **others})
