@@ -52,3 +52,8 @@ class Witness:
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self.path, json.dumps({"entry": number, "chain": chain.hex()}) + "\n")
+
+
+def witness_of(state: Path, participant: str) -> Witness:
+    """Return the note of a site in its folder of state."""
+    return Witness(state / f"{participant}.ledger-seen")

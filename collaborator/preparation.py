@@ -16,7 +16,7 @@ import torch
 from collaborator.account import Account, Holder, forecast
 from collaborator.inbox import Shapes
 from collaborator.ledger import Ledger
-from collaborator.ledger_witness import Witness
+from collaborator.ledger_witness import Witness, witness_of
 from collaborator.plan_code import PlanCode, plan_code
 from fedfair import __version__
 from fedfair.errors import ApprovalError, PlanError
@@ -101,7 +101,7 @@ class Site:
     @property
     def ledger_witness(self) -> Witness:
         """Return what remembers how far this site's ledger had come."""
-        return Witness(self.state / f"{self.participant}.ledger-seen")
+        return witness_of(self.state, self.participant)
 
     @property
     def code_warnings(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from fedfair.report.terminal import DEBUG_HELP, console
 from fedfair.wire.frames import showable
 
 if TYPE_CHECKING:
+    from collaborator.ledger_witness import Witness
     from fedfair.privacy.budget import Budget
     from fedfair.privacy.entries import Written
     from fedfair.privacy.spending import Line, Spending
@@ -52,13 +53,13 @@ def show(
     from collaborator.ledger import Ledger
     from fedfair.privacy.spending import data_sets, spending
 
-    path, budget = (ledger, None) if ledger is not None else _of_site(config)
+    path, budget, witness = (ledger, None, None) if ledger is not None else _of_site(config)
     if not path.exists():
         raise PrivacyError(
             f"{path}: there is no ledger here, so nothing is known of what was released",
             "one is begun by the first plan with differential privacy, or where collaborator.yaml has a budget",
         )
-    entries = Ledger(path).look()
+    entries = Ledger(path, witness).look()
     stated = delta or (USUAL_DELTA if budget is None else budget.delta)
     found = [spending(entries, name, stated, budget) for name in data_sets(entries)]
     if as_json:
@@ -68,12 +69,14 @@ def show(
         _print(one, budget)
 
 
-def _of_site(config: Path) -> tuple[Path, Budget | None]:
+def _of_site(config: Path) -> tuple[Path, Budget | None, Witness]:
+    from collaborator.ledger_witness import witness_of
     from fedfair.privacy.budget import Budget
 
     site = load_site_config(config)
     path = config.parent / "ledger.sqlite" if site.ledger is None else Path(site.ledger)
-    return path, None if site.budget is None else Budget(site.budget.epsilon, site.budget.delta)
+    budget = None if site.budget is None else Budget(site.budget.epsilon, site.budget.delta)
+    return path, budget, witness_of(config.parent / "state", site.collaborator)
 
 
 def _print(found: Spending, budget: Budget | None) -> None:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from collaborator.ledger import Ledger
+from collaborator.ledger_witness import witness_of
 from fedfair.cli.privacy import app
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
@@ -86,6 +87,21 @@ def test_no_terminal_is_driven_by_a_name(site: Path) -> None:
     text = shown("-c", str(site))
     assert "wiped" in text
     assert "\x1b[2J" not in text
+
+
+def test_an_older_copy_of_a_site_s_own_ledger_is_not_summed_up_as_if_it_were_whole(site: Path) -> None:
+    path, witness = site.parent / "kept" / "ledger.sqlite", witness_of(site.parent / "state", "clinic-a")
+    record(site, STEP)
+    older = path.read_bytes()
+    origin = Origin("clinic-a", "heart", "sha256:" + "a" * 64, None)
+    Ledger(path, witness).record(Entry("2031-05-04T10:11:13+00:00", origin, STEP), lambda _: None)
+    assert "ε=" in shown("-c", str(site))
+    path.write_bytes(older)
+    told = CliRunner().invoke(app, ["show", "-c", str(site)])
+    assert isinstance(told.exception, PrivacyError)
+    assert "no longer holds entry 2" in told.exception.message
+    # Whoever names a file asks about that file, and not about a site.
+    assert "ε=" in shown("--ledger", str(path))
 
 
 def test_where_there_is_no_ledger_or_a_broken_one_that_is_said(site: Path) -> None:
