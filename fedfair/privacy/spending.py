@@ -100,7 +100,7 @@ def _facts(
     complete: bool,
 ) -> SampleLevelFacts:
     names = list(dict.fromkeys(entry.origin.participant for entry in concerned))
-    whose = f"collaborator{'s' if len(names) > 1 else ''} {', '.join(names)}".rstrip()
+    whose = f"collaborator{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "this site"
     holder = whose if data_set is None else f"{whose} in data set '{data_set}'"
     return SampleLevelFacts(holder, tuple(releases), spent, delta, ACCOUNTANT, complete=complete)
 

@@ -87,7 +87,7 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
         PrivacyError: nothing may be said; the message names the fact that forbids it.
     """
     releases = combined(facts.releases)
-    if not releases:
+    if not releases and facts.complete:
         raise _refusal(f"nothing was released about the records of {facts.holder}", "run the plan first")
     if not facts.poisson and any(release.sampling_rate < 1.0 for release in releases):
         raise _refusal(

@@ -70,6 +70,13 @@ def test_nothing_is_said_of_records_that_were_once_released_without_noise(data_s
     )
 
 
+@pytest.mark.parametrize("only", [Unprotected("training"), SkellamRelease("training", 90.0, 30.0, 1e4, 4)])
+def test_what_was_released_without_noise_for_records_alone_is_not_called_nothing(only: Written) -> None:
+    found = spending([entry(only)], None, 1e-5, None)
+    assert "something about collaborator clinic-a was released outside the accountant" in found.refusal
+    assert "nothing was released" not in found.refusal
+
+
 def test_names_keep_data_sets_apart_and_records_without_a_name_add_to_all() -> None:
     entries = [entry(STEP, "new"), entry(Unprotected("training"), "old"), entry(LOOK)]
     assert data_sets(entries) == ("new", "old", None)
@@ -84,7 +91,7 @@ def test_names_keep_data_sets_apart_and_records_without_a_name_add_to_all() -> N
 def test_an_empty_ledger_and_one_of_hopeless_noise_say_nothing() -> None:
     nothing = spending([], None, 1e-5, Budget(8.0))
     assert (nothing.statement, nothing.left) == ("", 8.0)
-    assert "nothing was released" in nothing.refusal
+    assert "nothing was released about the records of this site" in nothing.refusal
     # A site does not know how many honest shares there were; the aggregator's result states what they are worth.
     sums = spending([entry(SkellamRelease("training", 100.0, 10.0, 1e4, 3))], None, 1e-5, Budget(8.0))
     assert (sums.statement, sums.lines[0].entries) == ("", 1)
