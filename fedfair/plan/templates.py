@@ -25,6 +25,7 @@ collaborator: {name}          # this site's name in the plan
 data: {{train: null, test: null, root: null}}
 device: null                 # auto | cpu | cuda | mps; null takes the plan's
 threads: null                # null for all cores
+budget: null                 # what all plans together may cost, such as {{epsilon: 8.0}}: docs/privacy.md
 policy:
   allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
   allow_module_code: false   # true lets the plan run any Python code (module:function) here; rather name it:
@@ -33,7 +34,8 @@ policy:
   mode: malicious            # weakest protection of a masked sum: malicious | semi-honest
   colluders: 0               # fewest colluding collaborators that a masked sum must withstand
   max_rounds: null           # most training rounds under one plan, over all its runs; null for any number
-  max_runs: null             # most runs of one plan; null takes 3 where sums are masked
+  max_epsilon: null          # most epsilon that one plan may cost this site; null for any
+  max_runs: null             # most runs of one plan; null takes 3 where sums are masked or noised
   reveals: [update-sums, loss-sums, loss-quantiles, feature-sums]   # what may be known: docs/site-policy.md
   min_collaborators: null    # fewest collaborators in every sum; null for any number
   purposes: [training, evaluation, standardisation]
