@@ -154,6 +154,15 @@ def test_a_record_shows_in_what_a_site_sends_by_no_more_than_its_noise_allows_an
     assert found > 0.9 / SIGMA
 
 
+@pytest.mark.parametrize("feature", [1e3, 1e308])
+def test_a_loss_beyond_the_histogram_or_that_is_no_number_shows_no_more_than_the_largest_inside(
+    feature: float,
+) -> None:
+    found = power(evaluated, plan(SIGMA), [feature, 0.0])
+    # In the open bin there is no offset: three of four parts are left, of norm 1 in a sensitivity of 2.
+    assert 0.9 * math.sqrt(3) / 2 / SIGMA < found <= math.sqrt(3) / 2 / (SIGMA * SLACK)
+
+
 def test_every_stream_of_a_run_is_asked_for_in_words_of_its_own() -> None:
     """Noise that is drawn twice from one stream can be taken off; noise that follows from a batch tells of it."""
     given, asked = plan(SIGMA), []
