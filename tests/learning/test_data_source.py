@@ -225,3 +225,22 @@ def test_mnist_is_dealt_by_digit_for_training_and_test(data_root: Path) -> None:
     own = load_site(stated, site("digit-7", root=str(data_root / "mnist")), ParticipantId("digit-7"), Path())
     assert own.test is not None
     assert (set(own.train.labels.tolist()), len(own.train), len(own.test)) == ({7}, 6265, 1028)
+
+
+def test_where_single_records_are_protected_one_more_of_them_moves_no_other_between_the_splits(
+    tmp_path: Path,
+) -> None:
+    table = {**TABLE, "ranges": {"age": [0, 120], "bmi": [10, 60]}}
+    stated = plan({"csv": table}, test_fraction=0.3, standardize="ranges")
+    values = stated.model_dump() | {"privacy": {"sample_level": {"noise_multiplier": 2.0}}}
+    header, *rows = ALL.splitlines()
+    tested = []
+    for missing in (0, 1):
+        (tmp_path / "own.csv").write_text("\n".join([header, *rows[missing:]]))
+        own = load_site(Plan.model_validate(values), site(train="own.csv"), ParticipantId("clinic-a"), tmp_path)
+        assert own.test is not None
+        tested.append([{row.tobytes() for row in part.features} for part in (own.train, own.test)])
+    (train, test), (train_without, test_without) = tested
+    assert train_without <= train
+    assert test_without <= test
+    assert len(train | test) == len(train_without | test_without) + 1

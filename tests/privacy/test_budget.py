@@ -111,3 +111,12 @@ def test_what_remains_of_a_plan_counts_nothing_twice_and_nothing_below_zero() ->
     planned = (replace(STEP, steps=30), LOOK)
     assert remaining(planned, [STEP, STEP, replace(LOOK, steps=5)]) == (replace(STEP, steps=24),)
     assert remaining(planned, ()) == planned
+
+
+def test_what_a_plan_may_still_do_is_asked_on_top_of_what_was_spent() -> None:
+    looks = [replace(LOOK, steps=4)]
+    bound = limit(Budget(epsilon([*looks, LOOK], 1e-5) - 1e-3))
+    assert bound.affords([LOOK])
+    bound.count(entry(looks[0]))
+    assert not bound.affords([LOOK])
+    assert bound.affords([])
