@@ -11,9 +11,12 @@ from hypothesis import HealthCheck, settings
 
 from tests.browser import Browser, installed, started
 
-# How long something takes is the machine's business: no test fails because others keep it busy.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+# Two runs of one commit must tell the same, so that examples follow from the tests themselves; and how long
+# something takes is the machine's business. `pytest --hypothesis-profile search` looks for new examples.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", PATIENT, derandomize=True)
+settings.register_profile("search", PATIENT)
+settings.load_profile("repeatable")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -42,7 +42,7 @@ def chi_square_weights(losses: Vector, group_size: float) -> Vector:
     """Return the weights of the chi-square adversary, array (n,) of mean 1.
 
     Args:
-        losses: float64 array (n,), n >= 1, finite.
+        losses: float64 array (n,), n >= 1, finite, from 0 on.
         group_size: rho in (0, 1]; 1 gives everybody the weight 1.
     """
     spread = chi_square_spread(group_size)
@@ -53,7 +53,9 @@ def chi_square_weights(losses: Vector, group_size: float) -> Vector:
     if spread == 1.0:
         # Everybody, or a share so near to it that the bound is 1 in floating point: no weight may differ.
         return np.ones_like(losses)
-    excess = np.maximum(losses - chi_square_threshold(losses, spread), 0.0)
+    # The weights do not depend on the unit of the losses, whose squares may be too small for a float.
+    scaled = losses / losses.max()
+    excess = np.maximum(scaled - chi_square_threshold(scaled, spread), 0.0)
     # The mean is 1 at the exact threshold; dividing by it takes the last rounding away.
     return excess / float(excess.mean())
 
