@@ -19,7 +19,7 @@ from rich.text import Text
 
 from collaborator.link import Address
 from collaborator.observer import Lines, Observer, Silent
-from fedfair.errors import AbortedError
+from fedfair.errors import AbortedError, PrivacyError
 from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ def start(
     site, logs = find_site(name, config, plan, approval), Path("logs")
     try:
         keep_policy(site)
-    except PolicyError as fault:
+        masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
+        for warning in (*masked, *site.code_warnings, *site.identity().warnings):
+            error_console.print(Text(warning, style="yellow"), soft_wrap=True)
+        ready = make_ready(site)
+    except (PolicyError, PrivacyError) as fault:
         decline(site, _address(site, aggregator), logs, fault)
         raise
-    warnings = (*(() if is_masked(site.plan) else (IN_THE_CLEAR,)), *site.code_warnings, *site.identity().warnings)
-    for warning in warnings:
-        error_console.print(Text(warning, style="yellow"), soft_wrap=True)
-    ready = make_ready(site)
     observer: Observer = Silent() if quiet else Lines(_say)
     for line in () if ready.account is None else ready.account.forecast:
         observer.note(f"privacy: {line}")

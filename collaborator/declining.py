@@ -13,13 +13,14 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from collaborator.answers import MAY_RELEASE_NOTHING
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link, open_link
 from collaborator.observer import Lines
 from collaborator.preparation import Site
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, PrivacyError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.ids import SumNumber
@@ -53,19 +54,23 @@ async def take_leave(link: Link, reason: str) -> None:
         pass
 
 
-def decline(site: Site, address: Address, logs: Path, fault: PolicyError) -> None:
-    """Write down why this site does not take part, and tell the aggregator, if it can be told."""
+def decline(site: Site, address: Address, logs: Path, fault: PolicyError | PrivacyError) -> None:
+    """Write down why this site does not take part, and tell the aggregator, if it can be told.
+
+    What a ledger holds is the site's own business: of a PrivacyError the aggregator learns no figure.
+    """
     records = Records(logs, site.participant)
     note = Lines(records.append_note).note
     try:
         for reluctance in reluctances(fault):
             records.refused(reluctance, None)
         note(" ".join(fault.message.split()))
-        if any(term.key in CODE_TERMS for term in fault.broken):
+        if isinstance(fault, PolicyError) and any(term.key in CODE_TERMS for term in fault.broken):
             # What is sent is recorded under the plan's digest, and for that its code would have to run.
             note("the aggregator was not told: nothing can be sent in the name of a plan whose code must not run")
             return
-        asyncio.run(asyncio.wait_for(_tell(site, address, fault.message), TELL_SECONDS))
+        words = MAY_RELEASE_NOTHING if isinstance(fault, PrivacyError) else fault.message
+        asyncio.run(asyncio.wait_for(_tell(site, address, words), TELL_SECONDS))
     except (FedfairError, TimeoutError) as silence:
         note(f"the aggregator was not told: {silence}")
     finally:

@@ -14,11 +14,12 @@ import yaml
 from federation_kit import NAMES, Federation, play, small_plan
 
 from aggregator.driver import Driver
+from collaborator.answers import MAY_RELEASE_NOTHING
 from collaborator.declining import decline
 from collaborator.link import Address
-from collaborator.preparation import find_site, keep_policy
+from collaborator.preparation import find_site, keep_policy, make_ready
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.errors import RemoteProtocolError
+from fedfair.errors import PrivacyError, RemoteProtocolError
 from fedfair.plan.policy import PolicyError
 from fedfair.wire.frames import Welcome
 
@@ -130,6 +131,27 @@ def test_a_site_whose_policy_refuses_the_plan_does_not_come_and_says_so(tmp_path
     assert "was not told" not in (workspace.folder / "logs" / "clinic-c_notes.log").read_text()
     (departure,) = left(workspace)
     assert "training.rounds: 2; this site's policy allows 1" in str(departure["reason"])
+
+
+def test_a_site_whose_budget_does_not_let_it_begin_says_so_without_a_figure(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2))
+    file = workspace.folder / "clinic-c.yaml"
+    without = file.read_text()
+    file.write_text(without + "budget: {epsilon: 3.25, delta: 1.0e-5}\n")
+    site = find_site("clinic-c", file, workspace.plan, None)
+    with pytest.raises(PrivacyError, match=r"3\.25") as caught:
+        make_ready(site)
+
+    async def one_declines(federation: Federation) -> None:
+        address, logs = Address("localhost", federation.port), workspace.folder / "logs"
+        await asyncio.to_thread(decline, site, address, logs, caught.value)
+        await federation.watching.until_said(f"clinic-c declines to take part: {MAY_RELEASE_NOTHING}")
+        file.write_text(without)
+        await asyncio.gather(*(federation.take_part(name) for name in NAMES))
+
+    assert play(workspace, one_declines).state.value == "finished"
+    (departure,) = left(workspace)
+    assert (departure["collaborator"], departure["reason"]) == ("clinic-c", MAY_RELEASE_NOTHING)
 
 
 def test_a_refusal_stands_where_nobody_can_be_told(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def chi_square_weights(losses: Vector, group_size: float) -> Vector:
         # Everybody, or a share so near to it that the bound is 1 in floating point: no weight may differ.
         return np.ones_like(losses)
     # The weights do not depend on the unit of the losses, whose squares may be too small for a float.
-    scaled = losses / losses.max()
+    scaled: Vector = losses / losses.max()
     excess = np.maximum(scaled - chi_square_threshold(scaled, spread), 0.0)
     # The mean is 1 at the exact threshold; dividing by it takes the last rounding away.
     return excess / float(excess.mean())
