@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
-from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined, printable
+from fedfair.report.printable import printable
+from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
+from fedfair.report.printable import printable
+
 INK, SOFT, LINE = "#1b2430", "#5a6675", "#d5dbe2"
 
 PALETTE = {
@@ -83,11 +85,6 @@ def inlined(text: str, name: str, title: str, description: str) -> Markup:
         element.text = printable(words)
         root.insert(position, element)
     return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 - the serialiser escapes all text
-
-
-def printable(text: str) -> str:
-    """Return somebody's words without characters that XML forbids or that turn the direction of a line."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _attribute(key: str, value: str, name: str) -> str:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fedfair.errors import FedfairError
+from fedfair.report.printable import printable
 
 DEBUG_HELP = "--debug, anywhere on the line, shows the traceback of a fault."
 """The last line of every program's help."""
@@ -70,4 +71,6 @@ def host_and_port(text: str, option: str, lowest_port: int) -> tuple[str, int]:
 
 
 def _complain(text: str) -> None:
+    # Messages quote names of files and of others; what is in them must not steer the terminal.
+    text = "\n".join(printable(line) for line in text.split("\n"))
     error_console.print(Text.assemble(("error:", "bold red"), " ", text), soft_wrap=True)
