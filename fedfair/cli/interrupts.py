@@ -27,8 +27,10 @@ def interrupts_deferred() -> Iterator[None]:
     def remember(number: int, _frame: FrameType | None) -> None:
         came.append(signal.Signals(number))
 
-    before = {number: signal.signal(number, remember) for number in INTERRUPTS}
+    before = {number: signal.getsignal(number) for number in INTERRUPTS}
     try:
+        for number in INTERRUPTS:
+            signal.signal(number, remember)
         yield
     finally:
         for number, handler in before.items():

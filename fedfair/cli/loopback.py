@@ -172,7 +172,7 @@ class Processes:
     def _start(self, name: str, module: str, *arguments: str) -> None:
         log = self._workspace.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        with log.open("wb") as output, interrupts_deferred():
+        with interrupts_deferred(), log.open("wb") as output:
             self._running[name] = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
                 [sys.executable, "-m", module, *arguments],
                 cwd=self._workspace.folder,
