@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
+from fedfair.cli.interrupts import interrupts_noticed
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.secagg_demo.command import secagg_command
 from fedfair.errors import AbortedError, FedfairError
@@ -81,12 +80,11 @@ def demo(
     if context.invoked_subcommand is not None:
         return
     _check_replaceable(output)
-    signal.signal(signal.SIGTERM, _as_interrupt)
     show = not (quiet or as_json)
     try:
-        with tempfile.TemporaryDirectory(prefix="fedfair-demo-") as temporary:
+        with interrupts_noticed() as ask, tempfile.TemporaryDirectory(prefix="fedfair-demo-") as temporary:
             folders = {
-                algorithm: _run(Path(temporary) / algorithm, algorithm, show=show)
+                algorithm: _run(Path(temporary) / algorithm, algorithm, ask, show=show)
                 for algorithm in ("fedavg", "fedsrcvar")
             }
             _keep(folders, output)
@@ -102,7 +100,7 @@ def demo(
     _print_outcome(results, output)
 
 
-def _run(folder: Path, algorithm: str, *, show: bool) -> Path:
+def _run(folder: Path, algorithm: str, ask: Callable[[], None], *, show: bool) -> Path:
     from fedfair.cli.loopback import Processes, prepare
 
     training = {**_mapping(PLAN["training"]), "algorithm": algorithm}
@@ -116,8 +114,10 @@ def _run(folder: Path, algorithm: str, *, show: bool) -> Path:
         Processes(workspace) as processes,
     ):
         for line in processes.metrics():
+            ask()
             bar.take_line(line)
         processes.wait()
+        ask()
     return workspace.folder
 
 
@@ -178,7 +178,3 @@ def _mapping(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{value!r} is not a mapping")
     return value
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    raise KeyboardInterrupt

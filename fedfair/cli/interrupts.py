@@ -1,4 +1,6 @@
-"""Interrupts that wait: what must not be torn in the middle is done whole, then the interrupt arrives.
+"""Interrupts that wait, and interrupts that nobody may lose.
+
+What must not be torn in the middle is done whole, then the interrupt arrives.
 
 A signal's handler runs between any two steps of the main thread, also inside the standard library: an interrupt
 in the middle of `subprocess.Popen` leaves a child that nobody knows of. Blocking the signal instead would not do,
@@ -10,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -37,3 +40,30 @@ def interrupts_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for interrupt in dict.fromkeys(came):
             signal.raise_signal(interrupt)
+
+
+@contextlib.contextmanager
+def interrupts_noticed() -> Iterator[Callable[[], None]]:
+    """Let SIGINT and SIGTERM raise a KeyboardInterrupt in the block, which gets a function to ask for lost ones.
+
+    Python swallows what is raised while it destroys an object or forgets a module's lock. Whoever asks at every
+    turn of a loop has the KeyboardInterrupt then. Call it in the main thread.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    def ask() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in INTERRUPTS}
+    try:
+        for number in INTERRUPTS:
+            signal.signal(number, interrupt)
+        yield ask
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from fedfair.cli.interrupts import interrupts_deferred
+from fedfair.cli.interrupts import interrupts_deferred, interrupts_noticed
 
 
 def interrupted_twice(steps: list[str]) -> None:
@@ -59,3 +59,26 @@ def test_a_block_in_another_thread_changes_no_handler() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+class Dying:
+    """An interrupt comes while this is destroyed."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_swallows_in_a_destructor_is_not_lost() -> None:
+    with interrupts_noticed() as ask:
+        ask()
+        Dying()
+        with pytest.raises(KeyboardInterrupt):
+            ask()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_noticed_interrupts_are_raised_where_they_come(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), interrupts_noticed():
+        os.kill(os.getpid(), number)
