@@ -19,6 +19,9 @@ from typing import NoReturn
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
+Handler = Callable[[int, FrameType | None], None]
+
+
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait until the block has ended, then let each that came be handled as before."""
@@ -30,14 +33,10 @@ def interrupts_deferred() -> Iterator[None]:
     def remember(number: int, _frame: FrameType | None) -> None:
         came.append(signal.Signals(number))
 
-    before = {number: signal.getsignal(number) for number in INTERRUPTS}
     try:
-        for number in INTERRUPTS:
-            signal.signal(number, remember)
-        yield
+        with _handled_by(remember):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         for interrupt in dict.fromkeys(came):
             signal.raise_signal(interrupt)
 
@@ -59,11 +58,18 @@ def interrupts_noticed() -> Iterator[Callable[[], None]]:
         if came:
             raise KeyboardInterrupt
 
+    with _handled_by(interrupt):
+        yield ask
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Handler) -> Iterator[None]:
+    """Let a handler have both signals in the block, and afterwards who had them before."""
     before = {number: signal.getsignal(number) for number in INTERRUPTS}
     try:
         for number in INTERRUPTS:
-            signal.signal(number, interrupt)
-        yield ask
-    finally:
-        for number, handler in before.items():
             signal.signal(number, handler)
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
