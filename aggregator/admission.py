@@ -2,8 +2,8 @@
 
 In this order: the certificate of the connection (`identity.tls`), then what the first frame brings: the protocol
 version, the plan's digest, the site's binding of its certificate to the key that the plan pins, and its approval
-of exactly this plan, signed with that key. `check` runs the same list for the preflight, without stopping at the
-first fault.
+of exactly this plan, signed with that key. A site that declines to take part has no approval; it shows version and
+binding (`identify`). `check` runs the same list for the preflight, without stopping at the first fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedfair.errors import ApprovalError, FedfairError, IdentityError, RemoteProtocolError
 from fedfair.identity.roster import Roster, verify_binding
-from fedfair.identity.store import load_trust
+from fedfair.identity.store import Trust, load_trust
 from fedfair.identity.tls import Peer, authenticate
 from fedfair.ids import FederationName
 from fedfair.plan.approval import verify_approval
@@ -26,6 +26,10 @@ CLOCK_SECONDS = 300.0
 """Clocks further apart than this make certificates and lists look expired or not yet valid."""
 
 AuthContext = Mapping[str, Sequence[bytes]]
+
+
+class TrustUnreadableError(IdentityError):
+    """The aggregator's own authority or list of revocations cannot be used; its operator can mend that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +48,22 @@ class Admission:
     roster: Roster
     cert_folder: Path
 
-    def authenticate(self, auth_context: AuthContext) -> Peer:
+    def authenticate(self, auth_context: AuthContext, trust: Trust | None = None) -> Peer:
         """Return whose connection this is, by its certificate alone.
 
+        Args:
+            auth_context: of the connection.
+            trust: the authority and its list, where they were just read; otherwise they are read now.
+
         Raises:
+            TrustUnreadableError: the aggregator's own files do not say whom to trust.
             IdentityError: the certificate is not good for this federation.
         """
         now = datetime.now(UTC)
-        trust = load_trust(self.cert_folder, now)
+        try:
+            trust = load_trust(self.cert_folder, now) if trust is None else trust
+        except FedfairError as fault:
+            raise TrustUnreadableError(fault.message, fault.remedy) from fault
         return authenticate(
             auth_context, federation=self.federation, roster=self.roster, ca=trust.ca, crl=trust.crl, now=now
         )
@@ -64,6 +76,15 @@ class Admission:
         """
         for _, check in self._checks(peer, hello):
             check()
+
+    def identify(self, peer: Peer, hello: Hello) -> None:
+        """Make sure that an authenticated peer has the key that the plan pins, and of nothing else.
+
+        Raises:
+            FedfairError: another protocol version, or the certificate is not bound to the key.
+        """
+        self._check_version(hello)
+        self._check_binding(peer, hello)
 
     def check(self, peer: Peer, request: CheckRequest) -> CheckReply:
         """Return what `admit` would say, item by item, and how far the clocks are apart."""

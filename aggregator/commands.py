@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 from pathlib import Path
 from typing import Annotated
@@ -16,12 +17,14 @@ from aggregator.memory import use_one_heap
 from aggregator.observer import Lines, Observer, Several, Silent
 from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
-from aggregator.server import serve, write_ready_file
-from fedfair.errors import FedfairError
+from aggregator.server import serve, untold, write_ready_file
+from fedfair.errors import AbortedError, FedfairError, StoppedError
 from fedfair.learning.result import JsonObject
 from fedfair.report.document import parse_result
 from fedfair.report.doubts import doubts
+from fedfair.report.stopping import service, uninterrupted
 from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.rounds.exit_reasons import ExitReason
 
 app = typer.Typer(
     help="Run the aggregator: it adds up what the collaborators send, and sees nobody's data.",
@@ -36,6 +39,13 @@ def group() -> None:
     """Keep `start` a word of its own, although there is only one command."""
 
 
+class Restored(enum.Enum):
+    """What to do where an older copy of the journal was restored."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
 PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan that every site approved.")]
 CertFolder = Annotated[Path, typer.Option("--cert-folder", help="Where this host's identity is.")]
 ListenOn = Annotated[
@@ -48,6 +58,14 @@ ReadyFile = Annotated[
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin anew.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
+AfterRestore = Annotated[
+    Restored,
+    typer.Option(
+        "--after-restore",
+        help="What to do where the sites know more rounds than the journal, as after an older copy of save/ was "
+        "restored: stop before anything is summed, or continue and repeat those rounds.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
 
@@ -63,6 +81,7 @@ def start(
     listen: ListenOn = None,
     ready_file: ReadyFile = None,
     fresh: Fresh = False,
+    after_restore: AfterRestore = Restored.STOP,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -70,7 +89,15 @@ def start(
 
     Stopped or crashed, it continues after the last recorded round when it is started again.
     """
-    _carry(Start(plan, Path(), cert_folder, fresh=fresh), listen, ready_file, quiet=quiet, as_json=as_json)
+    goes_on = after_restore is Restored.CONTINUE
+    with service("the aggregator"):
+        _carry(
+            Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on),
+            listen,
+            ready_file,
+            quiet=quiet,
+            as_json=as_json,
+        )
 
 
 @app.command()
@@ -89,7 +116,8 @@ def evaluate(
     """
     # Nothing of an earlier evaluation is continued: it may have been of another model.
     start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)
-    _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
+    with service("the aggregator"):
+        _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
 
 
 def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: bool, as_json: bool) -> None:
@@ -99,7 +127,8 @@ def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: 
     run = prepare(start, warn)
     try:
         ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, quiet=quiet)
-        result = _written(run, ending)
+        with uninterrupted():
+            result = _written(run, ending)
     finally:
         run.records.close()
     if as_json:
@@ -119,10 +148,10 @@ def warn(text: str) -> None:
 
 
 def _finished_before(run: Run) -> Ending | None:
-    if run.course.next_sum() is not None:
+    if run.course.next_sum() is not None or untold(run):
         return None
     words = f"all {run.plan.training.rounds} rounds were done before; nothing was repeated"
-    return Ending(State.FINISHED, words)
+    return Ending(State.FINISHED, ExitReason.FINISHED, words)
 
 
 def _written(run: Run, ending: Ending) -> JsonObject:
@@ -136,8 +165,11 @@ def _written(run: Run, ending: Ending) -> JsonObject:
 
 
 def _unfinished(run: Run, ending: Ending) -> FedfairError:
-    again = f"start it again: it continues after round {run.course.rounds_done}"
-    return FedfairError(f"the run was {ending.state.value}: {ending.words}", ending.remedy or again)
+    words = f"the run was {ending.state.value}: {ending.words}"
+    remedy = ending.remedy or f"start it again: it continues after round {run.course.rounds_done}"
+    if ending.signal_name:
+        return StoppedError(words, remedy, ending.signal_name)
+    return AbortedError(words, remedy)
 
 
 def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -> Ending:

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from aggregator.publication import Publication
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
+from fedfair.rounds.continued import NOTHING_SEEN, Seen
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import encode_aggregator_frame
-from fedfair.wire.frames import AggregatorFrame, Finished, Refused
+from fedfair.wire.frames import AggregatorFrame, Finished, Refused, SecaggMessage, SumStart
 
 MAX_QUEUED = 64
 """Frames and vectors that may wait; an honest reader that keeps up has at most four."""
+
+MAX_UNASKED = 16
+"""Messages that a peer may send after the last thing that it was asked; an honest one sends one or two."""
 
 FAREWELL_SECONDS = 5.0
 """How long the last frame may take to be read before the stream is cut."""
@@ -41,13 +46,23 @@ class Connection:
     Attributes:
         participant: who speaks on it, by its certificate.
         session: of which masking session it said to have keys; empty for none.
+        auth_context: what gRPC knows of the peer's certificate; empty in memory.
+        seen: what it said to have been asked on earlier streams.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
         occasion: the sum that the stream was asked for last, as records name it.
     """
 
-    def __init__(self, participant: ParticipantId, session: bytes = b"") -> None:
+    def __init__(
+        self,
+        participant: ParticipantId,
+        session: bytes = b"",
+        auth_context: Mapping[str, Sequence[bytes]] = MappingProxyType({}),
+        seen: Seen = NOTHING_SEEN,
+    ) -> None:
         self.participant = participant
         self.session = session
+        self.auth_context = auth_context
+        self.seen = seen
         self.occasion = AT_CONNECTION
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._queue: deque[bytes | Publication] = deque()
@@ -55,11 +70,14 @@ class Connection:
         self._leaving = False
         self._first_asked: SumNumber | None = None
         self._asked: Asked | None = None
+        self._unasked = 0
 
     # -------------------------------------------------------------- the driver's side
 
     def send(self, frame: AggregatorFrame) -> None:
         """Queue one short frame; after `leave`, nothing is queued any more."""
+        if isinstance(frame, SumStart | SecaggMessage):
+            self._unasked = 0
         self._put(encode_aggregator_frame(frame))
 
     def publish(self, publication: Publication) -> None:
@@ -85,6 +103,16 @@ class Connection:
         """End the stream now, in the middle of whatever is being sent."""
         if not self.cut_reason.done():
             self.cut_reason.set_result(reason)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether the last frame is queued or written."""
+        return self._leaving
+
+    @property
+    def told(self) -> bool:
+        """Return whether the last frame was written."""
+        return self._leaving and not self._queue
 
     def still_needs(self, publication: Publication) -> bool:
         """Return whether some of this vector has not been written yet."""
@@ -118,6 +146,20 @@ class Connection:
                 "an upload follows the sum it answers; restart the collaborator",
             )
         return self._asked.spec if number == self._asked.number else None
+
+    def heard(self) -> None:
+        """Note a message of the peer: each is recorded for good, so there is a limit to what nobody asked for.
+
+        Raises:
+            RemoteProtocolError: it says more than anybody asked for.
+        """
+        self._unasked += 1
+        if self._unasked > MAX_UNASKED:
+            raise RemoteProtocolError(
+                f"{self.participant} sent {self._unasked} messages since it was asked something, "
+                f"at most {MAX_UNASKED} are read",
+                "restart the collaborator, with the version of fedfair that the aggregator has",
+            )
 
     async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Write everything that is queued, as it comes, until the last frame is written."""

@@ -4,7 +4,8 @@ Streams, timers and signals put events in a queue; this task takes them one by o
 carries the effects out. It never waits for a peer: sending means filling a connection's queue. It does wait for
 its own disk: files are written in a thread while the collaborators already work on the next sum, and the next
 event is looked at only when the writing is done, because the course may not change while it is being written. What
-a masked sum did is written before anybody hears of it, because no site sends the same update twice.
+a masked sum did is written before anybody hears of it, because no site sends the same update twice; and so is the
+scaling of the features, because no site takes two of them in one run.
 
 When a training sum changes the global vector in place, whoever is still being sent the old one is cut off
 (`publication.py` says why).
@@ -13,15 +14,20 @@ When a training sum changes the global vector in place, whoever is still being s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from aggregator.connection import Connection
 from aggregator.observer import Observer
 from aggregator.outcome import Ending, State
 from aggregator.publication import Publication, publish_model, publish_scaling
 from aggregator.records import Records, SumFigures
+from aggregator.standing import Standing
+from aggregator.waiting import waiting_words
 from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course, Progress
@@ -41,52 +47,91 @@ from fedfair.rounds.events import (
     Event,
     Finish,
     MessageArrived,
+    Misbehaved,
     PassedOver,
     Refuse,
     Report,
+    SaveUnfinished,
     SendMessage,
     SendModel,
     SendScaling,
     SendSum,
     SetDeadline,
+    SitesAhead,
     Skipped,
     Started,
     StopRequested,
     SumLost,
+    Suspected,
     Unawaited,
     UploadArrived,
     Waiting,
 )
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Accepted, Finished, Refused, SecaggMessage, SumStart, Welcome
 
+MAX_DECLINED = 8
+"""Different reasons for not coming that are written down for one collaborator; each may have 500 characters."""
+
 LAGGARD = "the model changed before all of it had been read; the present one follows after a reconnect"
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """Who is still to be told that the run is over, when it is, and how long to wait for them.
+
+    Attributes:
+        seconds: how long to listen for those who are away.
+        names: who is waited for, besides those who took part in this process.
+    """
+
+    seconds: float
+    names: frozenset[ParticipantId] = frozenset()
+
+
+NO_FAREWELL = Farewell(0.0)
 
 
 class Driver:
     """Carries one run; belongs to one event loop."""
 
     def __init__(
-        self, federation: Federation, course: Course, records: Records, observer: Observer, *, masked: bool = False
+        self,
+        federation: Federation,
+        course: Course,
+        records: Records,
+        observer: Observer,
+        farewell: Farewell = NO_FAREWELL,
+        *,
+        masked: bool = False,
+        standing: Standing | None = None,
     ) -> None:
+        self._farewell_terms = farewell
+        self._untold = set(farewell.names)
+        self._farewell_over = asyncio.Event()
         self._federation = federation
         self._course = course
         self._records = records
         self._observer = observer
         self._masked = masked
+        self._standing = standing
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
         self._turned_away: dict[str, str] = {}
+        self._declined: dict[ParticipantId, set[str]] = {}
         self._streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
+        self._due: dict[DeadlineToken, datetime] = {}
         self._model: Publication | None = None
         self._scaling: Publication | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
         self._clips = False
+        self._replacing: set[Purpose] = set()
         self._stop_reason: str | None = None
         self._ending: Ending | None = None
 
@@ -99,9 +144,10 @@ class Driver:
             self._observer.note(f"{who} was refused: {reason}")
 
     def declined(self, who: ParticipantId, reason: str) -> None:
-        """Tell the operator which collaborator does not come, and why in its own words; once for each reason."""
-        if self._turned_away.get(who) != reason:
-            self._turned_away[who] = reason
+        """Tell the operator which collaborator does not come, and why in its own words; a few times at most."""
+        told = self._declined.setdefault(who, set())
+        if reason not in told and len(told) < MAX_DECLINED:
+            told.add(reason)
             self._observer.note(f"{who} declines to take part: {reason}")
             self._records.append_departure(Departed(who, self._federation.rounds_done, reason))
 
@@ -114,6 +160,7 @@ class Driver:
         """Take a stream over; an older one of the same participant is half-open, or a second process."""
         self._streams += 1
         self._quiet.clear()
+        self._untold.add(connection.participant)
         if self._ending is not None:
             connection.leave(self._farewell(self._ending))
             return
@@ -123,21 +170,24 @@ class Driver:
                 Refused(
                     f"another process connected as {connection.participant}",
                     "run one process per collaborator; if that was not you, have the certificate revoked",
-                    try_again=False,
+                    TRY_AGAIN[ExitReason.REPLACED],
                 )
             )
         self._connections[connection.participant] = connection
         self._observer.note(f"{connection.participant} {'returned on a new stream' if older else 'connected'}")
-        self._put(Connected(connection.participant, connection.session))
+        self._put(Connected(connection.participant, connection.session, connection.seen))
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
+        if self._ending is not None and self._ending.state is State.FINISHED and connection.told:
+            self._tell(connection.participant)
         self._streams -= 1
         if self._streams == 0:
             self._quiet.set()
         if self._connections.get(connection.participant) is connection:
             del self._connections[connection.participant]
-            self._observer.note(f"{connection.participant} disconnected")
+            if self._ending is None:  # Afterwards everybody goes, and that is no news.
+                self._observer.note(f"{connection.participant} disconnected")
             self._put(Disconnected(connection.participant))
 
     async def submit(self, connection: Connection, event: Event) -> None:
@@ -151,6 +201,7 @@ class Driver:
     def stop(self, reason: str) -> None:
         """Ask for an orderly end; collaborators are told and the run can be continued later."""
         self._stop_reason = reason
+        self._farewell_over.set()
         self._put(StopRequested(reason))
 
     # -------------------------------------------------------------- the one task
@@ -165,6 +216,7 @@ class Driver:
         except (OSError, sqlite3.Error) as fault:
             self._ending = Ending(
                 State.ABORTED,
+                ExitReason.UNWRITABLE,
                 f"the aggregator cannot write its files: {fault}",
                 "make room on the disk and start it again; it continues after the last recorded sum",
             )
@@ -173,7 +225,29 @@ class Driver:
         for connection in tuple(self._connections.values()):
             connection.leave(self._farewell(self._ending))
         await self._quiet.wait()
+        if self._ending.state is State.FINISHED:
+            await self._wait_for_untold()
         return self._ending
+
+    async def _wait_for_untold(self) -> None:
+        """Stay reachable for a while, so that a site that lost its connection at the end learns of it."""
+        seconds = self._farewell_terms.seconds
+        self._untold -= self._records.informed()
+        if not self._untold or not seconds or self._farewell_over.is_set():
+            return
+        names = ", ".join(sorted(self._untold))
+        self._observer.note(f"the run is over; listening {seconds:.0f} s longer to tell {names}, who are away")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._farewell_over.wait()
+        await self._quiet.wait()
+
+    def _tell(self, who: ParticipantId) -> None:
+        """Note that a site knows that the run is over."""
+        self._untold.discard(who)
+        self._records.append_told(who)
+        if not self._untold:
+            self._farewell_over.set()
 
     async def _step(self, event: Event, done: asyncio.Future[None] | None) -> None:
         await self._written()
@@ -181,14 +255,15 @@ class Driver:
             self._figures.bytes_in += len(event.payload)
         elif isinstance(event, MessageArrived):
             self._figures.bytes_in += len(event.message) + len(event.vector)
-        effects = await self._decide(event)
+        effects = self._without_revoked(await self._decide(event))
         self._withdraw(effects)
-        if self._masked:
+        written = self._masked or any(_is_scaling(effect) for effect in effects)
+        if written:
             self._begin_writing(effects)
             await self._written()
         for effect in effects:
             await self._carry_out(effect)
-        if not self._masked or self._ending is not None:
+        if not written or self._ending is not None:
             self._begin_writing(effects)
         self._observer.waiting(self._federation.connected, self._federation.waiting_for)
         if done is not None and not done.cancelled():
@@ -206,10 +281,20 @@ class Driver:
                 return await asyncio.to_thread(self._federation.receive, event)
         return self._federation.receive(event)
 
+    def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
+        """Where a sum begins: tell nothing to those whose certificates are good no longer, and send them away."""
+        if self._standing is None or not any(isinstance(effect, SendSum) for effect in effects):
+            return effects
+        lost = self._standing.lost(tuple(self._connections.values()))
+        for participant, fault in lost.items():
+            self._put(Misbehaved(participant, fault.message, fault.remedy))
+        asking = SendScaling | SendModel | SendSum | SendMessage
+        return [effect for effect in effects if not (isinstance(effect, asking) and effect.participant in lost)]
+
     def _put(self, event: Event) -> None:
         self._events.put_nowait((event, None))
 
-    async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912 - one case per effect
+    async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per effect
         match effect:
             case SendScaling(participant):
                 await self._send_scaling(participant)
@@ -221,8 +306,11 @@ class Driver:
                 if participant in self._connections:
                     self._connections[participant].send(SecaggMessage(message))
                     self._figures.bytes_out += len(message)
-            case PassedOver(participant, reason):
-                self._observer.note(f"a message of {participant} is passed over: {reason}")
+            case PassedOver():
+                # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
+                self._figures.late += 1
+            case Suspected(participant, reason):
+                self._observer.note(f"{participant} may be lying, or those it contradicts: {reason}")
             case Accept(participant, sum_number):
                 if participant in self._connections:
                     self._connections[participant].send(Accepted(sum_number))
@@ -233,9 +321,11 @@ class Driver:
             case SetDeadline(token, seconds):
                 self._begin_sum(token)
                 loop = asyncio.get_running_loop()
+                self._due[token] = datetime.now(UTC) + timedelta(seconds=seconds)
                 self._timers[token] = loop.call_later(seconds, self._put, DeadlinePassed(token))
             case CancelDeadline(token):
                 self._timers.pop(token).cancel()
+                del self._due[token]
             case Report(progress, clipping):
                 self._report(progress, clipping)
             case Unawaited(participant, _, request, reason, refusal):
@@ -251,15 +341,22 @@ class Driver:
                 self._observer.note(f"{sum_words}, is lost: {reason}")
             case Skipped(request, reason):
                 self._observer.note(f"the evaluation of round {request.round} is left out: {reason}")
-            case Waiting(missing, reason):
-                self._observer.note(f"waiting for {', '.join(missing)}: {reason}")
-            case Checkpoint():
+            case SitesAhead(leads, rounds):
+                said = ", ".join(f"{who} by {lead}" for who, lead in leads.items())
+                belief = (
+                    f"it is taken to be {rounds}" if rounds else "too few say so to be believed; the run goes on"
+                )
+                self._observer.note(f"sites say that they are ahead of the journal, in rounds: {said}; {belief}")
+            case Waiting():
+                until = min(self._due[token] for token in effect.until)
+                self._observer.note(waiting_words(effect, until, datetime.now(UTC)))
+            case Checkpoint() | SaveUnfinished():
                 pass  # `_begin_writing` writes all files of a step together.
             case Finish(_, outcome):
-                self._ending = Ending(State.FINISHED, outcome)
-            case Abort(reason, remedy):
+                self._ending = Ending(State.FINISHED, ExitReason.FINISHED, outcome)
+            case Abort(reason, remedy, why):
                 state = State.ABORTED if self._stop_reason is None else State.STOPPED
-                self._ending = Ending(state, reason, remedy)
+                self._ending = Ending(state, why, reason, remedy)
 
     # -------------------------------------------------------------- sending
 
@@ -318,11 +415,8 @@ class Driver:
     def _farewell(self, ending: Ending) -> Finished | Refused:
         if ending.state is State.FINISHED:
             return Finished(self._federation.rounds_done, ending.words)
-        return Refused(
-            f"the run was {ending.state.value}: {ending.words}",
-            ending.remedy,
-            try_again=ending.state is State.STOPPED,
-        )
+        words = f"the run was {ending.state.value}: {ending.words}"
+        return Refused(words, ending.remedy, TRY_AGAIN[ending.why])
 
     # -------------------------------------------------------------- recording
 
@@ -335,6 +429,7 @@ class Driver:
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
         now = time.monotonic()
         self._records.append_line(progress, self._figures, now, clipping)
+        self._tell_of_replaced(progress)
         if clipping is not None:
             if clipping.clipped and not self._clips:
                 self._observer.note(
@@ -344,13 +439,32 @@ class Driver:
             self._clips = clipping.clipped > 0
         self._observer.progressed(progress)
 
+    def _tell_of_replaced(self, progress: Progress) -> None:
+        """Tell, once until a sum has none again, that values were replaced; nobody can say whose they were."""
+        key = progress.purpose
+        if progress.replaced and key not in self._replacing:
+            self._observer.note(
+                f"round {progress.round}: {progress.replaced} values of {progress.replacing} site(s) in the "
+                f"{progress.purpose.value} sum could not be summed (NaN, infinite or beyond their bound) and were "
+                "replaced; each of these sites has a line about it in its own log; the metrics count later ones "
+                "-> lower training.learning_rate, or have the sites look for extreme values in their data"
+            )
+        (self._replacing.add if progress.replaced else self._replacing.discard)(key)
+
     def _begin_writing(self, effects: Sequence[Effect]) -> None:
         kinds = {effect.kind for effect in effects if isinstance(effect, Checkpoint)}
         reports = [effect.progress for effect in effects if isinstance(effect, Report)]
         journal = self._ending is not None or any(self._records.is_entry_due(report) for report in reports)
-        if kinds or journal:
+        kept = [effect.unfinished for effect in effects if isinstance(effect, SaveUnfinished)]
+        unfinished = kept[-1] if kept else None
+        if kinds or journal or unfinished:
             work = asyncio.to_thread(
-                self._records.write, self._course, kinds, self._federation.clip, journal=journal
+                self._records.write,
+                self._course,
+                kinds,
+                self._federation.clip,
+                journal=journal,
+                unfinished=unfinished,
             )
             self._writing = asyncio.create_task(work)
 
@@ -358,3 +472,13 @@ class Driver:
         if self._writing is not None:
             await self._writing
             self._writing = None
+
+
+def _is_scaling(effect: Effect) -> bool:
+    return isinstance(effect, Report) and effect.progress.purpose is Purpose.STANDARDISATION
+
+
+def _ahead(effect: SitesAhead) -> str:
+    said = ", ".join(f"{who} by {lead} rounds" for who, lead in effect.leads.items())
+    belief = f"{effect.rounds} rounds are believed" if effect.rounds else "too few say so, so the run goes on"
+    return f"ahead of the journal, by their own words: {said}; {belief}"

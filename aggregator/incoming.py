@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import grpc
-
 from aggregator.connection import Connection
 from aggregator.mirror import Mirror
+from aggregator.server_call import ServerCall
 from fedfair.audit.items import StreamItems
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import RemoteProtocolError
@@ -22,9 +21,6 @@ from fedfair.wire.frames import Chunk, CollaboratorFrame
 STALL_SECONDS = 30.0
 """How long an upload may stand still before it gives its place up."""
 
-Context = grpc.aio.ServicerContext[bytes, bytes]
-END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
-
 
 class Stalled(Exception):  # noqa: N818 - not an error of anybody: the network stands still
     """An upload that no longer moves."""
@@ -34,7 +30,7 @@ class Incoming:
     """The receiving half of one authenticated stream.
 
     Args:
-        context: of the call.
+        call: the stream.
         name: who speaks on it, by its certificate.
         mirror: is told of every message before it is looked at.
 
@@ -42,8 +38,8 @@ class Incoming:
         connection: what the stream was asked for, once it is let in; None before.
     """
 
-    def __init__(self, context: Context, name: ParticipantId, mirror: Mirror) -> None:
-        self._context = context
+    def __init__(self, call: ServerCall, name: ParticipantId, mirror: Mirror) -> None:
+        self._call = call
         self._name = name
         self._mirror = mirror
         self._items = StreamItems()
@@ -54,9 +50,10 @@ class Incoming:
 
         Raises:
             RemoteProtocolError: what arrived is no frame.
+            StreamEnded: the stream is broken.
         """
-        raw = await self._context.read()
-        if raw is END_OF_STREAM:
+        raw = await self._call.read()
+        if raw is None:
             return None
         try:
             frame = decode_collaborator_frame(raw)

@@ -5,8 +5,14 @@ or the entry after, never half of one. Vectors lie in it in pieces of 1 MiB, so 
 takes no second copy of it in memory. A journal belongs to one plan digest for ever; another plan's journal is
 refused instead of overwritten.
 
-Every start of the aggregator on a journal is counted, because sum numbers must not repeat within a run although
-the sums after the last entry are forgotten: each start numbers its sums in a block of its own.
+Sum numbers must not repeat within a run, although the sums after the last entry are forgotten, and the whole file
+may be an old copy: each start numbers its sums in a block of its own, by the clock (`rounds/continued.py`).
+
+Every row has a digest, and the row of the run names the digests of the vectors that belong to it. They are checked
+when the journal is read, so a flipped bit or a lost piece never becomes the model. A digest is no signature: it
+shows damage, and not that somebody wrote another journal on purpose.
+
+Beside it lies what opens the sum that is under way, from what the sites have sent: written before it is asked for.
 
 Durability: SQLite's write-ahead log without a flush per entry. A killed process loses nothing; a power failure may
 lose the last entries, and the run then goes on from an older one to the same result.
@@ -14,31 +20,42 @@ lose the last entries, and the run then goes on from an older one to the same re
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import FedfairError
+from fedfair.ids import SumNumber
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.process_lock import HeldError, ProcessLock, runs_already
+from fedfair.rounds.continued import first_block
+from fedfair.rounds.events import UnfinishedSum
 
-FORMAT = "fedfair/journal/2"
+FORMAT = "fedfair/journal/4"
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
-SUMS_PER_START = 1 << 40
-"""More sums than a run of 2^31 rounds with 2^8 attempts each; 2^63 sum numbers allow 2^23 starts."""
+
+_UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
+"""What reading a damaged file raises: the database's own faults, and those of Python's strings and numbers."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (
-    only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, starts INTEGER,
-    words TEXT, seconds REAL, clip REAL
+    only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, block INTEGER,
+    words TEXT, seconds REAL, clip REAL, vectors TEXT, sha256 BLOB
 ) STRICT;
 CREATE TABLE IF NOT EXISTS vector (name TEXT PRIMARY KEY, dtype TEXT, length INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS piece (
     name TEXT, position INTEGER, bytes BLOB, PRIMARY KEY (name, position)
+) STRICT;
+CREATE TABLE IF NOT EXISTS unfinished (
+    only INTEGER PRIMARY KEY CHECK (only = 1), attempt INTEGER, record BLOB, sha256 BLOB
 ) STRICT;
 """
 
@@ -66,23 +83,39 @@ class Journal:
         last_sum_number: no sum of an earlier start has a higher number; this start goes on from there.
     """
 
-    def __init__(self, connection: sqlite3.Connection, run_id: str, starts: int) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, lock: ProcessLock, run_id: str, block: SumNumber
+    ) -> None:
+        self._path = path
+        self._lock = lock
         self._connection = connection
         self.run_id = run_id
-        self.last_sum_number = (starts - 1) * SUMS_PER_START
+        self.last_sum_number = block
 
     @classmethod
-    def open(cls, path: Path, plan_digest: bytes, new_run_id: str) -> Journal:
-        """Open the journal at `path`, or begin one, and count this start.
+    def open(cls, path: Path, plan_digest: bytes, new_run_id: str, now_seconds: float) -> Journal:
+        """Open the journal at `path`, or begin one, and take a block of sum numbers.
 
         Args:
             path: the file; its folder exists.
             plan_digest: 32 bytes.
             new_run_id: the name of the run if this call begins it.
+            now_seconds: since 1970, by this machine's clock.
 
         Raises:
-            FedfairError: the file is another plan's journal, in use, or no journal.
+            FedfairError: the file is another plan's journal, in use, damaged, or no journal.
         """
+        lock = _lock(path)
+        try:
+            return cls._open(path, lock, plan_digest, new_run_id, now_seconds)
+        except BaseException:
+            lock.close()
+            raise
+
+    @classmethod
+    def _open(
+        cls, path: Path, lock: ProcessLock, plan_digest: bytes, new_run_id: str, now_seconds: float
+    ) -> Journal:
         _keep_private(path)
         # Used from worker threads, but only by one at a time: the driver waits for each entry.
         connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
@@ -91,18 +124,27 @@ class Journal:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
+            is_new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
             for statement in _TABLES.split(";"):
                 connection.execute(statement)
-            row = connection.execute("SELECT format, plan_digest, run_id, starts FROM run").fetchone()
-            if row is None:
-                row = (FORMAT, plan_digest, new_run_id, 0)
-                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, ?, NULL, 0, NULL)", row)
-            found_format, found_digest, run_id, starts = row
+            if is_new:
+                row = (FORMAT, plan_digest, new_run_id)
+                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, NULL, '{}', NULL)", row)
+                _seal(connection, "run")
+            row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
+            found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
+            if found_format == FORMAT:
+                _check_row(connection, path, "run")
             if found_format == FORMAT and found_digest == plan_digest:
-                connection.execute("UPDATE run SET starts = starts + 1")
+                block = first_block(now_seconds, SumNumber(earlier))
+                connection.execute("UPDATE run SET block = ?", (block,))
+                _seal(connection, "run")
                 connection.execute("COMMIT")
-                return cls(connection, run_id, starts + 1)
-        except sqlite3.Error as error:
+                return cls(path, connection, lock, run_id, block)
+        except FedfairError:
+            connection.close()
+            raise
+        except _UNREADABLE as error:
             connection.close()
             raise _explained(error, path) from error
         connection.close()
@@ -124,45 +166,83 @@ class Journal:
         try:
             connection.execute("DELETE FROM vector")
             connection.execute("DELETE FROM piece")
-            for name, vector in entry.course.vectors.items():
-                self._insert(name, vector)
-            words = json.dumps(entry.course.state)
-            connection.execute(
-                "UPDATE run SET words = ?, seconds = ?, clip = ?", (words, entry.seconds, entry.clip)
-            )
+            digests = {name: self._insert(name, vector) for name, vector in entry.course.vectors.items()}
+            row = (json.dumps(entry.course.state), entry.seconds, entry.clip, json.dumps(digests))
+            connection.execute("UPDATE run SET words = ?, seconds = ?, clip = ?, vectors = ?", row)
+            _seal(connection, "run")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
-    def _insert(self, name: str, vector: NDArray[np.floating]) -> None:
+    def keep(self, unfinished: UnfinishedSum) -> None:
+        """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            row = (unfinished.attempt, unfinished.record)
+            connection.execute("INSERT OR REPLACE INTO unfinished VALUES (1, ?, ?, NULL)", row)
+            _seal(connection, "unfinished")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def unfinished(self) -> UnfinishedSum | None:
+        """Return the latest sum that was begun, finished or not; None where none was kept.
+
+        Raises:
+            FedfairError: its row is damaged.
+        """
+        try:
+            row = self._connection.execute("SELECT attempt, record FROM unfinished").fetchone()
+            if row is None:
+                return None
+            _check_row(self._connection, self._path, "unfinished")
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
+        return UnfinishedSum(row[0], bytes(row[1]))
+
+    def _insert(self, name: str, vector: NDArray[np.floating]) -> str:
         row = (name, vector.dtype.newbyteorder("<").str, vector.size)
         self._connection.execute("INSERT INTO vector VALUES (?, ?, ?)", row)
         view = np.ascontiguousarray(vector).data.cast("B")
         for position in range(0, len(view), PIECE_BYTES):
             piece = (name, position, view[position : position + PIECE_BYTES])
             self._connection.execute("INSERT INTO piece VALUES (?, ?, ?)", piece)
+        return _vector_sha256(row[1], view)
 
     def latest(self) -> Entry | None:
-        """Return the recorded state; None where nothing was recorded yet."""
-        words, seconds, clip = self._connection.execute("SELECT words, seconds, clip FROM run").fetchone()
-        if words is None:
-            return None
-        rows = self._connection.execute("SELECT name, dtype, length FROM vector").fetchall()
-        vectors = {name: self._select(name, dtype, length) for name, dtype, length in rows}
-        return Entry(CourseSnapshot(json.loads(words), vectors), seconds, clip)
+        """Return the recorded state; None where nothing was recorded yet.
 
-    def _select(self, name: str, dtype: str, length: int) -> NDArray[np.floating]:
-        vector = np.empty(length, dtype)
-        view = vector.data.cast("B")
-        rows = self._connection.execute("SELECT position, bytes FROM piece WHERE name = ?", (name,))
-        for position, piece in rows:
-            view[position : position + len(piece)] = piece
-        return vector
+        Raises:
+            FedfairError: it is damaged; the message names the row.
+        """
+        try:
+            _check_row(self._connection, self._path, "run")
+            row = self._connection.execute("SELECT words, seconds, clip, vectors FROM run").fetchone()
+            words, seconds, clip, digests = row
+            if words is None:
+                return None
+            found = {name: self._select(name, digest) for name, digest in json.loads(digests).items()}
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
+        return Entry(CourseSnapshot(json.loads(words), found), seconds, clip)
+
+    def _select(self, name: str, digest: str) -> NDArray[np.floating]:
+        row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()
+        query = "SELECT position, bytes FROM piece WHERE name = ? ORDER BY position"
+        pieces = [] if row is None else self._connection.execute(query, (name,)).fetchall()
+        content = b"".join(piece for _, piece in pieces)
+        if row is None or _vector_sha256(row[0], content) != digest:
+            raise _damaged(self._path, f"the vector {name!r}")
+        # The digest covers what kind of numbers these are, and how many bytes.
+        return np.frombuffer(bytearray(content), row[0])
 
     def close(self) -> None:
         """Let the file go."""
         self._connection.close()
+        self._lock.close()
 
 
 def forget(path: Path) -> None:
@@ -171,8 +251,8 @@ def forget(path: Path) -> None:
     Raises:
         FedfairError: an aggregator that runs holds it.
     """
-    if path.exists():
-        _check_free(path)
+    if path.parent.exists():
+        _lock(path).close()
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
 
@@ -188,28 +268,67 @@ def _keep_private(path: Path) -> None:
         path.chmod(OWNER_ONLY)
 
 
-def _check_free(path: Path) -> None:
-    connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+def _lock(path: Path) -> ProcessLock:
+    """Hold the journal for this process, in a file beside it that names the process."""
     try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        if _held(error):
-            raise _explained(error, path) from error
-    finally:
-        connection.close()
+        return ProcessLock(path.with_suffix(".lock"))
+    except HeldError as error:
+        raise FedfairError(*runs_already("an aggregator", error.process, path)) from error
+    except OSError as error:
+        raise _explained(error, path) from error
 
 
-def _held(error: sqlite3.Error) -> bool:
+_Sealed = Literal["run", "unfinished"]
+"""A table of one row that ends in its digest."""
+
+_ROWS: Mapping[_Sealed, str] = {"run": "the row of the run", "unfinished": "the row of the sum under way"}
+
+
+def _seal(connection: sqlite3.Connection, table: _Sealed) -> None:
+    """Write the digest of a table's row; part of the transaction that changed the row."""
+    connection.execute(f"UPDATE {table} SET sha256 = ?", (_row_sha256(connection, table),))  # noqa: S608 - our own
+
+
+def _check_row(connection: sqlite3.Connection, path: Path, table: _Sealed) -> None:
+    stated = connection.execute(f"SELECT sha256 FROM {table}").fetchone()  # noqa: S608 - our own name
+    if stated is None or stated[0] != _row_sha256(connection, table):
+        raise _damaged(path, _ROWS[table])
+
+
+def _row_sha256(connection: sqlite3.Connection, table: _Sealed) -> bytes:
+    """Return the SHA-256 of all columns but the digest, whichever they are."""
+    found = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - our own name
+    names = [column[0] for column in found.description]
+    row = dict(zip(names, found.fetchone() or (), strict=False))
+    words = [[name, value.hex() if isinstance(value, bytes) else value] for name, value in row.items()]
+    text = json.dumps([word for word in words if word[0] != "sha256"])
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:
+    digest = hashlib.sha256(dtype.encode() + b"\0")
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, row: str) -> FedfairError:
+    return FedfairError(
+        f"{path} is damaged: {row} does not have the checksum that it was written with",
+        "copy save/ back from a backup, or start with --fresh to give this run up",
+    )
+
+
+def _held(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
 
-def _explained(error: sqlite3.Error, path: Path) -> FedfairError:
+def _explained(error: Exception, path: Path) -> FedfairError:
     if _held(error):
         return FedfairError(
-            f"another aggregator runs in this folder: it holds {path}",
-            "stop that one first, or start this one in a folder of its own",
+            f"{path} is in use by another program",
+            "close that program first",
         )
     return FedfairError(
         f"{path} cannot be used as the journal of this run: {error}",
-        "if the file is damaged, start with --fresh to give its run up",
+        "if the file is damaged, copy save/ back from a backup, or start with --fresh to give its run up",
     )

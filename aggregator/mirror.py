@@ -10,7 +10,6 @@ waited for at the end only, as with the journal: a machine that loses its power 
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
@@ -21,9 +20,6 @@ from fedfair.audit.keeper import Keeper, Occasion, Ownership
 from fedfair.errors import AuditError
 from fedfair.ids import AGGREGATOR, ParticipantId
 from fedfair.plan.digest import format_digest
-
-OTHER_FILES = 256
-"""Open files of the process beside one record and one connection for each collaborator."""
 
 
 class Mirror:
@@ -40,7 +36,6 @@ class Mirror:
     def __init__(self, run: Run, stop: Callable[[str], None]) -> None:
         self._stop: Callable[[str], None] | None = stop
         names = run.admission.roster
-        _allow_files(2 * len(names) + OTHER_FILES)
         with ExitStack() as opened:
             self._keepers = {name: opened.enter_context(closing(_keeper(run, name))) for name in names}
             self._open = opened.pop_all()
@@ -70,11 +65,3 @@ def _keeper(run: Run, name: ParticipantId) -> Keeper:
     path = run.records.received / f"{name}.jsonl"
     owner = Ownership(run.admission.federation, name, AGGREGATOR, run.identity.signing_key)
     return Keeper(path, owner, format_digest(run.plan_digest), lambda: datetime.now(UTC))
-
-
-def _allow_files(count: int) -> None:
-    """Let this process have so many files open, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -11,6 +11,7 @@ from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.result import FORMAT, JsonObject, deployed_result
 from fedfair.plan.digest import format_digest
+from fedfair.rounds.exit_reasons import ExitReason
 
 if TYPE_CHECKING:
     from aggregator.preparation import Run
@@ -30,13 +31,17 @@ class Ending:
 
     Attributes:
         state: finished, stopped by the operator, or aborted; the last two can be continued.
+        why: the same, as sites are told.
         words: what happened.
         remedy: what to do about it; empty where there is nothing to do.
+        signal_name: of the signal by which the operator stopped it; empty where it ended in another way.
     """
 
     state: State
+    why: ExitReason
     words: str
     remedy: str = ""
+    signal_name: str = ""
 
 
 def write_result(run: Run, ending: Ending) -> JsonObject:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,10 +34,17 @@ from fedfair.learning.layout import Layout
 from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee, is_masked
 from fedfair.learning.saved_model import evaluation_course, load_saved
 from fedfair.learning.server import Course
+from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
+from fedfair.rounds.continued import Continued
+from fedfair.rounds.events import UnfinishedSum
+from fedfair.rounds.protection import is_due
+
+OTHER_FILES = 256
+"""Open files of the process beside one record and one connection for each collaborator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class Start:
         cert_folder: where the aggregator's identity is.
         fresh: forget the run that was recorded in the folder, if any.
         model: evaluate this saved model, and train nothing; None for a whole run.
+        goes_on: repeat the rounds that an older copy of the journal has lost, instead of stopping.
     """
 
     plan: Path
@@ -56,6 +65,7 @@ class Start:
     cert_folder: Path
     fresh: bool = False
     model: Path | None = None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,9 @@ class Run:
     course: Course
     records: Records
     last_sum_number: int
+    continued: Continued | None
     clip: float | None
+    unfinished: UnfinishedSum | None
     identity: SiteIdentity
     admission: Admission
 
@@ -97,6 +109,11 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     """
     plan = load_plan(start.plan)
     check_deployment(plan)
+    sites = len(plan.federation.collaborators)
+    # One record and one connection for each of them.
+    allow_open_files(
+        2 * sites + OTHER_FILES, 2 * sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators"
+    )
     promised = f"secure aggregation: {guarantee(plan)}" if is_masked(plan) else IN_THE_CLEAR
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
     for warning in (promised, *identity.warnings):
@@ -107,28 +124,38 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     course = _course(plan, binding, start.model)
     paths = Paths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
-    clip = _resume(course, journal, note, masked=is_masked(plan))
+    beginning = course.next_sum()
+    clip, unfinished = _resume(course, journal, note, masked=is_masked(plan))
+    following = course.next_sum()
+    has_progress = (beginning and beginning.place) != (following and following.place)
     metadata = {
         "plan_digest": format_digest(binding.plan_digest),
         "federation": plan.federation.name,
         "fedfair": __version__,
     }
+    records = Records(
+        paths,
+        binding.layout,
+        journal,
+        metadata,
+        plan.objective.worst_group_size,
+        every_sum=plan.privacy.collaborator_level is not None,
+    )
+    vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
+    continued = Continued(
+        journal.run_id, course.rounds_done, records.rounds_at_risk(course.rounds_done), vouchers, start.goes_on
+    )
     return Run(
         plan,
         binding.plan_digest,
         binding.layout,
         binding.schema,
         course,
-        Records(
-            paths,
-            binding.layout,
-            journal,
-            metadata,
-            plan.objective.worst_group_size,
-            every_sum=plan.privacy.collaborator_level is not None,
-        ),
+        records,
         journal.last_sum_number,
+        continued if has_progress else None,
         clip,
+        unfinished,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
     )
@@ -151,7 +178,7 @@ def initial_binding(plan: Path) -> Binding:
     with tempfile.TemporaryDirectory(prefix="fedfair-") as folder:
         path = Path(folder) / "initial.safetensors"
         command = [sys.executable, "-m", "fedfair.learning.initial", str(plan), str(path)]
-        child = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+        child = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)  # noqa: S603 - our own module
         if child.returncode != 0:
             words = child.stderr.strip()
             words = words.splitlines()[-1] if words.startswith("Traceback") else words
@@ -162,23 +189,51 @@ def initial_binding(plan: Path) -> Binding:
     return Binding(layout, vector, schema, parse_digest(metadata["plan_digest"]))
 
 
+def _repeats_cost(plan: Plan) -> bool:
+    """Return whether a sum that is forgotten and repeated costs privacy, or is refused by the sites."""
+    same_again = is_masked(plan) and plan.training.batch_size == "full"
+    return same_again or plan.privacy.collaborator_level is not None
+
+
 def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
     paths.save.mkdir(parents=True, exist_ok=True)
     paths.metrics.parent.mkdir(parents=True, exist_ok=True)
     if fresh:
         forget(paths.journal)
-    return Journal.open(paths.journal, plan_digest, uuid.uuid4().hex)
+    elif not paths.journal.exists() or not paths.journal.stat().st_size:
+        _check_nothing_lost(paths)
+    return Journal.open(paths.journal, plan_digest, uuid.uuid4().hex, time.time())
 
 
-def _resume(course: Course, journal: Journal, note: Callable[[str], None], *, masked: bool) -> float | None:
-    """Continue where the journal stands; return the clip of the next masked sum, if an earlier start knew it."""
-    entry = journal.latest()
+def _check_nothing_lost(paths: Paths) -> None:
+    """Refuse to begin a run over the files of another one, whose journal is gone."""
+    found = paths.left_behind()
+    if found:
+        raise FedfairError(
+            f"{paths.journal} is missing, but {', '.join(map(str, found))} of an earlier run "
+            f"{'is' if len(found) == 1 else 'are'} here",
+            "copy save/ back from a backup to continue that run, or start with --fresh to give it up",
+        )
+
+
+def _resume(
+    course: Course, journal: Journal, note: Callable[[str], None], *, masked: bool
+) -> tuple[float | None, UnfinishedSum | None]:
+    """Continue where the journal stands.
+
+    Returns:
+        The clip of the next masked sum, if an earlier start knew it; that sum, if an earlier start had begun it.
+    """
+    entry, unfinished = journal.latest(), journal.unfinished()
+    if entry is not None:
+        course.restore(entry.course)
+    if unfinished is not None and not (masked and is_due(unfinished, journal.run_id, course)):
+        unfinished = None
     if entry is None:
-        return None
-    course.restore(entry.course)
-    if masked and course.next_sum() is not None:
+        return None, unfinished
+    if masked and unfinished is None and course.next_sum() is not None:
         # The sum after the recorded one may have been opened; no site sends the same update again.
         course.retry()
         journal.record(Entry(course.snapshot(), entry.seconds, entry.clip))
     note(f"continuing run {journal.run_id[:8]} after round {course.rounds_done}, as recorded in the journal")
-    return entry.clip
+    return entry.clip, unfinished

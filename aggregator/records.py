@@ -6,9 +6,16 @@
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
     logs/aggregator_departures.jsonl    one line for every collaborator that left, or did not come, in words
+    logs/aggregator_told.jsonl          one line for every collaborator that was told that the run is over
     logs/aggregator_refusals.jsonl      one line for every sum that a collaborator took no part in, in its words
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
     result.json                         the result, by the contract `fedfair/result/1`
+
+Every line of the four `.jsonl` logs has `time` (ISO 8601, UTC, milliseconds) and the `run_id` of its run.
+
+Notes, departures and refusals grow with what collaborators say, so each begins a new file in time and forgets the
+oldest one: 64 MiB a log at most. The mirror forgets nothing; how much of it one stream can cause is
+`connection.py`'s business.
 
 Decides when each is due; what is in them is decided by the course and by `learning.result`.
 """
@@ -16,9 +23,11 @@ Decides when each is due; what is in them is decided by the course and by `learn
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from aggregator.journal import Entry, Journal
@@ -32,12 +41,16 @@ from fedfair.learning.layout import Layout
 from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
-from fedfair.rounds.events import CheckpointKind, Clipping, Departed
+from fedfair.log_lines import log_line
+from fedfair.rotated_log import RotatedLog
+from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
 from fedfair.sums.spec import Purpose
 from fedfair.whole_file import write_whole
 
 SMALL_MODEL_BYTES = 1 << 20
 """Up to this size every sum is recorded: it takes a fraction of a millisecond."""
+
+_DEPARTURE = ("collaborator", "round", "reason")
 
 LARGE_MODEL_SECONDS = 10.0
 """A larger model is recorded at most this often between two evaluations."""
@@ -51,11 +64,13 @@ class SumFigures:
         started: on the monotonic clock, in seconds.
         bytes_in: bytes of uploads.
         bytes_out: bytes of broadcast vectors.
+        late: answers that came after enough others, which is no fault.
     """
 
     started: float
     bytes_in: int = 0
     bytes_out: int = 0
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +119,11 @@ class Paths:
         return self.folder / "logs" / "aggregator_refusals.jsonl"
 
     @property
+    def told(self) -> Path:
+        """Who knows that the run is over."""
+        return self.folder / "logs" / "aggregator_told.jsonl"
+
+    @property
     def result(self) -> Path:
         """The result."""
         return self.folder / "result.json"
@@ -117,6 +137,13 @@ class Paths:
         """The file of one of the models."""
         return self.save / f"{kind.value}.safetensors"
 
+    def left_behind(self) -> list[Path]:
+        """Return what a run has left here, beside its journal; a file without content is nothing."""
+        models = [self.model(kind) for kind in CheckpointKind]
+        logs = [self.metrics, self.departures, self.refusals]
+        found = [*models, self.evaluation, self.result, *logs, *sorted(self.received.glob("*.jsonl"))]
+        return [path for path in found if path.is_file() and path.stat().st_size]
+
 
 class Records:
     """The files of one run; the methods that take long are called from one thread at a time.
@@ -128,7 +155,7 @@ class Records:
         metadata: strings that every model file carries; among them `plan_digest`.
         worst_group_size: the group size of the objective, whose risk the metrics hold.
         every_sum: whether the journal is written after every sum: a sum that is forgotten and repeated would cost
-            privacy that nobody counts.
+            privacy that nobody counts, or be refused.
 
     Attributes:
         run_id: names the run, the same after every restart.
@@ -159,15 +186,27 @@ class Records:
         self._seconds_before = 0.0 if recorded is None else recorded.seconds
         self._started: float | None = None
         self._entered = time.monotonic()
+        # The result needs every line of the metrics; the notes, departures and refusals grow with what sites say.
         mode = "w" if recorded is None else "a"
-        files = (paths.metrics, paths.notes, paths.departures, paths.refusals)
-        opened = (path.open(mode, buffering=1) for path in files)
-        self._lines, self._notes, self._departures, self._refusals = opened
+        opened = (path.open(mode, buffering=1, encoding="utf-8") for path in (paths.metrics, paths.told))
+        self._lines, self._told = opened
+        logs = (RotatedLog(path) for path in (paths.notes, paths.departures, paths.refusals))
+        self._notes, self._departures, self._refusals = logs
+        for log in (self._notes, self._departures, self._refusals):
+            log.begin(anew=recorded is None)
 
     @property
     def seconds(self) -> float:
         """How long this run has worked, over all its starts; waiting for the first collaborators is no work."""
         return self._seconds_before + (0.0 if self._started is None else time.monotonic() - self._started)
+
+    def rounds_at_risk(self, rounds_done: int) -> int:
+        """Return how many rounds a crash can have cost this journal, of which so many are in it."""
+        if self.is_small or self._every_sum:
+            return 1
+        seconds_a_round = self._seconds_before / max(1, rounds_done)
+        # Twice what lies between two entries: rounds are not all equally long.
+        return 1 + math.ceil(2 * LARGE_MODEL_SECONDS / max(seconds_a_round, 1e-3))
 
     def begin_work(self) -> None:
         """Note that a sum begins."""
@@ -176,10 +215,17 @@ class Records:
     def is_entry_due(self, progress: Progress) -> bool:
         """Return whether the journal is to be written after this sum."""
         overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
-        return self.is_small or self._every_sum or overdue or progress.evaluation is not None
+        changed = progress.evaluation is not None or progress.purpose is Purpose.STANDARDISATION
+        return self.is_small or self._every_sum or overdue or changed
 
     def write(
-        self, course: Course, kinds: Collection[CheckpointKind], clip: float | None, *, journal: bool
+        self,
+        course: Course,
+        kinds: Collection[CheckpointKind],
+        clip: float | None,
+        *,
+        journal: bool,
+        unfinished: UnfinishedSum | None = None,
     ) -> None:
         """Write model files and, if asked for, the journal; the course may not change meanwhile.
 
@@ -188,6 +234,7 @@ class Records:
             kinds: which model files.
             clip: of the next masked sum; None where sums are plain.
             journal: whether the journal is written.
+            unfinished: the sum that is asked for next, if it can be opened later.
         """
         for kind in kinds:
             model = course.best if kind is CheckpointKind.BEST else course.model
@@ -197,6 +244,8 @@ class Records:
         if journal:
             self._journal.record(Entry(course.snapshot(), self.seconds, clip))
             self._entered = time.monotonic()
+        if unfinished is not None:
+            self._journal.keep(unfinished)
 
     def append_line(
         self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None
@@ -209,22 +258,25 @@ class Records:
             "contributors": progress.contributors,
             "bytes_in": figures.bytes_in,
             "bytes_out": figures.bytes_out,
+            "late_answers": figures.late,
             "threshold": progress.threshold,
+            "replaced_values": progress.replaced,
+            "sites_with_replaced_values": progress.replacing,
         }
         if clipping is not None:
             line |= {"clip": clipping.clip, "clipped": clipping.clipped}
         if progress.evaluation is not None:
             line |= {name: self._split_figures(split) for name, split in progress.evaluation.splits.items()}
-        self._lines.write(json.dumps(line) + "\n")
+        self._lines.write(self._stamped(line) + "\n")
 
     def append_note(self, line: str) -> None:
         """Append what the operator was told."""
-        self._notes.write(line + "\n")
+        self._notes.append(line)
 
     def append_departure(self, departed: Departed) -> None:
         """Append who left, when and why."""
         line = {"collaborator": departed.participant, "round": departed.round, "reason": departed.reason}
-        self._departures.write(json.dumps(line) + "\n")
+        self._departures.append(self._stamped(line))
 
     def append_refusal(self, who: ParticipantId, request: SumRequest, words: str) -> None:
         """Append who took no part in which sum, and why."""
@@ -235,18 +287,33 @@ class Records:
             "attempt": request.attempt,
             "reason": words,
         }
-        self._refusals.write(json.dumps(line) + "\n")
+        self._refusals.append(self._stamped(line))
+
+    def append_told(self, who: ParticipantId) -> None:
+        """Append who was told that the run is over."""
+        self._told.write(self._stamped({"collaborator": who}) + "\n")
+
+    def informed(self) -> set[str]:
+        """Return who needs no word that the run is over: those who were told, and those who left for good."""
+        written = self._paths.told.read_text(encoding="utf-8").splitlines()
+        lines = [json.loads(line) for line in written if line.endswith("}")]
+        left = [line["collaborator"] for line in self.departures() if isinstance(line, dict)]
+        return {str(name) for name in (*(line["collaborator"] for line in lines), *left)}
 
     def departures(self) -> list[Json]:
         """Return who left this run, over all its starts, in order."""
-        lines = self._paths.departures.read_text().splitlines()
         # What was torn when the machine failed is in the notes of nobody else either.
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        lines = [json.loads(line) for line in self._departures.lines() if line.endswith("}")]
+        # `fedfair/result/1` says who left, after which round and why; when it was written down is in the log.
+        return [{key: line[key] for key in _DEPARTURE} for line in lines]
 
     def costs(self) -> list[SumCost]:
         """Return what every sum of this run cost, over all its starts, as the metrics say."""
-        with self._paths.metrics.open() as lines:
+        with self._paths.metrics.open(encoding="utf-8") as lines:
             return [cost for cost in map(_cost, lines) if cost is not None]
+
+    def _stamped(self, fields: Mapping[str, object]) -> str:
+        return log_line(datetime.now(UTC), self.run_id, fields)
 
     def _split_figures(self, split: SplitSummary) -> dict[str, float]:
         return {
@@ -269,6 +336,7 @@ class Records:
         self._notes.close()
         self._departures.close()
         self._refusals.close()
+        self._told.close()
         self._journal.close()
 
 

@@ -8,26 +8,32 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 
 from aggregator.address import Listen
-from aggregator.driver import Driver
+from aggregator.driver import Driver, Farewell
 from aggregator.intake import UploadBudget
 from aggregator.mirror import Mirror
 from aggregator.observer import Observer
-from aggregator.outcome import Ending
+from aggregator.outcome import Ending, State
 from aggregator.preparation import Run
 from aggregator.service import SERVER_OPTIONS, Service
+from aggregator.standing import Standing
 from fedfair.identity.tls import server_credentials
+from fedfair.ids import ParticipantId
 from fedfair.learning.exchange import sum_specs
 from fedfair.learning.masked_sums import is_masked
 from fedfair.report.stopping import stopping
 from fedfair.rounds.federation import Federation
-from fedfair.rounds.protection import Protection
+from fedfair.rounds.protection import Protection, RunIdentity
 from fedfair.sums.running import PlainSum
 from fedfair.whole_file import write_whole
+
+CALL_SECONDS = 45.0
+"""A site that waits for its aggregator calls at least every 30 seconds (`collaborator.backoff`)."""
 
 CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
@@ -47,30 +53,69 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
     """
     protection = _protection(run)
     federation = Federation(
-        run.plan, run.course, PlainSum, protection=protection, last_sum_number=run.last_sum_number
+        run.plan,
+        run.course,
+        PlainSum,
+        protection=protection,
+        last_sum_number=run.last_sum_number,
+        continued=run.continued,
+        unfinished=run.unfinished,
     )
-    driver = Driver(federation, run.course, run.records, observer, masked=protection is not None)
+    standing = Standing(run.admission, observer.note)
+    driver = Driver(
+        federation,
+        run.course,
+        run.records,
+        observer,
+        _farewell(run),
+        masked=protection is not None,
+        standing=standing,
+    )
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
     budget = UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))
 
+    stopped_by: list[str] = []
+
     def stop(name: str) -> None:
+        stopped_by.append(name)
         observer.note(f"{name}: telling the collaborators and recording the run; once more to stop at once")
         driver.stop(f"its operator stopped it ({name})")
 
     with closing(Mirror(run, driver.stop)) as mirror:
         service = Service(run.admission, driver, mirror, budget, vectors)
-        async with _listening(service, run, listen) as port:
-            with stopping(stop):
+        # The socket is closed while signals are still taken: the second one of a request must not kill.
+        with stopping(stop):
+            async with _listening(service, run, listen) as port:
                 announce(port)
                 observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
-                return await driver.run()
+                ending = await driver.run()
+    if ending.state is State.STOPPED and stopped_by:
+        return replace(ending, signal_name=stopped_by[0])
+    return ending
+
+
+def _farewell(run: Run) -> Farewell:
+    """Return who is to be told that the run is over.
+
+    A run that is under way waits for those who took part and have lost their connection, as long as the plan lets
+    a lost connection return. A run that was over before was started again for those who do not know it yet.
+    """
+    if run.course.next_sum() is not None:
+        return Farewell(run.plan.federation.reconnect_grace_seconds)
+    return Farewell(CALL_SECONDS, untold(run))
+
+
+def untold(run: Run) -> frozenset[ParticipantId]:
+    """Return which collaborators of a finished run do not know yet that it is over."""
+    return frozenset(run.admission.roster) - run.records.informed()
 
 
 def _protection(run: Run) -> Protection | None:
     if not is_masked(run.plan):
         return None
-    return Protection(run.plan, run.layout, run.schema, secrets.token_bytes, time.monotonic, run.clip)
+    identity = RunIdentity(run.records.run_id, run.plan_digest)
+    return Protection(run.plan, identity, run.layout, run.schema, secrets.token_bytes, time.monotonic, run.clip)
 
 
 @asynccontextmanager

@@ -15,17 +15,20 @@ from typing import Protocol
 
 import grpc
 
-from aggregator.admission import Admission
+from aggregator.admission import Admission, TrustUnreadableError
 from aggregator.connection import Connection
-from aggregator.incoming import STALL_SECONDS, Context, Incoming, Stalled
+from aggregator.incoming import STALL_SECONDS, Incoming, Stalled
 from aggregator.intake import UploadBudget
 from aggregator.mirror import Mirror
+from aggregator.server_call import Context, ServerCall, StreamEnded
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.tls import Peer
 from fedfair.ids import ParticipantId
+from fedfair.rounds.continued import Seen
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
     decode_check_request,
@@ -126,68 +129,93 @@ class Service:
         )
 
     async def _check(self, request: bytes, context: Context) -> bytes:
+        call = ServerCall(context)
         try:
-            peer = self._admission.authenticate(_auth_context(context))
+            peer = self._admission.authenticate(call.auth_context)
             self._mirror.received(peer.name, request, Item.PREFLIGHT, AT_CONNECTION)
             frame = decode_check_request(request)
         except FedfairError as fault:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
+            await call.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
         return encode_check_reply(self._admission.check(peer, frame))
 
     async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        call = ServerCall(context)
+        try:
+            await self._attend(call)
+        except StreamEnded:
+            # Whoever it was is gone, and the driver was told; gRPC would log a traceback of it.
+            return
+        finally:
+            await call.settle()
+
+    async def _attend(self, call: ServerCall) -> None:
         who = "a stranger"
         try:
-            peer = self._admission.authenticate(_auth_context(context))
+            peer = self._admission.authenticate(call.auth_context)
             who = peer.name
-            incoming = Incoming(context, peer.name, self._mirror)
+            incoming = Incoming(call, peer.name, self._mirror)
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await self._take_hello(peer, incoming)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
+            await call.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_SECONDS:.0f} s")
+            return
         except FedfairError as fault:
             self._floor.turned_away(who, fault.message)
-            refused = Refused(fault.message, fault.remedy, try_again=False)
-            await context.write(encode_aggregator_frame(refused))
+            refused = Refused(fault.message, fault.remedy, TRY_AGAIN[_reason(fault)])
+            await call.write(encode_aggregator_frame(refused))
             return
         if isinstance(hello, Abstain):
-            self._floor.declined(peer.name, hello.reason)
+            self._floor.declined(peer.name, hello.reason.value)
             return
-        connection = incoming.connection = Connection(peer.name, hello.session)
+        seen = Seen(hello.last_sum_number, hello.run_id, hello.rounds_done)
+        connection = incoming.connection = Connection(peer.name, hello.session, call.auth_context, seen)
         connection.send(self._floor.welcome())
         self._floor.connect(connection)
         try:
-            await self._carry(connection, incoming, context)
+            await self._carry(connection, incoming, call)
         finally:
             self._floor.disconnect(connection)
+        if connection.cut_reason.done():
+            await call.abort(grpc.StatusCode.ABORTED, connection.cut_reason.result())
 
     async def _take_hello(self, peer: Peer, incoming: Incoming) -> Hello | Abstain:
-        """Return the first frame: an introduction that was checked, or why this site does not come."""
-        frame = await incoming.frame()
-        if isinstance(frame, Abstain) and frame.leaving and not frame.sum_number:
-            return frame
-        if not isinstance(frame, Hello):
-            raise RemoteProtocolError(
-                f"the stream begins with {'nothing' if frame is None else type(frame).__name__}, expected Hello"
-            )
-        self._admission.admit(peer, frame)
-        return frame
+        """Return an introduction that was checked, or why this site does not come.
 
-    async def _carry(self, connection: Connection, incoming: Incoming, context: Context) -> None:
+        Whoever declines introduces itself too, but without an approval: words in a site's name are taken from
+        whoever has the key that the plan pins for it, and from nobody else.
+        """
+        frame = await incoming.frame()
+        if not isinstance(frame, Hello):
+            raise RemoteProtocolError(f"the stream begins with {_name(frame)}, expected Hello")
+        if frame.approval:
+            self._admission.admit(peer, frame)
+            return frame
+        self._admission.identify(peer, frame)
+        words = await incoming.frame()
+        if isinstance(words, Abstain) and words.leaving and not words.sum_number:
+            return words
+        raise RemoteProtocolError(
+            f"an introduction without an approval is followed by {_name(words)}, expected why the site declines",
+            f"approve the plan first: `fedfair plan approve -n {peer.name}`",
+        )
+
+    async def _carry(self, connection: Connection, incoming: Incoming, call: ServerCall) -> None:
         """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
         reader = asyncio.create_task(self._read(connection, incoming))
-        writer = asyncio.create_task(connection.drain(context.write))
+        writer = asyncio.create_task(connection.drain(call.write))
         waiting: tuple[asyncio.Future[None] | asyncio.Future[str], ...] = (reader, writer, connection.cut_reason)
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if connection.is_leaving and reader.done():
+                # A site that has heard the end goes, perhaps before the write of its last frame returns.
+                await asyncio.wait((writer, connection.cut_reason), return_when=asyncio.FIRST_COMPLETED)
         finally:
             reader.cancel()
             writer.cancel()
             # Their faults are raised below; a cancelled one has none.
             await asyncio.gather(reader, writer, return_exceptions=True)
-        if connection.cut_reason.done():
-            await context.abort(grpc.StatusCode.ABORTED, connection.cut_reason.result())
         for task in (reader, writer):
-            if not task.cancelled():
+            if not task.cancelled() and not connection.cut_reason.done():
                 task.result()
 
     async def _read(self, connection: Connection, incoming: Incoming) -> None:
@@ -203,6 +231,7 @@ class Service:
             await asyncio.wait([connection.cut_reason])
 
     async def _take(self, frame: CollaboratorFrame, connection: Connection, incoming: Incoming) -> None:
+        connection.heard()
         match frame:
             case UploadStart():
                 await self._take_upload(frame, connection, incoming)
@@ -211,7 +240,7 @@ class Service:
             case Abstain(sum_number, reason, leaving):
                 if sum_number:
                     connection.expected(sum_number)
-                event = Abstained(connection.participant, sum_number, reason, leaving)
+                event = Abstained(connection.participant, sum_number, reason.value, leaving)
                 await self._floor.submit(connection, event)
             case Hello() | Chunk():
                 raise RemoteProtocolError(
@@ -266,5 +295,9 @@ class Service:
             raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
 
 
-def _auth_context(context: Context) -> dict[str, list[bytes]]:
-    return {name: list(values) for name, values in context.auth_context().items()}
+def _name(frame: CollaboratorFrame | None) -> str:
+    return "nothing" if frame is None else type(frame).__name__
+
+
+def _reason(fault: FedfairError) -> ExitReason:
+    return ExitReason.TRUST_UNREADABLE if isinstance(fault, TrustUnreadableError) else ExitReason.NOT_ADMITTED

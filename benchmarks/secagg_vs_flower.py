@@ -100,7 +100,7 @@ class Measured:
             while effects:
                 effect = effects.popleft()
                 if isinstance(effect, Contribute):
-                    effects.extend(site.contribute(self.updates[member]))
+                    effects.extend(site.contribute(self.updates[member], secrets.token_bytes(32)))
                 elif isinstance(effect, Send):
                     sends.append(effect)
 

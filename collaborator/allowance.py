@@ -1,28 +1,29 @@
 """What this site has answered under one plan, and how much more of it its policy allows.
 
 An aggregator says which round of which run a question belongs to, and can say what it likes. So the site counts
-for itself: runs, rounds, attempts at each, and every model that it evaluates. The record is on the disk before an
-answer is computed and survives restarts, so that a crash grants nothing anew; it may count what was never sent.
+for itself: runs, rounds, attempts at each, and every model that it evaluates. Each of them is a row by its own key
+(`facts`), so that the latest question costs what the first one did. The rows are on the disk before an answer is
+computed (`request_record`), so that a crash grants nothing anew; they may count what was never sent.
 
 A question about the same model, in the same round, run and attempt is the same question: its answer is the same
-too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Where the plan
-adds noise, each answer has noise of its own, which averages out over many: there every answer counts, and those
-about one saved model count together. The model is known by its vector, its threshold and the scaling of the
-features: each of them changes what losses say.
+too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Every masked
+training sum counts, for its batches are drawn by the number of the attempt, and by this site's own count: the one
+that the aggregator states could be the same twice. Where the plan adds noise, each answer has noise of its own,
+which averages out over many: there every answer counts, and those about one saved model count together. The model
+is known by its vector, its threshold and the scaling of the features: each of them changes what losses say.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import astuple, dataclass
 
+from collaborator.facts import Facts, Rows, Table, key, number_row, text_row
 from collaborator.inbox import EVALUATIONS, Question
-from collaborator.json_lines import JsonLines
 from collaborator.reluctance import Reluctance
+from fedfair.learning.round_subject import scaling_digest
 from fedfair.plan.due import (
     due_in_words,
     evaluated_models,
@@ -80,72 +81,90 @@ class Answered:
     subject: str
     openers: str = ""
 
+    @property
+    def models(self) -> tuple[str, str, int]:
+        """Return which models are counted together: those of one run, purpose and round."""
+        return self.run, self.purpose, self.round
 
-_Place = tuple[str, str, int, int, str]
-"""Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A question that may be answered once its rows are on the disk.
+
+    Attributes:
+        attempt: which attempt at its sum it is, from 1, by this site's own count.
+        rows: to be written, all or none; empty where it was answered before and does not count again.
+    """
+
+    attempt: int
+    rows: Rows
+
+
+_RUNS = key("runs")
+_ROUNDS = key("rounds")
+_EVALUATIONS = key("evaluations")
+_ON_DEMAND = key("on demand")
+_EVALUATORS = key("evaluators")
 
 
 class Allowance:
-    """The record of one site under one plan.
+    """The rules of one site under one plan.
 
     Args:
-        path: its file; made by the first answer.
+        table: what was answered so far; read here, and written by whoever carries the rows.
         plan: the plan.
         policy: the site's.
         name: the site's, for messages.
-
-    Raises:
-        FedfairError: the file is damaged.
     """
 
-    def __init__(self, path: Path, plan: Plan, policy: SitePolicy, name: str) -> None:
-        self._file = JsonLines(path, "this site's record of what it has answered")
+    def __init__(self, table: Table, plan: Plan, policy: SitePolicy, name: str) -> None:
+        self._facts = Facts(table)
         self._plan = plan
         self._policy = policy
         self._name = name
         self._noised = plan.privacy != PrivacySection()
-        self._answered: set[Answered] = set()
-        self._runs: set[str] = set()
-        self._rounds: set[tuple[str, int]] = set()
-        self._attempts: Counter[_Place] = Counter()
-        self._models: dict[tuple[str, str, int], set[str]] = defaultdict(set)
-        self._on_demand: set[str] = set()
-        self._evaluators: str | None = None
-        self._evaluations: set[tuple[str, str]] = set()
-        for entry in self._file.read():
-            try:
-                self._take(Answered(**entry))  # type: ignore[arg-type]  # a key that does not belong is the fault
-            except TypeError as error:
-                raise self._file.damaged(error) from error
+        self._masked = plan.secure_aggregation.mode != "off"
+        sites = len(plan.federation.collaborators)
+        self._needs_everybody = (plan.federation.min_collaborators or sites) == sites
 
-    def objection(self, question: Question) -> Reluctance | None:
-        """Return why a question must not be answered; without a reason, it is on the record from now on.
-
-        Raises:
-            OSError: the record cannot be written.
-        """
+    def judge(self, question: Question) -> Reluctance | Admitted:
+        """Return why a question must not be answered, or which attempt it is and what to write down first."""
         asked = _answered(question)
-        if asked in self._answered and not self._noised:
-            return None
-        reluctance = self._against(asked, question.start.purpose)
-        if reluctance is None:
-            self._file.append(asdict(asked))
-            self._take(asked)
-        return reluctance
+        known = self._facts.number(_answered_key(asked))
+        if known and not self._counts_each(asked):
+            return Admitted(known, ())
+        reluctance = self._against_scaling(question, asked) or self._against(asked, question.start.purpose)
+        if reluctance is not None:
+            return reluctance
+        attempt = self._attempts(self._place(asked)) + 1
+        return Admitted(attempt, self._rows(asked, attempt))
 
-    def _take(self, asked: Answered) -> None:
-        self._answered.add(asked)
-        self._attempts[self._place(asked)] += 1
-        self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
-        if Purpose(asked.purpose) in EVALUATIONS:
-            self._evaluations.add((asked.purpose, asked.subject))
-            self._evaluators = self._evaluators or asked.openers
-        if asked.on_demand:
-            self._on_demand.add(asked.subject)
+    def _counts_each(self, asked: Answered) -> bool:
+        return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
+
+    def _rows(self, asked: Answered, attempt: int) -> Rows:
+        """Return everything that is remembered of one answer."""
+        added, purpose = self._facts.added, Purpose(asked.purpose)
+        rows: Rows = (number_row(self._place(asked), attempt), number_row(_answered_key(asked), attempt))
+        if purpose is Purpose.TRAINING:
+            rows += added(_ROUNDS, _round_key(asked))
         else:
-            self._runs.add(asked.run)
-        if Purpose(asked.purpose) is Purpose.TRAINING:
-            self._rounds.add((asked.run, asked.round))
+            rows += added(_models_key(asked), _model_key(asked))
+        if purpose in EVALUATIONS:
+            rows += added(_EVALUATIONS, _evaluation_key(asked))
+            if not self._evaluators:
+                rows += (text_row(_EVALUATORS, asked.openers),)
+        if asked.on_demand:
+            return rows + added(_ON_DEMAND, _on_demand_key(asked))
+        return rows + added(_RUNS, _run_key(asked))
+
+    def _attempts(self, place: bytes) -> int:
+        return self._facts.number(place)
+
+    @property
+    def _evaluators(self) -> str:
+        """Return the set of sites of the first masked evaluation; empty before it."""
+        return self._facts.text(_EVALUATORS) or ""
 
     def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
         if asked.on_demand:
@@ -158,15 +177,35 @@ class Allowance:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
 
+    def _against_scaling(self, question: Question, asked: Answered) -> Reluctance | None:
+        """Return why a run must not begin under its scaling: it is of sums that this site never added to.
+
+        A run whose sums need everybody cannot have its scaling before each site has added to the sums behind it.
+        Who joins later, or has lost its files, cannot know, so only what begins a run is refused: its first
+        evaluation and its first round. After that the transcript holds all sites to one scaling.
+        """
+        begins = asked.round <= int(Purpose(asked.purpose) is Purpose.TRAINING)
+        if question.scaling is None or asked.on_demand or not begins or not self._needs_everybody:
+            return None
+        if self._attempts(_place_key(asked.run, Purpose.STANDARDISATION.value, 0, 0, "")):
+            return None
+        return Reluctance(
+            "a feature scaling came before this site had answered the standardisation of this run",
+            "task.standardize",
+            "a scaling without a standardisation",
+            "one that every site has added to; begin a new run with --fresh if this site's state was lost",
+        )
+
     def _against_run(self, asked: Answered) -> Reluctance | None:
         most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
-        if most is None or asked.run in self._runs or len(self._runs) < most:
+        if most is None or self._facts.has(_run_key(asked)):
             return None
-        return self._spent("max_runs", f"run {len(self._runs) + 1}", most, "runs of this plan")
+        made = self._facts.number(_RUNS)
+        return None if made < most else self._spent("max_runs", f"run {made + 1}", most, "runs of this plan")
 
     def _against_round(self, asked: Answered) -> Reluctance | None:
-        most, done = self._policy.max_rounds, len(self._rounds)
-        if most is None or (asked.run, asked.round) in self._rounds or done < most:
+        most, done = self._policy.max_rounds, self._facts.number(_ROUNDS)
+        if most is None or done < most or self._facts.has(_round_key(asked)):
             return None
         return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
 
@@ -174,7 +213,7 @@ class Allowance:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
         # term, and the plan's number holds.
         most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
-        made = self._attempts[self._place(asked)]
+        made = self._attempts(self._place(asked))
         if made < most:
             return None
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
@@ -182,35 +221,36 @@ class Allowance:
 
     def _against_due(self, asked: Answered, due: _Due) -> Reluctance | None:
         count, when = due.models(self._plan, asked.round), due.in_words(self._plan)
-        known = self._models[asked.run, asked.purpose, asked.round]
         if not count:
             reason = f"no {asked.purpose} is due after round {asked.round}; the plan has them {when}"
             return Reluctance(reason, due.term, f"round {asked.round}", when)
-        if asked.subject in known or len(known) < count + self._trained_again(asked):
+        known = self._facts.number(_models_key(asked))
+        if known < count + self._trained_again(asked) or self._facts.has(_model_key(asked)):
             return None
         return Reluctance(
-            f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
+            f"after round {asked.round} of this run {known} model(s) had an {asked.purpose} already, and "
             f"{count} is due; this is another model",
             due.term,
-            f"model {len(known) + 1} of round {asked.round}",
+            f"model {known + 1} of round {asked.round}",
             f"{count}",
         )
 
     def _trained_again(self, asked: Answered) -> int:
         """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
-        return max(0, self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""] - 1)
+        return max(0, self._attempts(_place_key(asked.run, Purpose.TRAINING.value, asked.round, 0, "")) - 1)
 
     def _against_model(self, asked: Answered) -> Reluctance | None:
         stated = self._policy.max_evaluations_on_demand
         most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
-        if most is None or asked.subject in self._on_demand or len(self._on_demand) < most:
+        made = self._facts.number(_ON_DEMAND)
+        if most is None or made < most or self._facts.has(_on_demand_key(asked)):
             return None
-        asked_for = f"model {len(self._on_demand) + 1}"
+        asked_for = f"model {made + 1}"
         return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
 
     def _against_evaluations(self, asked: Answered) -> Reluctance | None:
-        most, made = self._policy.max_evaluations, len(self._evaluations)
-        if most is None or (asked.purpose, asked.subject) in self._evaluations or made < most:
+        most, made = self._policy.max_evaluations, self._facts.number(_EVALUATIONS)
+        if most is None or made < most or self._facts.has(_evaluation_key(asked)):
             return None
         return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
@@ -218,9 +258,10 @@ class Allowance:
         """Return why two evaluations could be subtracted: they would not be over the very same sites."""
         if self._policy.evaluation_cohort == "any" or self._plan.secure_aggregation.mode == "off":
             return None
-        if asked.openers and self._evaluators in {None, "", asked.openers}:
+        first = self._evaluators
+        if asked.openers and first in ("", asked.openers):
             return None
-        allowed = self._evaluators or "one set of sites, all together"
+        allowed = first or "one set of sites, all together"
         found = asked.openers or "any large enough part of a set"
         reason = f"the policy of {self._name} evaluates with one set of sites only ({allowed}), not with {found}"
         return Reluctance(reason, "evaluation_cohort", found, allowed)
@@ -229,12 +270,16 @@ class Allowance:
         """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
         return None if self._plan.secure_aggregation.mode == "off" and not self._noised else most
 
-    def _place(self, asked: Answered) -> _Place:
-        """Return what the attempts at are counted together: in training, whatever the models are."""
+    def _place(self, asked: Answered) -> bytes:
+        """Return the key of what the attempts at are counted together: in training, whatever the models are.
+
+        Elsewhere it is run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise,
+        it has no run and no round.
+        """
         subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
         if asked.on_demand and self._noised:
-            return "", asked.purpose, 0, asked.step, subject
-        return asked.run, asked.purpose, asked.round, asked.step, subject
+            return _place_key("", asked.purpose, 0, asked.step, subject)
+        return _place_key(asked.run, asked.purpose, asked.round, asked.step, subject)
 
     def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
         reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
@@ -244,8 +289,40 @@ class Allowance:
 def _answered(question: Question) -> Answered:
     start = question.start
     threshold = struct.pack("<d", question.model.threshold)
-    subject = hashlib.sha256(start.model_sha256 + threshold + question.scaling_sha256).hexdigest()
+    subject = hashlib.sha256(start.model_sha256 + threshold + scaling_digest(question.scaling)).hexdigest()
     step = 0 if start.query is None else start.query.number
     run, on_demand = question.run_id, question.on_demand
     openers = " ".join(map(str, question.openers))
     return Answered(run, on_demand, start.purpose.value, start.round, step, start.attempt, subject, openers)
+
+
+def _answered_key(asked: Answered) -> bytes:
+    return key("answered", *astuple(asked), near=asked.round)
+
+
+def _place_key(run: str, purpose: str, round_number: int, step: int, subject: str) -> bytes:
+    return key("attempts", run, purpose, round_number, step, subject, near=round_number)
+
+
+def _run_key(asked: Answered) -> bytes:
+    return key("run", asked.run)
+
+
+def _round_key(asked: Answered) -> bytes:
+    return key("round", asked.run, asked.round, near=asked.round)
+
+
+def _models_key(asked: Answered) -> bytes:
+    return key("models", *asked.models, near=asked.round)
+
+
+def _model_key(asked: Answered) -> bytes:
+    return key("model", *asked.models, asked.subject, near=asked.round)
+
+
+def _on_demand_key(asked: Answered) -> bytes:
+    return key("on demand model", asked.subject)
+
+
+def _evaluation_key(asked: Answered) -> bytes:
+    return key("evaluation", asked.purpose, asked.subject)

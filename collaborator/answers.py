@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from collaborator.inbox import Question
@@ -26,6 +27,10 @@ from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumSt
 class Task(Protocol):
     """What computes: `learning.task.TrainingTask`."""
 
+    @property
+    def scaling(self) -> FeatureScaling | None:
+        """Return the scaling that the next contribution is made under; None where features are not scaled."""
+
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         """Return what this site adds to the requested sum."""
 
@@ -36,30 +41,62 @@ class Task(Protocol):
 Answer = bytearray | Reluctance
 
 MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
-"""What the aggregator is told; the figures are the site's own."""
+"""What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
 
-Rule = Callable[[Question], Reluctance | None]
-"""From a question to what the site's policy has against it; None where that is nothing. Raises a PrivacyError
-where the site may release nothing more."""
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """That this site may answer a question.
+
+    Attributes:
+        attempt: which attempt at this sum it is, from 1, by the site's own count, which survives restarts. It
+            decides what is drawn; the attempt that the aggregator states decides nothing.
+    """
+
+    attempt: int
+
+
+Rule = Callable[[Question], Reluctance | Granted]
+"""From a question to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
+more."""
+
+
+def hold_nothing() -> None:
+    """Release nothing: the end of a rule that holds no file."""
 
 
 class Answers:
     """The worker of one site; belongs to one event loop.
 
+    Args:
+        task: what computes.
+        specs: the shape of every sum.
+        rule: the site's policy.
+        release: lets go of what the rule holds; called at the end, from whichever thread closes.
+
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
+        last_asked: the run, as the aggregator names it, and the newest question; None before the first.
         refused: why the last abstention was made; None before the first.
         busy: whether the worker computes at this moment.
         parting: why this site must leave, for its own operator; None where it may stay.
     """
 
-    def __init__(self, task: Task, specs: dict[Purpose, SumSpec], objection: Rule) -> None:
+    def __init__(
+        self,
+        task: Task,
+        specs: dict[Purpose, SumSpec],
+        rule: Rule,
+        release: Callable[[], None] = hold_nothing,
+    ) -> None:
         self._task = task
         self._specs = specs
-        self._objection = objection
+        self._rule = rule
+        self._release = release
         self._worker = ThreadPoolExecutor(1, "training")
         self._current: tuple[SumStart, asyncio.Future[Answer | None]] | None = None
         self.last_sum = SumNumber(0)
+        self.last_asked: tuple[str, SumStart] | None = None
         self.refused: Reluctance | None = None
         self.busy = False
         self.parting: PrivacyError | None = None
@@ -72,6 +109,7 @@ class Answers:
     def expect(self, question: Question) -> None:
         """Note that this question has arrived; every older one is worthless from now on."""
         self.last_sum = question.start.sum_number
+        self.last_asked = question.run_id, question.start
 
     async def answer(self, question: Question) -> Answer | None:
         """Return the answer; None where a newer question has made it worthless.
@@ -106,7 +144,7 @@ class Answers:
             return ()
         if isinstance(answer, Reluctance):
             self.refused = answer
-            return (Abstain(number, answer.reason, answer.leaving),)
+            return (Abstain(number, answer.told, answer.leaving),)
         return upload_frames(number, answer)
 
     def forget(self, number: SumNumber) -> None:
@@ -117,6 +155,7 @@ class Answers:
     def close(self) -> None:
         """Let the worker end after what it is doing now."""
         self._worker.shutdown(wait=False, cancel_futures=True)
+        self._release()
 
     def _compute(self, question: Question) -> Answer | None:
         """In the worker thread: compute and encode."""
@@ -125,14 +164,14 @@ class Answers:
             return None
         self.busy = True
         try:
-            objection = self._objection(question)
-            if objection is not None:
-                return objection
+            said = self._rule(replace(question, scaling=self._task.scaling))
+            if isinstance(said, Reluctance):
+                return said
             spec = self._specs[start.purpose]
-            request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
+            request = SumRequest(start.purpose, RoundNumber(start.round), said.attempt, spec, start.query)
             return encode(self._task.contribution(request, question.model), spec)
         except TrainingError as fault:
-            return Reluctance(fault.message)
+            return Reluctance(fault.message, "values")
         except PrivacyError as fault:
             self.parting = fault
             return Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)

@@ -7,9 +7,13 @@ What does the work is imported by the command that needs it: it brings torch, wh
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +23,10 @@ from rich.text import Text
 
 from collaborator.link import Address
 from collaborator.observer import Lines, Observer, Silent
-from fedfair.errors import AbortedError, PrivacyError
+from fedfair.errors import AbortedError, PrivacyError, StoppedError
+from fedfair.plan.proxy import choose_route
+from fedfair.report.exit_status import exit_status
+from fedfair.report.stopping import service
 from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 if TYPE_CHECKING:
@@ -42,15 +49,15 @@ Aggregator = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
 GiveUp = Annotated[
-    float | None,
-    typer.Option(
-        "--give-up-after", min=0, help="Seconds without the aggregator after which to stop; never if absent."
-    ),
+    float, typer.Option("--give-up-after", min=0, help="Seconds without the aggregator after which to stop.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")
+LOGS = Path("logs")
+GIVE_UP_SECONDS = 3 * 24 * 3600.0
+"""A weekend. A site that missed the end of its run must not call for ever."""
 
 
 @app.command()
@@ -60,41 +67,12 @@ def start(
     plan: PlanFile = DEFAULT_PLAN,
     approval: Approval = None,
     aggregator: Aggregator = None,
-    give_up_after: GiveUp = None,
+    give_up_after: GiveUp = GIVE_UP_SECONDS,
     quiet: Quiet = False,
 ) -> None:
     """Connect to the aggregator and take part until the run has ended; come back after every interruption."""
-    from collaborator.declining import decline
-    from collaborator.participation import Terms, answers_of, participate
-    from collaborator.preparation import find_site, keep_policy, make_ready
-    from fedfair.learning.masked_sums import IN_THE_CLEAR, is_masked
-    from fedfair.plan.policy import PolicyError
-
-    site, logs = find_site(name, config, plan, approval), Path("logs")
-    try:
-        keep_policy(site)
-        masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
-        for warning in (*masked, *site.code_warnings, *site.identity().warnings):
-            error_console.print(Text(warning, style="yellow"), soft_wrap=True)
-        ready = make_ready(site)
-    except (PolicyError, PrivacyError) as fault:
-        decline(site, _address(site, aggregator), logs, fault)
-        raise
-    observer: Observer = Silent() if quiet else Lines(_say)
-    for line in () if ready.account is None else ready.account.forecast:
-        observer.note(f"privacy: {line}")
-    terms = Terms(_address(site, aggregator), logs, give_up_after)
-    answers = answers_of(ready)
-    try:
-        finished = asyncio.run(participate(ready, answers, terms, observer))
-    except AbortedError as fault:
-        if answers.busy:
-            # The interpreter would wait for local training, which nobody wants any more, before it ended.
-            _say(f"error: {fault.diagnostics()}")
-            os._exit(1)
-        raise
-    if not quiet:
-        console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
+    with service("this site"):
+        _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
 
 
 @app.command()
@@ -108,17 +86,69 @@ def check(
 ) -> None:
     """See whether a start would work: files, data, approval, certificate, clock and connection."""
     from collaborator.preflight import check_site
-    from collaborator.preparation import read_site
+    from collaborator.preparation import find_site
 
-    site = read_site(name, config, plan, approval)
-    items = check_site(site, _address(site, aggregator))
+    site = find_site(name, config, plan, approval)
+    items = check_site(site, partial(_address, site, aggregator), LOGS)
     failed = [item for item in items if not item.passed]
     if as_json:
-        console.print_json(json.dumps({"ok": not failed, "items": [asdict(item) for item in items]}))
+        console.print_json(json.dumps({"ok": not failed, "items": [_document(item) for item in items]}))
     else:
         console.print(_table(items))
+        for line in itertools.chain.from_iterable(_data_lines(item) for item in items):
+            console.print(line, soft_wrap=True)
     if failed:
-        raise typer.Exit(1)
+        # As a start would end, which meets the first of them.
+        raise typer.Exit(failed[0].status)
+
+
+def _take_part(
+    name: str | None,
+    config: Path,
+    plan: Path,
+    approval: Path | None,
+    aggregator: str | None,
+    give_up_after: float | None,
+    *,
+    quiet: bool,
+) -> None:
+    from collaborator.data_history import keep_summary, summary_path
+    from collaborator.declining import decline
+    from collaborator.participation import Terms, answers_of, participate
+    from collaborator.preparation import find_site, keep_policy, make_ready
+    from fedfair.learning.masked_sums import IN_THE_CLEAR, is_masked
+    from fedfair.plan.policy import PolicyError
+
+    site, logs = find_site(name, config, plan, approval), LOGS
+    address = _address(site, aggregator)
+    try:
+        keep_policy(site)
+        masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
+        for warning in (*masked, *site.code_warnings, *site.identity().warnings):
+            error_console.print(Text(warning, style="yellow"), soft_wrap=True)
+        ready = make_ready(site)
+    except (PolicyError, PrivacyError) as fault:
+        decline(site, address, logs, fault)
+        raise
+    observer: Observer = Silent() if quiet else Lines(_say)
+    for line in () if ready.account is None else ready.account.forecast:
+        observer.note(f"privacy: {line}")
+    terms = Terms(address, logs, give_up_after)
+    answers = answers_of(ready)
+    try:
+        keep_summary(site, ready.profile, datetime.now(UTC))
+    except OSError as fault:
+        observer.note(f"{summary_path(site)} was not written, so no check will compare with this run: {fault}")
+    try:
+        finished = asyncio.run(participate(ready, answers, terms, observer))
+    except (AbortedError, StoppedError) as fault:
+        if answers.busy:
+            # The interpreter would wait for local training, which nobody wants any more, before it ended.
+            _say(fault.diagnostics())
+            os._exit(exit_status(fault))
+        raise
+    if not quiet:
+        console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
 
 
 def _say(line: str) -> None:
@@ -136,8 +166,33 @@ def _table(items: tuple[Item, ...]) -> Table:
     return table
 
 
+def _document(item: Item) -> dict[str, object]:
+    """Return an item for programs; only the one about the data has what belongs to data."""
+    document = asdict(item)
+    for name in ("profile", "last_run"):
+        if document[name] is None:
+            del document[name]
+    return document
+
+
+def _data_lines(item: Item) -> Iterator[Text]:
+    """Yield one line for the labels, and one for every column that has something to say."""
+    profile = item.profile
+    if profile is None:
+        return
+    if profile.one_class is None:
+        yield Text(f"labels: {profile.label_words}")
+    else:
+        warning = f"labels: all records are of class {profile.one_class}; check the label column and label_values"
+        yield Text(warning, style="yellow")
+    for column in profile.columns:
+        if column.words:
+            yield Text(f"column {column.name}: {column.words}", style="yellow" if column.is_doubtful else "")
+    if item.last_run is not None and item.last_run.words:
+        yield Text(f"data: {item.last_run.words}")
+
+
 def _address(site: Site, given: str | None) -> Address:
     stated = site.plan.federation.aggregator
-    if given is None:
-        return Address(stated.host, stated.port)
-    return Address(*host_and_port(given, "--aggregator", 1))
+    host, port = (stated.host, stated.port) if given is None else host_and_port(given, "--aggregator", 1)
+    return Address(host, port, choose_route(host, port, site.config.network.proxy, os.environ))

@@ -1,8 +1,10 @@
 """How this site says no: what it writes down, and what it tells the aggregator, as it goes or instead of coming.
 
-The aggregator is told the refusal in words, so that its operator need not wait and wonder. A site that refuses a
-plan before it has anything to do with the run introduces itself by its certificate alone: it has perhaps not even
-approved the plan. That the aggregator cannot be told is no fault: the refusal stands.
+The aggregator is told the reason from a closed list (`wire.refusals`), so that its operator need not wait and
+wonder. The words, which may hold values of this site, stay in its own log. A site that refuses a plan before it
+has anything to do with the run introduces itself without an approval: it has perhaps not approved the plan. Its
+certificate is bound to its pinned key all the same, so nobody else declines for it. That the aggregator cannot be
+told is no fault: the refusal stands.
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from collaborator.answers import MAY_RELEASE_NOTHING
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link, open_link
 from collaborator.observer import Lines
-from collaborator.preparation import Site
+from collaborator.preparation import Site, introduction
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
 from fedfair.errors import FedfairError, PrivacyError
@@ -28,6 +29,7 @@ from fedfair.learning.binding import plan_binding
 from fedfair.plan.policy import PolicyError
 from fedfair.plan.terms import CODE_TERMS
 from fedfair.wire.frames import Abstain
+from fedfair.wire.refusals import RefusalReason
 
 TELL_SECONDS = 20.0
 """How long a site that does not come tries to say so."""
@@ -36,13 +38,20 @@ TELL_SECONDS = 20.0
 def reluctances(fault: FedfairError) -> Iterator[Reluctance]:
     """Yield what is written down about a refusal: one for each term of the policy that it names."""
     if not isinstance(fault, PolicyError):
-        yield Reluctance(fault.message)
+        yield Reluctance(fault.message, "protocol")
         return
     for term in fault.broken:
         yield Reluctance(term.fault, term.key, term.asked, term.allowed)
 
 
-async def take_leave(link: Link, reason: str) -> None:
+def told_of(fault: FedfairError) -> RefusalReason:
+    """Return what the aggregator is told of a refusal: of several broken terms, the first."""
+    if isinstance(fault, PrivacyError):
+        return RefusalReason.BUDGET
+    return next(reluctances(fault)).told
+
+
+async def take_leave(link: Link, reason: RefusalReason) -> None:
     """Say as the last word on a stream why this site goes, and wait until the aggregator has closed it.
 
     Raises:
@@ -57,7 +66,7 @@ async def take_leave(link: Link, reason: str) -> None:
 def decline(site: Site, address: Address, logs: Path, fault: PolicyError | PrivacyError) -> None:
     """Write down why this site does not take part, and tell the aggregator, if it can be told.
 
-    What a ledger holds is the site's own business: of a PrivacyError the aggregator learns no figure.
+    Of what a policy or a ledger holds the aggregator learns nothing but which of them refuses.
     """
     records = Records(logs, site.participant)
     note = Lines(records.append_note).note
@@ -69,18 +78,19 @@ def decline(site: Site, address: Address, logs: Path, fault: PolicyError | Priva
             # What is sent is recorded under the plan's digest, and for that its code would have to run.
             note("the aggregator was not told: nothing can be sent in the name of a plan whose code must not run")
             return
-        words = MAY_RELEASE_NOTHING if isinstance(fault, PrivacyError) else fault.message
-        asyncio.run(asyncio.wait_for(_tell(site, address, words), TELL_SECONDS))
+        asyncio.run(asyncio.wait_for(_tell(site, address, told_of(fault)), TELL_SECONDS))
     except (FedfairError, TimeoutError) as silence:
         note(f"the aggregator was not told: {silence}")
     finally:
         records.close()
 
 
-async def _tell(site: Site, address: Address, reason: str) -> None:
+async def _tell(site: Site, address: Address, reason: RefusalReason) -> None:
     digest = plan_binding(site.plan, site.code.folder).digest
     identity = site.identity()
-    server = await asyncio.to_thread(preflight, address.host, address.port, identity, datetime.now(UTC))
+    now = datetime.now(UTC)
+    server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
     with closing(EgressRecord(site, digest)) as egress:
         async with open_link(address, channel_credentials(identity, server), egress) as link:
+            await link.send(introduction(site, identity, digest, b""))
             await take_leave(link, reason)

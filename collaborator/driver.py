@@ -2,7 +2,9 @@
 
 On every stream two tasks work: one listens, so that a break, a newer question or the end is noticed at once, the
 other answers, one question at a time, the newest first. Computing happens in the worker thread of `answers.py` and
-outlives the stream. The network may fail as often as it likes; a refusal ends the process.
+outlives the stream. Between the two are a few entries at most (`mailbox.py`), and a stream that is refused too
+much is ended (`refusal_limit.py`). The network may fail as often as it likes; a refusal by the aggregator ends the
+process.
 """
 
 from __future__ import annotations
@@ -16,18 +18,32 @@ from dataclasses import dataclass
 
 from collaborator.answers import Answers
 from collaborator.backoff import Backoff
-from collaborator.declining import reluctances, take_leave
-from collaborator.inbox import Inbox, Question, Shapes
+from collaborator.declining import reluctances, take_leave, told_of
+from collaborator.inbox import Inbox, Question, RunScalings, Shapes
 from collaborator.link import Link
+from collaborator.mailbox import Mailbox
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
 from collaborator.records import Records
+from collaborator.refusal_limit import RefusalLimit
 from collaborator.reluctance import Reluctance
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
+from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.policy import PolicyError
 from fedfair.sums.spec import Purpose
-from fedfair.wire.frames import Abstain, Accepted, Finished, Hello, Refused, SecaggMessage, SumStart, Welcome
+from fedfair.wire.frames import (
+    Abstain,
+    Accepted,
+    CollaboratorFrame,
+    Finished,
+    Hello,
+    Refused,
+    SecaggMessage,
+    SumStart,
+    UploadStart,
+    Welcome,
+)
 
 Greeting = Callable[[Welcome], None]
 """Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
@@ -76,9 +92,13 @@ class Driver:
         self._observer = observer
         self._patience = patience
         self._greeting = greeting
+        self._scalings = RunScalings()
         self._last_contact = time.monotonic()
         self._asked: SumStart | None = None
+        self._contributed: SumNumber | None = None
+        self._limit = RefusalLimit()
         self._has_left = False
+        self._told = ""
 
     async def run(self) -> Finished:
         """Take part until the run is finished; return the aggregator's last words.
@@ -108,8 +128,9 @@ class Driver:
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
         if limit is not None and away >= limit:
             raise AbortedError(
-                f"gave up after {away:.0f} s without the aggregator; the last attempt: {fault.message}",
-                "ask the aggregator's operator whether it runs, then start again",
+                f"gave up after {away:.0f} s without the aggregator{self._told}; the last attempt: "
+                f"{fault.message}",
+                "ask the aggregator's operator whether the run is over; if it is not, start again",
             )
         seconds = self._patience.backoff.next()
         self._observer.note(f"{fault.message}; trying again in {seconds:.1f} s")
@@ -120,9 +141,10 @@ class Driver:
     async def _participate(self) -> Finished:
         async with self._dial() as (link, hello):
             self._records.begin_link()
+            self._limit = RefusalLimit()
             with contextlib.suppress(*LISTENER_TELLS):
                 await link.send(hello)
-            questions: asyncio.Queue[Question | SecaggMessage] = asyncio.Queue()
+            questions = Mailbox()
             listener = asyncio.create_task(self._listen(link, questions))
             replier = asyncio.create_task(self._reply(link, questions))
             try:
@@ -134,10 +156,20 @@ class Driver:
             ended = replier if not replier.cancelled() else listener
             await self._say_why(link, None if ended.cancelled() else ended.exception())
             # The replier only ever ends with a fault of this site.
-            return replier.result() if not replier.cancelled() else listener.result()
+            finished = replier.result() if not replier.cancelled() else listener.result()
+            await self._part(link)
+            return finished
 
-    async def _listen(self, link: Link, questions: asyncio.Queue[Question | SecaggMessage]) -> Finished:
-        inbox = Inbox(self._shapes, self._answers.last_sum)
+    async def _part(self, link: Link) -> None:
+        """Let the aggregator end the stream, so that it knows that this site has heard the end of the run."""
+        with contextlib.suppress(*LISTENER_TELLS, RemoteProtocolError, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await link.finish()
+                async for _ in link.frames():
+                    pass
+
+    async def _listen(self, link: Link, questions: Mailbox) -> Finished:
+        inbox = Inbox(self._shapes, self._answers.last_sum, self._scalings)
         async for frame in link.frames():
             self._last_contact = time.monotonic()
             match inbox.take(frame):
@@ -146,39 +178,55 @@ class Driver:
                 case FeatureScaling() as scaling:
                     await self._answers.apply_scaling(scaling)
                 case Question() as question:
+                    link.recheck()
                     self._answers.expect(question)
                     self._records.asked(question.start, link)
                     self._asked = question.start
-                    questions.put_nowait(question)
+                    await questions.put(question)
                 case SecaggMessage() as message:
-                    questions.put_nowait(message)
+                    await questions.put(message)
                 case Accepted(sum_number):
-                    self._patience.backoff.reset()
                     self._answers.forget(sum_number)
-                    self._records.answered(link, "accepted")
-                    self._tell_of_evaluation()
+                    if sum_number == self._contributed:
+                        # Only once, and only for what was really sent: saying so costs an aggregator nothing.
+                        self._contributed = None
+                        self._patience.backoff.reset()
+                        self._limit.contributed()
+                        self._records.answered(link, "accepted")
+                        self._tell_of_evaluation()
                 case Finished() as finished:
                     return finished
                 case Refused() as refused:
+                    self._told = f", whose last words were: {refused.reason}"
                     raise _refusal(refused)
         raise UnreachableError("the aggregator closed the stream")
 
-    async def _reply(self, link: Link, questions: asyncio.Queue[Question | SecaggMessage]) -> Finished:
+    async def _reply(self, link: Link, questions: Mailbox) -> Finished:
+        asked: SumStart | None = None
         while True:
-            said = await questions.get()
+            said = await questions.take()
             if isinstance(said, Question):
-                link.answer(said.start)
+                asked = said.start
+                link.answer(asked)
+                self._limit.asked()
             frames = await self._answers.frames(said)
             self._tell_of_fault()
+            refused = ""
             with contextlib.suppress(*LISTENER_TELLS):
                 for frame in frames:
+                    if asked is not None and _contributes(frame):
+                        self._contributed = asked.sum_number
                     await link.send(frame)
                     if isinstance(frame, Abstain):
-                        self._observer.note(f"takes no part in sum {frame.sum_number}: {frame.reason}")
-                        self._records.refused(self._answers.refused or Reluctance(frame.reason), self._asked)
+                        refusal = self._answers.refused or Reluctance(frame.reason.value)
+                        refused = refusal.reason
+                        self._observer.note(f"takes no part in sum {frame.sum_number}: {refusal.reason}")
+                        self._records.refused(refusal, self._asked)
                         self._records.answered(link, "abstained")
                         if frame.leaving:
                             await self._leave(link)
+            if refused:
+                self._limit.refused(refused)
 
     async def _say_why(self, link: Link, fault: BaseException | None) -> None:
         """Tell the aggregator, before this site leaves it, what of its requests was refused; keep it on record."""
@@ -188,7 +236,7 @@ class Driver:
             self._records.refused(reluctance, None)
         with contextlib.suppress(*LISTENER_TELLS, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await take_leave(link, fault.message)
+                await take_leave(link, told_of(fault))
 
     async def _leave(self, link: Link) -> None:
         """Wait until the aggregator has read the last words and closed the stream; that ends the listener too."""
@@ -199,7 +247,7 @@ class Driver:
 
     def _tell_of_fault(self) -> None:
         if isinstance(self._answers, MaskedAnswers) and self._answers.fault:
-            self._observer.note(f"adds nothing but noise to this sum: {self._answers.fault}")
+            self._observer.note(f"takes part in this sum, but not with all its values: {self._answers.fault}")
             self._answers.fault = ""
 
     def _tell_of_evaluation(self) -> None:
@@ -207,10 +255,15 @@ class Driver:
             self._observer.note(f"round {self._asked.round} of {self._shapes.rounds} evaluated")
 
     def _greet(self, welcome: Welcome) -> None:
+        self._records.run_id = welcome.run_id
         self._greeting(welcome)
         self._observer.note(
             f"connected; run {welcome.run_id[:8]} stands at round {welcome.rounds_done} of {welcome.rounds_total}"
         )
+
+
+def _contributes(frame: CollaboratorFrame) -> bool:
+    return isinstance(frame, UploadStart) or (isinstance(frame, SecaggMessage) and frame.vector_length > 0)
 
 
 def _refusal(refused: Refused) -> UnreachableError | ConnectionRefusedByPeerError:

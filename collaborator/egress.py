@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from collaborator.preparation import Site
+from fedfair.audit.head import Head, head_path, present_boot
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Keeper, Occasion, Ownership
 from fedfair.plan.digest import format_digest
@@ -25,13 +26,18 @@ class EgressRecord:
         plan_digest: of the plan that the messages belong to.
 
     Raises:
-        AuditError: it cannot be used, another process writes it, or it was changed since it was written.
+        AuditError: it cannot be used, another process writes it, or it was changed or cut off meanwhile.
         IdentityError: the site's signing key cannot be read.
     """
 
     def __init__(self, site: Site, plan_digest: bytes) -> None:
         owner = Ownership(site.federation, site.participant, site.participant, site.identity().signing_key)
-        self._keeper = Keeper(site.egress, owner, format_digest(plan_digest), lambda: datetime.now(UTC))
+        head = Head(head_path(site.state, site.participant), site.egress, present_boot())
+        try:
+            self._keeper = Keeper(site.egress, owner, format_digest(plan_digest), lambda: datetime.now(UTC), head)
+        except BaseException:
+            head.close()
+            raise
         self._disk = ThreadPoolExecutor(1, "egress")
         self._syncing: Future[None] | None = None
 

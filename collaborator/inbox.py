@@ -41,7 +41,7 @@ class Shapes:
     Attributes:
         dimension: values in the model vector.
         dtype: float32 or float64, its width.
-        numeric: numeric columns that are scaled.
+        numeric: numeric columns that are scaled; 0 where the plan does not standardise.
         rounds: training rounds of the plan.
     """
 
@@ -66,7 +66,7 @@ class Question:
         model: the global model; a vector of no length where the sum is about no model.
         run_id: the run, as the aggregator names it.
         on_demand: whether that run evaluates a saved model and nothing else.
-        scaling_sha256: of the features' scaling; empty where there is none.
+        scaling: of the features, in force when the answer is computed, as the worker notes; None for none.
         openers: roster indices of those who can open the sum together and only together; empty where sums are
             plain, and where a part of the cohort is enough.
     """
@@ -75,11 +75,49 @@ class Question:
     model: GlobalModel
     run_id: str = ""
     on_demand: bool = False
-    scaling_sha256: bytes = b""
+    scaling: FeatureScaling | None = None
     openers: tuple[int, ...] = ()
 
 
 Said = Welcome | FeatureScaling | Question | SecaggMessage | Accepted | Finished | Refused
+
+
+class RunScalings:
+    """The feature scaling of every run that this process has heard of; it outlives the streams.
+
+    A site cannot know whether a scaling is right: one that comes late, or returns, has perhaps never added to the
+    sums behind it. What makes all sites of a sum use one scaling is its digest in the transcript. The checks here
+    give two more things, as long as the process lives: a run has one scaling, and nothing is standardised after
+    it, so an aggregator cannot vary the scaling of one model, nor ask for column sums that no scaling needs.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[str, bytes] = {}
+
+    def check_standardisation(self, run_id: str) -> None:
+        """Refuse a standardisation of a run that has its scaling.
+
+        Raises:
+            RemoteProtocolError: this run has one.
+        """
+        if run_id in self._digests:
+            raise RemoteProtocolError(
+                "a standardisation sum was asked for after the feature scaling of this run had been sent",
+                "if the aggregator goes on from an older state, start this site again",
+            )
+
+    def take(self, run_id: str, sha256: bytes) -> None:
+        """Note the scaling of a run, or that it was sent again.
+
+        Raises:
+            RemoteProtocolError: this run has another one.
+        """
+        known = self._digests.setdefault(run_id, sha256)
+        if known != sha256:
+            raise RemoteProtocolError(
+                f"a second feature scaling was sent in one run: {sha256.hex()[:16]} after {known.hex()[:16]}",
+                "if the aggregator goes on from an older state, start this site again",
+            )
 
 
 class Inbox:
@@ -88,9 +126,10 @@ class Inbox:
     Args:
         shapes: what this site expects.
         last_sum: the newest sum that an earlier stream asked for; 0 if there was none.
+        scalings: of the runs that earlier streams were about.
     """
 
-    def __init__(self, shapes: Shapes, last_sum: SumNumber) -> None:
+    def __init__(self, shapes: Shapes, last_sum: SumNumber, scalings: RunScalings) -> None:
         self._shapes = shapes
         self._last_sum = last_sum
         self._last_round = 0
@@ -98,7 +137,7 @@ class Inbox:
         self._welcomed = False
         self._evaluation_only = False
         self._run_id = ""
-        self._scaling_sha256 = b""
+        self._scalings = scalings
         self._arriving: tuple[BroadcastStart, Assembler] | None = None
         self._model = GlobalModel(np.zeros(0, shapes.dtype), 0.0)
         self._model_sha256 = b""
@@ -119,6 +158,11 @@ class Inbox:
             case Welcome():
                 return self._greet(frame)
             case BroadcastStart():
+                if frame.kind is BroadcastKind.FEATURE_SCALING and not self._shapes.numeric:
+                    raise RemoteProtocolError(
+                        "a feature scaling was sent, and the plan that this site approved has no use for one",
+                        "compare the plan digests on both sides",
+                    )
                 self._arriving = (frame, expect_broadcast(frame, self._shapes.nbytes(frame.kind)))
                 return None
             case SumStart():
@@ -164,7 +208,7 @@ class Inbox:
         mean, scale = values[: self._shapes.numeric], values[self._shapes.numeric :]
         if not (scale > 0).all():
             raise RemoteProtocolError("the feature scaling holds a scale that is not positive")
-        self._scaling_sha256 = start.sha256
+        self._scalings.take(self._run_id, start.sha256)
         return FeatureScaling(mean, scale)
 
     def _question(self, start: SumStart) -> Question:
@@ -181,13 +225,15 @@ class Inbox:
                 f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "
                 f"of {self._shapes.rounds}"
             )
-        if start.purpose is not Purpose.STANDARDISATION and start.model_sha256 != self._model_sha256:
+        if start.purpose is Purpose.STANDARDISATION:
+            self._scalings.check_standardisation(self._run_id)
+        elif start.model_sha256 != self._model_sha256:
             raise RemoteProtocolError(
                 f"sum {start.sum_number} is about model {start.model_sha256.hex()}, "
                 f"the last one that arrived is {self._model_sha256.hex() or 'none'}"
             )
         self._last_sum, self._last_round, self._asked_here = start.sum_number, start.round, True
-        return Question(start, self._model, self._run_id, self._evaluation_only, self._scaling_sha256)
+        return Question(start, self._model, self._run_id, self._evaluation_only)
 
 
 def _check_finite(values: NDArray[np.floating], kind: BroadcastKind) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from collaborator.disk import writing
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START
-from fedfair.whole_file import write_whole
+from fedfair.whole_file import OWNER_ONLY, write_whole
 
 
 class Witness:
@@ -34,7 +35,7 @@ class Witness:
             PrivacyError: the note cannot be read.
         """
         try:
-            words = json.loads(self.path.read_text())
+            words = json.loads(self.path.read_text(encoding="utf-8"))
             return int(words["entry"]), bytes.fromhex(words["chain"])
         except FileNotFoundError:
             return 0, START
@@ -48,10 +49,11 @@ class Witness:
         """Remember the last entry.
 
         Raises:
-            OSError: the note cannot be written.
+            FedfairError: the note cannot be written.
         """
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(self.path, json.dumps({"entry": number, "chain": chain.hex()}) + "\n")
+        with writing(self.path):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.path, json.dumps({"entry": number, "chain": chain.hex()}) + "\n", OWNER_ONLY)
 
 
 def witness_of(state: Path, participant: str) -> Witness:

@@ -3,20 +3,24 @@
 Carries frames and tells two kinds of failure apart: the network's, after which trying again makes sense
 (`UnreachableError`), and the other side's, after which it does not. What the frames mean is `inbox.py`'s business.
 No other module hands anything to gRPC, and here nothing is handed over that was not recorded before (`egress.py`).
+
+Every await of gRPC goes through `carried_out`, which knows all the ways in which one can end.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import grpc
 
 from fedfair.audit.items import Item, StreamItems
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, UnreachableError
+from fedfair.plan.proxy import DIRECT, Route
 from fedfair.wire.codec import (
     decode_aggregator_frame,
     decode_check_reply,
@@ -41,7 +45,11 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     # Attempts and their waiting times are ours (`backoff.py`).
     ("grpc.enable_retries", 0),
+    # Which proxy is used is ours to say (`fedfair.plan.proxy`); gRPC would read the environment by its own rules.
+    ("grpc.enable_http_proxy", 0),
 )
+
+Outcome = TypeVar("Outcome")
 
 _HOPELESS = {
     grpc.StatusCode.UNIMPLEMENTED: "does not offer this service; is it a fedfair aggregator of this version?",
@@ -52,10 +60,11 @@ _HOPELESS = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the aggregator listens."""
+    """Where the aggregator listens, and how to get there."""
 
     host: str
     port: int
+    route: Route = DIRECT
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -69,6 +78,19 @@ class Egress(Protocol):
         """Record one message, or raise so that it is not sent."""
 
 
+class Status(Protocol):
+    """What is asked of a call that has ended: `grpc.aio.Call`."""
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+
+    async def code(self) -> grpc.StatusCode:
+        """Return how it ended."""
+
+    async def details(self) -> str:
+        """Return in words how it ended."""
+
+
 class Link:
     """One open stream; at most one task writes and one reads.
 
@@ -76,18 +98,26 @@ class Link:
         call: the stream.
         address: where it leads, for messages.
         egress: is told of every frame before it is sent.
+        recheck: raises where the other end may not be talked to any more; called before each sum.
 
     Attributes:
         bytes_sent: bytes of frames so far.
         bytes_received: bytes of frames so far.
     """
 
-    def __init__(self, call: grpc.aio.StreamStreamCall[bytes, bytes], address: Address, egress: Egress) -> None:
+    def __init__(
+        self,
+        call: grpc.aio.StreamStreamCall[bytes, bytes],
+        address: Address,
+        egress: Egress,
+        recheck: Callable[[], None] = lambda: None,
+    ) -> None:
         self._call = call
         self._address = address
         self._egress = egress
         self._items = StreamItems()
         self._occasion = AT_CONNECTION
+        self.recheck = recheck
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -105,18 +135,17 @@ class Link:
         """
         raw = encode_collaborator_frame(frame)
         self._egress.sending(raw, self._items.next(frame), self._occasion)
-        try:
-            await self._call.write(raw)
-        except grpc.aio.AioRpcError as error:
-            raise explained(error.code(), error.details(), self._address) from error
-        except grpc.aio.UsageError as error:
-            # The call ended between two writes; its status says how.
-            raise explained(await self._call.code(), await self._call.details(), self._address) from error
+        await carried_out(self._call.write(raw), self._call, self._address)
         self.bytes_sent += len(raw)
 
     async def finish(self) -> None:
-        """Say that nothing more will be sent; the aggregator closes the stream when it has read everything."""
-        await self._call.done_writing()
+        """Say that nothing more will be sent; the aggregator closes the stream when it has read everything.
+
+        Raises:
+            UnreachableError: the stream is broken.
+            ConnectionRefusedByPeerError: the aggregator does not want it.
+        """
+        await carried_out(self._call.done_writing(), self._call, self._address)
 
     async def frames(self) -> AsyncIterator[AggregatorFrame]:
         """Yield every frame until the aggregator closes the stream.
@@ -126,22 +155,41 @@ class Link:
             ConnectionRefusedByPeerError: the aggregator does not want it.
             RemoteProtocolError: what arrived is not a frame.
         """
-        try:
-            async for raw in self._call:
-                self.bytes_received += len(raw)
-                yield decode_aggregator_frame(raw)
-        except grpc.aio.AioRpcError as error:
-            raise explained(error.code(), error.details(), self._address) from error
+        arriving = aiter(self._call)
+        while (raw := await carried_out(anext(arriving, None), self._call, self._address)) is not None:
+            self.bytes_received += len(raw)
+            yield decode_aggregator_frame(raw)
+
+
+def _channel(address: Address, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
+    """Return a channel that goes by the route of an address.
+
+    Through a proxy the channel leads to the proxy and asks for a tunnel there, as gRPC does where it finds a proxy
+    in the environment; inside the tunnel it expects the certificate of the aggregator's own name.
+    """
+    proxy = address.route.proxy
+    if proxy is None:
+        return grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS)
+    tunnel = [("grpc.http_connect_server", str(address)), ("grpc.default_authority", str(address))]
+    if proxy.authorization:
+        # gRPC puts the blank after the colon.
+        tunnel.append(("grpc.http_connect_headers", f"Proxy-Authorization:{proxy.authorization}"))
+    return grpc.aio.secure_channel(proxy.place, credentials, options=(*CHANNEL_OPTIONS, *tunnel))
 
 
 @asynccontextmanager
-async def open_link(address: Address, credentials: grpc.ChannelCredentials, egress: Egress) -> AsyncIterator[Link]:
+async def open_link(
+    address: Address,
+    credentials: grpc.ChannelCredentials,
+    egress: Egress,
+    recheck: Callable[[], None] = lambda: None,
+) -> AsyncIterator[Link]:
     """Open a stream for as long as the block runs; leaving the block ends it."""
-    async with grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS) as channel:
+    async with _channel(address, credentials) as channel:
         # Frames are bytes already; `bytes` hands them through as they are.
         call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
         try:
-            yield Link(call, address, egress)
+            yield Link(call, address, egress, recheck)
         finally:
             call.cancel()
 
@@ -158,18 +206,57 @@ async def ask(
         RemoteProtocolError: what arrived is no answer.
     """
     raw = encode_check_request(request)
-    async with grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS) as channel:
+    async with _channel(address, credentials) as channel:
         egress.sending(raw, Item.PREFLIGHT, AT_CONNECTION)
-        try:
-            reply = await channel.unary_unary(CHECK, bytes, bytes)(raw, timeout=CHECK_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise explained(error.code(), error.details(), address) from error
+        call = channel.unary_unary(CHECK, bytes, bytes)(raw, timeout=CHECK_SECONDS)
+        reply = await carried_out(call, call, address)
     return decode_check_reply(reply)
+
+
+async def carried_out(operation: Awaitable[Outcome], call: Status, address: Address) -> Outcome:
+    """Await one operation of gRPC on a call to `address`; return what it returns.
+
+    What it can raise, by grpcio 1.80 (`grpc/aio/_call.py`, `_cygrpc/aio/call.pyx.pxi`): `AioRpcError` with the
+    status of a call that the other side ended; `InvalidStateError` from a write after the call has ended;
+    `grpc.aio.BaseError` from a half-close that the core no longer takes (`InternalError`) and from a closed
+    channel (`UsageError`); `CancelledError` where the call was cancelled on this side, although nobody cancelled
+    this task; `KeyError` for a status that gRPC does not define.
+
+    Raises:
+        UnreachableError: the call has ended.
+        ConnectionRefusedByPeerError: the other side does not want it.
+        CancelledError: this task was cancelled.
+    """
+    try:
+        return await operation
+    except grpc.aio.AioRpcError as error:
+        raise explained(error.code(), error.details(), address) from error
+    except (asyncio.InvalidStateError, grpc.aio.BaseError) as error:
+        raise await _ended(call, address, showable(str(error))) from error
+    except KeyError as error:
+        raise UnreachableError(f"the connection to {address} broke: gRPC knows no status {error}") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise UnreachableError(f"the connection to {address} broke: it was ended on this side") from error
+
+
+async def _ended(call: Status, address: Address, words: str) -> FedfairError:
+    """Return how a call ended, as its status says; in gRPC's own words where it has no status yet."""
+    if not call.done():
+        return UnreachableError(f"the connection to {address} broke: {words}")
+    try:
+        return explained(await call.code(), await call.details(), address)
+    except KeyError as error:
+        return UnreachableError(f"the connection to {address} broke: gRPC knows no status {error}")
 
 
 def explained(code: grpc.StatusCode, details: str | None, address: Address) -> FedfairError:
     """Return the fault that a gRPC status stands for: the network's, or a refusal."""
+    if code is grpc.StatusCode.OK:
+        return UnreachableError(f"the aggregator at {address} closed the stream")
     words = showable(details or code.name.lower())
     if code in _HOPELESS:
         return ConnectionRefusedByPeerError(f"{address} {_HOPELESS[code]}: {words}")
-    return UnreachableError(f"the connection to {address} broke: {words}")
+    return UnreachableError(f"the connection to {address} broke ({address.route.words}): {words}")

@@ -3,15 +3,16 @@
 Everything happens in one worker thread, message by message: checking, training, masking, writing the log. The
 order of effects is the protocol's: a record is on the disk before what it speaks of is sent. When a stream breaks,
 the aggregator asks again on the next one and gets the same bytes. A message that this site must refuse is answered
-with an abstention that says which check fired, and so is a sum that it may not or cannot add to. Only a site that
-has no records takes part with nothing, so that nobody can tell.
+with an abstention that says which check fired, and so is a sum that it may not add to. It never leaves a sum
+because of a value, so that leaving tells nothing of its records: numbers that cannot be summed are replaced, and
+counted under the masks. A site that has no records takes part with nothing, so that nobody can tell.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
@@ -19,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collaborator.answers import MAY_RELEASE_NOTHING, Rule
+from collaborator.answers import MAY_RELEASE_NOTHING, Granted, Rule, hold_nothing
 from collaborator.answers import Task as PlainTask
 from collaborator.inbox import Question
 from collaborator.reluctance import Reluctance
@@ -27,30 +28,38 @@ from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
-from fedfair.learning.masked_sums import model_digest
 from fedfair.learning.masked_update import header_update, noised_update, training_update
+from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.client import Contributing
-from fedfair.secagg.effects import Contribute, Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.log import whole_length
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
+from fedfair.secagg.transcript import Subject
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+
+_NO_SUBJECT = Subject(b"", b"")
+"""What every message but a round start is about: none of them names anything that this site could compare."""
 
 
 class Task(PlainTask, Protocol):
     """What computes: `learning.task.TrainingTask`."""
 
-    def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
-        """Return what this round's local steps change; None without training records."""
+    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return what this round's local steps change, whatever the values are; None without training records."""
 
     @property
     def last_fault(self) -> str:
-        """Return why the last noised numbers are nothing but noise; empty where they are more."""
+        """Return what was wrong with the last contribution; empty where nothing was."""
+
+    def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
+        """Return 32 bytes that stand for what is drawn for a contribution, and for no value of it."""
 
     def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
         """Return what this site adds to a training sum that protects it as a whole."""
@@ -63,16 +72,18 @@ class MaskedAnswers:
         task: what computes.
         specs: the shape of every sum in the clear.
         counts: which values of every plain header are counts.
-        objection: the site's policy.
+        rule: the site's policy.
         site: who this site is in secure aggregation.
         log: its write-ahead log, open.
+        release: lets go of what the rule holds; called at the end, from whichever thread closes.
 
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
+        last_asked: the run, as the aggregator names it, and the newest question; None before the first.
         refused: why the last abstention was made; None before the first.
         busy: whether the worker computes at this moment.
         parting: why this site must leave, for its own operator; None where it may stay.
-        fault: why it added nothing but noise to its last sum, for its own operator alone; empty where it did not.
+        fault: what was wrong with its last contribution, for its own operator alone; empty where nothing was.
     """
 
     def __init__(
@@ -80,21 +91,26 @@ class MaskedAnswers:
         task: Task,
         specs: Mapping[Purpose, SumSpec],
         counts: Mapping[Purpose, NDArray[np.bool_]],
-        objection: Rule,
+        rule: Rule,
         site: Site,
         log: WriteAheadLog,
+        release: Callable[[], None] = hold_nothing,
     ) -> None:
         self._task = task
         self._specs = specs
         self._counts = counts
-        self._objection = objection
+        self._rule = rule
         self._log = log
+        self._release = release
         training = site.shapes.get(Purpose.TRAINING.value)
         self._noised = training is not None and training.unit is not None
-        self._participant = Participant(site, secrets.token_bytes, log.read())
+        found = log.read()
+        self._participant = Participant(site, secrets.token_bytes, found, log.history)
+        log.keep(whole_length(found))
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: Question | None = None
         self.last_sum = SumNumber(0)
+        self.last_asked: tuple[str, SumStart] | None = None
         self.refused: Reluctance | None = None
         self.busy = False
         self.parting: PrivacyError | None = None
@@ -114,6 +130,7 @@ class MaskedAnswers:
     def expect(self, question: Question) -> None:
         """Note that this question has arrived; every older one is worthless from now on."""
         self.last_sum = question.start.sum_number
+        self.last_asked = question.run_id, question.start
 
     async def frames(self, said: Question | SecaggMessage) -> Iterable[CollaboratorFrame]:
         """Return what to send.
@@ -134,6 +151,7 @@ class MaskedAnswers:
 
     def close(self) -> None:
         """Let the worker end after what it is doing now, and then the log."""
+        self._release()
         self._worker.submit(self._log.close)
         self._worker.shutdown(wait=False)
 
@@ -143,13 +161,21 @@ class MaskedAnswers:
         start = question.start
         self.busy = True
         try:
-            is_start = kind_of(message) is Kind.ROUND_START
-            digest = model_digest(start.purpose, question.model, start.query) if is_start else b""
-            return list(self._carry_out(self._participant.receive(message, digest), question))
+            subject = self._subject(question) if kind_of(message) is Kind.ROUND_START else _NO_SUBJECT
+            return list(self._carry_out(self._participant.receive(message, subject), question))
         except SecaggError as fault:
             return [self._abstain(start, _reluctance(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
             self.busy = False
+
+    def _subject(self, question: Question) -> Subject:
+        """Return what a round that starts now is about: the numbers that this site computes with at this moment.
+
+        The same thread scales the features and makes the contribution, so nothing comes in between.
+        """
+        start = question.start
+        key = SumKey(question.run_id, start.purpose, start.round, start.query)
+        return round_subject(key, question.model, self._task.scaling)
 
     def _carry_out(self, effects: list[SiteEffect], question: Question) -> Iterator[CollaboratorFrame]:
         for effect in effects:
@@ -158,6 +184,8 @@ class MaskedAnswers:
                     self._log.append(parts)
                 case ReplaceLog(parts):
                     self._log.replace(parts)
+                case Remember(rows):
+                    self._log.history.write(rows)
                 case Send(message, vector):
                     yield from masked_frames(message, vector)
                 case Contribute(_, purpose, _):
@@ -168,7 +196,8 @@ class MaskedAnswers:
         if purpose != start.purpose.value:
             self._participant.drop_out()
             yield self._abstain(
-                start, Reluctance(f"asked for {start.purpose.value}, the masked round is for {purpose}")
+                start,
+                Reluctance(f"asked for {start.purpose.value}, the masked round is for {purpose}", "protocol"),
             )
         elif start.sum_number == self.last_sum:
             yield from self._take_part(question)
@@ -182,18 +211,18 @@ class MaskedAnswers:
         sites but one must refuse, and open a sum that holds that one alone.
         """
         try:
-            reluctance = self._objection(replace(question, openers=self._openers()))
-            effects = [] if reluctance else self._contribution(question)
+            said = self._rule(replace(question, openers=self._openers(), scaling=self._task.scaling))
+            effects = self._contribution(question, said.attempt) if isinstance(said, Granted) else []
         except (TrainingError, SecaggError) as fault:
-            reluctance = _reluctance(fault, fault.message)
+            said = _reluctance(fault, fault.message)
         except PrivacyError as fault:
             self.parting = fault
-            reluctance = Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
-        if reluctance is None:
+            said = Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
+        if isinstance(said, Granted):
             yield from self._carry_out(effects, question)
             return
         self._participant.drop_out()
-        yield self._abstain(question.start, reluctance)
+        yield self._abstain(question.start, said)
 
     def _openers(self) -> tuple[int, ...]:
         phase = self._participant.phase
@@ -202,33 +231,40 @@ class MaskedAnswers:
 
     def _abstain(self, start: SumStart, reluctance: Reluctance) -> Abstain:
         self.refused = reluctance
-        return Abstain(start.sum_number, reluctance.reason, reluctance.leaving)
+        return Abstain(start.sum_number, reluctance.told, reluctance.leaving)
 
-    def _contribution(self, question: Question) -> list[SiteEffect]:
+    def _contribution(self, question: Question, attempt: int) -> list[SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.
 
         Raises:
-            TrainingError: it cannot have one.
+            TrainingError: its weight is beyond the plan's; no other number makes a site leave.
             SecaggError: it must not leave this site.
         """
-        update = self._update(question)
-        return self._participant.abstain() if update is None else self._participant.contribute(update)
+        start = question.start
+        draws = self._task.draws(start.purpose, RoundNumber(start.round), attempt)
+        update = self._update(question, attempt)
+        if update is None:
+            return self._participant.abstain(draws)
+        return self._participant.contribute(update, draws)
 
-    def _update(self, question: Question) -> Update | None:
+    def _update(self, question: Question, attempt: int) -> Update | None:
         start, model = question.start, question.model
         if start.purpose is Purpose.TRAINING and self._noised:
-            numbers = self._task.noised_numbers(model, RoundNumber(start.round), start.attempt)
+            numbers = self._task.noised_numbers(model, RoundNumber(start.round), attempt)
             self.fault = self._task.last_fault
             return noised_update(numbers)
         if start.purpose is Purpose.TRAINING:
-            change = self._task.training_change(model, RoundNumber(start.round), start.attempt)
+            change = self._task.summable_change(model, RoundNumber(start.round), attempt)
+            self.fault = self._task.last_fault
             return None if change is None else training_update(change)
         spec = self._specs[start.purpose]
-        request = SumRequest(start.purpose, RoundNumber(start.round), start.attempt, spec, start.query)
-        return header_update(self._task.contribution(request, model), self._counts[start.purpose])
+        request = SumRequest(start.purpose, RoundNumber(start.round), attempt, spec, start.query)
+        contribution = self._task.contribution(request, model)
+        self.fault = self._task.last_fault
+        return header_update(contribution, self._counts[start.purpose])
 
 
 def _reluctance(fault: TrainingError | SecaggError, reason: str) -> Reluctance:
     if isinstance(fault, TrainingError):
-        return Reluctance(reason)
+        return Reluctance(reason, "values")
     return Reluctance(reason, f"secure aggregation: {fault.check.value}", fault.asked, fault.allowed)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from collaborator.allowance import Allowance
-from collaborator.answers import Answers
+from collaborator.answers import Answers, Granted
 from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.egress import EgressRecord
@@ -22,16 +21,20 @@ from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Lines, Observer, Several
 from collaborator.permission import Permission
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
-from collaborator.queries import AnsweredQueries
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
+from collaborator.request_record import RequestRecord
 from collaborator.write_ahead import WriteAheadLog
-from fedfair.errors import AbortedError
-from fedfair.identity.preflight import preflight
+from fedfair.errors import FedfairError, LocalProtocolError, StoppedError
+from fedfair.identity.certificate import decode_certificate
+from fedfair.identity.preflight import ServerIdentity, preflight
+from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
+from fedfair.identity.trust_watch import TrustWatch
 from fedfair.learning.masked_sums import header_counts, is_masked
 from fedfair.plan.schema import PrivacySection
 from fedfair.report.stopping import stopping
+from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Finished, Hello
 
 
@@ -57,23 +60,33 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
         FedfairError: its write-ahead log cannot be used.
     """
     site = ready.site
-    record = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
-    queries = AnsweredQueries(site.state / f"{record}.queries")
+    stem = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
+    # First of all, for it names the process that has this site's files.
+    log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
+    try:
+        record = RequestRecord(site.state / f"{stem}.answered", site.plan, site.config.policy, site.participant)
+    except FedfairError:
+        if log is not None:
+            log.close()
+        raise
     permission = Permission(site.plan, ready.binding.schema, site.config.policy, site.participant)
-    allowance = Allowance(site.state / f"{record}.answered", site.plan, site.config.policy, site.participant)
 
-    def against(question: Question) -> Reluctance | None:
+    def rule(question: Question) -> Reluctance | Granted:
         start = question.start
-        reluctance = permission.objection(start) or allowance.objection(question) or queries.objection(start)
-        if reluctance is None and ready.account is not None and site.plan.privacy == PrivacySection():
+        said = permission.objection(start) or record.admit(question)
+        if isinstance(said, Granted) and ready.account is not None and site.plan.privacy == PrivacySection():
             ready.account.record_unprotected(start)
-        return reluctance
+        return said
 
-    if not is_masked(site.plan):
-        return Answers(ready.task, ready.specs, against)
-    log = WriteAheadLog(site.state / f"{record}.secagg")
+    if log is None:
+        return Answers(ready.task, ready.specs, rule, record.close)
     counts = header_counts(site.plan, ready.binding.schema)
-    return MaskedAnswers(ready.task, ready.specs, counts, against, masking_site(ready), log)
+    try:
+        return MaskedAnswers(ready.task, ready.specs, counts, rule, masking_site(ready), log, record.close)
+    except LocalProtocolError as fault:
+        record.close()
+        log.close()
+        raise FedfairError(f"{log.path}: {fault.message}", fault.remedy) from fault
 
 
 async def participate(
@@ -86,12 +99,16 @@ async def participate(
     """
     records = Records(terms.logs, ready.site.participant)
     told = Several(observer, Lines(records.append_note))
-    try:
-        with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
-            return await _until_stopped(driver_of(ready, answers, terms, records, egress, told), told)
-    finally:
-        answers.close()
-        records.close()
+
+    async def taking_part() -> Finished:
+        try:
+            with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
+                return await driver_of(ready, answers, terms, records, egress, told).run()
+        finally:
+            answers.close()
+            records.close()
+
+    return await _until_stopped(taking_part(), told)
 
 
 def driver_of(
@@ -104,15 +121,39 @@ def driver_of(
 ) -> Driver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    call = partial(dial, ready, terms.address, egress, lambda: answers.session)
+    call = partial(dial, ready, terms.address, egress, partial(introduced, answers))
     return Driver(call, ready.shapes, answers, records, observer, patience, partial(check_run, ready.site))
+
+
+def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
+    """Hold the aggregator's certificate against the revocation list that is there now.
+
+    Raises:
+        IdentityError: it was revoked, or has expired, since the stream was opened; or the list is good no longer.
+    """
+    now = datetime.now(UTC)
+    trust = watch.renewed(now)
+    if trust is not None:
+        check_certificate(decode_certificate(server.leaf_pem, "the aggregator's certificate"), trust, now)
+
+
+def introduced(answers: Answers | MaskedAnswers, hello: Hello) -> Hello:
+    """Return an introduction that says what this process has keys for, and what it was asked last."""
+    hello = replace(hello, session=answers.session)
+    if answers.last_asked is None:
+        return hello
+    run_id, start = answers.last_asked
+    done = start.round - 1 if start.purpose is Purpose.TRAINING else start.round
+    return replace(hello, last_sum_number=start.sum_number, run_id=run_id, rounds_done=done)
 
 
 @asynccontextmanager
 async def dial(
-    ready: Readiness, address: Address, egress: Egress, session: Callable[[], bytes] = bytes
+    ready: Readiness, address: Address, egress: Egress, complete: Callable[[Hello], Hello] = lambda hello: hello
 ) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
+
+    `complete` adds to the introduction what this process remembers of earlier streams.
 
     Raises:
         UnreachableError: nobody answers there now.
@@ -123,17 +164,20 @@ async def dial(
     # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable". Nothing is
     # sent on it, so there is nothing to record.
     now = datetime.now(UTC)
-    server = await asyncio.to_thread(preflight, address.host, address.port, identity, now)
-    async with open_link(address, channel_credentials(identity, server), egress) as link:
+    server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
+    watch = TrustWatch(Path(site.config.cert_folder))
+    recheck = partial(check_server_again, server, watch)
+    async with open_link(address, channel_credentials(identity, server), egress, recheck) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
-        yield link, replace(hello, session=session())
+        yield link, complete(hello)
 
 
-async def _until_stopped(driver: Driver, observer: Observer) -> Finished:
-    """Run the driver; the first SIGINT or SIGTERM closes the stream in order, a later one ends the process."""
-    running = asyncio.create_task(driver.run())
+async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer: Observer) -> Finished:
+    """Take part; the first SIGINT or SIGTERM closes stream and files in order, a later one ends the process."""
+    running, stopped_by = asyncio.create_task(taking_part), [""]
 
     def stop(name: str) -> None:
+        stopped_by[0] = name
         observer.note(f"{name}: leaving the federation; once more to stop at once")
         running.cancel()
 
@@ -141,7 +185,8 @@ async def _until_stopped(driver: Driver, observer: Observer) -> Finished:
         with stopping(stop):
             return await running
     except asyncio.CancelledError as cancelled:
-        raise AbortedError(
+        raise StoppedError(
             "this site was stopped by its operator; the others may go on without it",
             "start it again to take part in the remaining rounds",
+            stopped_by[0],
         ) from cancelled

@@ -10,24 +10,43 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
+from collaborator.data_history import Comparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
-from collaborator.preparation import Site, foretold, introduction, load_records, read_approval
+from collaborator.participation import answers_of
+from collaborator.preparation import (
+    Readiness,
+    Site,
+    assemble,
+    foretold,
+    introduction,
+    keep_policy,
+    read_approval,
+    read_records,
+)
+from collaborator.records import Records
 from fedfair.errors import FedfairError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
-from fedfair.learning.binding import plan_binding
-from fedfair.learning.masked_sums import guarantee
+from fedfair.learning.binding import PlanBinding, plan_binding
+from fedfair.learning.data.profile import DataProfile
+from fedfair.learning.data.source import SiteRecords
+from fedfair.learning.masked_sums import greatest_weight, guarantee, is_masked
 from fedfair.plan.digest import format_digest
+from fedfair.plan.policy import PolicyError
+from fedfair.plan.terms import CODE_TERMS
+from fedfair.report.exit_status import ExitStatus, exit_status
 from fedfair.wire.frames import CheckReply, CheckRequest, Hello
 
 _Found = TypeVar("_Found")
+_OS_REMEDY = "let this user read and write there, and make room on the disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +58,18 @@ class Item:
         passed: whether it is as it must be.
         detail: what was found, or what is wrong.
         remedy: what to do; empty where it passed.
+        status: the exit status of a start that meets this item.
+        profile: what the site's records look like, of the item about its data alone.
+        last_run: what changed in them since the last run, of the same item.
     """
 
     name: str
     passed: bool
     detail: str
     remedy: str = ""
+    status: int = ExitStatus.DONE
+    profile: DataProfile | None = None
+    last_run: Comparison | None = None
 
 
 class _Checklist:
@@ -57,48 +82,112 @@ class _Checklist:
         try:
             found = step()
         except FedfairError as fault:
-            self.items.append(Item(name, False, fault.message, fault.remedy))
+            self.items.append(Item(name, False, fault.message, fault.remedy, exit_status(fault)))
+            return None
+        except OSError as fault:
+            words_of_fault = f"{fault.strerror or fault} ({fault.filename})" if fault.filename else str(fault)
+            self.items.append(Item(name, False, words_of_fault, _OS_REMEDY, exit_status(fault)))
             return None
         self.items.append(Item(name, True, words(found)))
         return found
 
 
-def check_site(site: Site, address: Address) -> tuple[Item, ...]:
-    """Return every item, in the order of a start."""
+def check_site(site: Site, find_address: Callable[[], Address], logs: Path) -> tuple[Item, ...]:
+    """Return every item, in the order of a start.
+
+    Args:
+        site: the site, whatever its policy says of the plan.
+        find_address: returns where the aggregator is and how it is reached; raises FedfairError.
+        logs: the folder of this site's metrics.
+
+    Of a plan whose code must not run nothing is computed, and of one that the policy refuses nothing is sent.
+    """
     checklist = _Checklist()
     look = checklist.look
+    address = look("address", find_address, lambda found: f"{found}, {found.route.words}")
+    broken = _broken_terms(site)
+    look("policy", lambda: keep_policy(site), lambda _: "allows this plan")
     look("protection", lambda: guarantee(site.plan), lambda words: words)
-    records = look("data", lambda: load_records(site), lambda splits: f"{len(splits.train)} training records")
-    binding = look(
-        "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
-    )
+    local = None if broken & CODE_TERMS else _look_at_computation(site, checklist)
     identity = look("certificate", site.identity, _identity_words)
-    if records is not None and binding is not None and site.keeps_ledger:
-        look("privacy", partial(foretold, site, binding.digest, records), "; ".join)
-    del records
-    if binding is None or identity is None:
+    if local is not None and identity is not None:
+        local = _look_at_state(site, identity, local, checklist)
+    look("logs", lambda: Records(logs, site.participant).close(), lambda _: str(logs))
+    if identity is None:
         return tuple(checklist.items)
-    approval = look(
-        "approval", lambda: read_approval(site, identity, binding.digest), lambda _: "of this very plan"
-    )
     now = datetime.now(UTC)
-    server = look(
-        "connection",
-        lambda: preflight(address.host, address.port, identity, now),
-        lambda found: f"{address} over {found.tls_version}",
-    )
-    record = look("egress record", lambda: EgressRecord(site, binding.digest), lambda _: str(site.egress))
+    server = None
+    if address is not None:
+        server = look(
+            "connection",
+            lambda: preflight(address.host, address.port, identity, now, route=address.route),
+            lambda found: f"{address} over {found.tls_version}, {address.route.words}",
+        )
+    if local is None:
+        return tuple(checklist.items)
+    record = look("egress record", lambda: EgressRecord(site, local.binding.digest), lambda _: str(site.egress))
     if record is None:
         return tuple(checklist.items)
     with closing(record):
-        if approval is None or server is None:
+        if broken or address is None or local.approval is None or server is None:
             return tuple(checklist.items)
-        request = _question(introduction(site, identity, binding.digest, approval))
+        request = _question(introduction(site, identity, local.binding.digest, local.approval))
         credentials = channel_credentials(identity, server)
         reply = look(
             "aggregator", lambda: asyncio.run(ask(address, credentials, request, record)), lambda _: "answers"
         )
     return (*checklist.items, *_remote_items(reply))
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """What was found on this machine; None for what failed."""
+
+    binding: PlanBinding
+    records: SiteRecords | None
+    approval: bytes | None = None
+
+
+def _broken_terms(site: Site) -> frozenset[str]:
+    """Return the terms of the policy that the plan breaks; the item `policy` says so in words."""
+    try:
+        keep_policy(site)
+    except PolicyError as fault:
+        return frozenset(term.key for term in fault.broken)
+    return frozenset()
+
+
+def _look_at_computation(site: Site, checklist: _Checklist) -> _Local | None:
+    """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest."""
+    look = checklist.look
+    read = look("data", lambda: read_records(site), lambda found: f"{len(found.splits.train)} training records")
+    if read is not None:
+        compared = compare_with_last_run(site, read.profile, datetime.now(UTC))
+        checklist.items[-1] = replace(checklist.items[-1], profile=read.profile, last_run=compared)
+    binding = look(
+        "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
+    )
+    if binding is None:
+        return None
+    if read is not None and site.keeps_ledger:
+        look("privacy", partial(foretold, site, binding.digest, read.splits), "; ".join)
+    return _Local(binding, read)
+
+
+def _look_at_state(site: Site, identity: SiteIdentity, local: _Local, checklist: _Checklist) -> _Local:
+    """Look at the approval, and at what this site must not forget; return what was found with the approval."""
+    look, binding, records = checklist.look, local.binding, local.records
+    approval = look(
+        "approval", lambda: read_approval(site, identity, binding.digest), lambda _: "of this very plan"
+    )
+    if records is not None:
+        # As a start does it, whatever the approval says; nothing is released, so no account is needed.
+        ready = look(
+            "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
+        )
+        if ready is not None:
+            look("state", lambda: answers_of(ready).close(), lambda _: str(site.state))
+    return replace(local, approval=approval)
 
 
 def _question(hello: Hello) -> CheckRequest:
@@ -112,6 +201,14 @@ def _question(hello: Hello) -> CheckRequest:
     )
 
 
+def _computation_words(ready: Readiness) -> str:
+    plan, layout = ready.site.plan, ready.task.layout
+    words = f"{layout.dimension} parameters in {layout.dtype.name}"
+    if not is_masked(plan):
+        return words
+    return f"{words}; a weight of {ready.task.training_weight:g}, the plan allows at most {greatest_weight(plan)}"
+
+
 def _identity_words(identity: SiteIdentity) -> str:
     until = f"{identity.certificate.not_valid_after_utc:%Y-%m-%d}"
     return "; ".join((f"{identity.participant.uri} until {until}", *identity.warnings))
@@ -120,4 +217,6 @@ def _identity_words(identity: SiteIdentity) -> str:
 def _remote_items(reply: CheckReply | None) -> Iterator[Item]:
     for item in reply.items if reply is not None else ():
         detail, _, remedy = item.detail.partition("   -> ")
-        yield Item(f"aggregator: {item.name}", item.passed, detail, remedy)
+        # A start is refused by its peer then.
+        status = ExitStatus.DONE if item.passed else ExitStatus.FAULT
+        yield Item(f"aggregator: {item.name}", item.passed, detail, remedy, status)

@@ -26,7 +26,8 @@ from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.learning.binding import PlanBinding, plan_binding
 from fedfair.learning.data.dataset import Splits
-from fedfair.learning.data.source import load_site
+from fedfair.learning.data.profile import DataProfile
+from fedfair.learning.data.source import SiteRecords, read_site_records
 from fedfair.learning.device import choose_device
 from fedfair.learning.exchange import is_unevaluated, sum_specs
 from fedfair.learning.masked_sums import (
@@ -34,12 +35,14 @@ from fedfair.learning.masked_sums import (
     greatest_weight,
     is_masked,
     roster_of,
-    session_terms,
+    session_plan,
     suite_of,
     sum_shapes,
 )
 from fedfair.learning.private_steps import site_protection
+from fedfair.learning.standardisation import standardises
 from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
@@ -52,7 +55,6 @@ from fedfair.privacy.entries import Origin
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
-from fedfair.secagg.params import Suite
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
@@ -129,6 +131,7 @@ class Readiness:
     specs: dict[Purpose, SumSpec]
     task: TrainingTask
     account: Account | None
+    profile: DataProfile
 
 
 def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
@@ -161,6 +164,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     Raises:
         FedfairError: a file is unreadable or wrong, or the names do not fit.
     """
+    allow_open_files(MIN_OPEN_FILES, MIN_OPEN_FILES, "a collaborator")
     plan = load_plan(plan_file)
     check_deployment(plan)
     config = load_site_config(config_file)
@@ -228,7 +232,16 @@ def load_records(site: Site) -> Splits:
     Raises:
         DataError: they are missing, unreadable, or not what the plan declares.
     """
-    return load_site(site.plan, site.config, site.participant, site.workspace, code=site.code.folder)
+    return read_records(site).splits
+
+
+def read_records(site: Site) -> SiteRecords:
+    """Return the site's own records and their profile, which stays here.
+
+    Raises:
+        DataError: they are missing, unreadable, or not what the plan declares.
+    """
+    return read_site_records(site.plan, site.config, site.participant, site.workspace, code=site.code.folder)
 
 
 def holder_of(site: Site, plan_digest: bytes, splits: Splits) -> Holder:
@@ -271,17 +284,31 @@ def make_ready(site: Site) -> Readiness:
         torch.set_num_threads(site.config.threads)
     binding = plan_binding(site.plan, site.code.folder)
     approval = read_approval(site, site.identity(), binding.digest)
-    splits = load_records(site)
-    account = open_account(site, binding.digest, splits)
+    records = read_records(site)
+    account = open_account(site, binding.digest, records.splits)
+    return assemble(site, binding, approval, records, account)
+
+
+def assemble(
+    site: Site, binding: PlanBinding, approval: bytes, records: SiteRecords, account: Account | None
+) -> Readiness:
+    """Return what takes part, made of what was loaded; no account where this site keeps none, or only checks.
+
+    Raises:
+        FedfairError: the device, the model and the records do not fit together, or do not fit the plan.
+    """
     device = choose_device(site.config.device or site.plan.training.device)
     model = flat_model(site.plan, binding.schema, device, site.code.folder)
     protected = site.plan.privacy != PrivacySection()
     protection = site_protection(account.record) if protected and account is not None else None
-    task = TrainingTask(site.plan, site.participant, splits, model, protection=protection)
+    masked = is_masked(site.plan)
+    task = TrainingTask(site.plan, site.participant, records.splits, model, protection=protection, masked=masked)
     _check_weight(site, task)
     layout = model.layout
-    shapes = Shapes(layout.dimension, layout.dtype, len(binding.schema.numeric), site.plan.training.rounds)
-    return Readiness(site, binding, approval, shapes, sum_specs(site.plan, layout, binding.schema), task, account)
+    numeric = len(binding.schema.numeric) if standardises(site.plan, binding.schema) else 0
+    shapes = Shapes(layout.dimension, layout.dtype, numeric, site.plan.training.rounds)
+    specs = sum_specs(site.plan, layout, binding.schema)
+    return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
 
 
 def _check_weight(site: Site, task: TrainingTask) -> None:
@@ -296,34 +323,27 @@ def _check_weight(site: Site, task: TrainingTask) -> None:
 
 def masking_site(ready: Readiness) -> secagg.Site:
     """Return who this site is in secure aggregation, and what it insists on there."""
-    site, floors = ready.site, masking_floors(ready.site.plan, ready.site.config.policy)
+    site, policy = ready.site, masking_policy(ready.site.plan, ready.site.config.policy)
+    plan = session_plan(site.plan, ready.binding.digest)
     member = site.plan.federation.collaborators.index(site.participant) + 1
     shapes = sum_shapes(site.plan, ready.task.layout, ready.binding.schema)
     key = site.identity().signing_key
-    return secagg.Site(member, roster_of(site.plan), key, floors, shapes, site.config.threads or 1)
+    return secagg.Site(member, roster_of(site.plan), key, plan, policy, shapes, site.config.threads or 1)
 
 
-def masking_floors(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
-    """Return what a site insists on in every session: the terms it approved, and no less than its own policy.
+def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
+    """Return what a site insists on in every session beyond the terms of the plan, which it takes as they are.
 
-    `check_policy` has made sure that the plan is no weaker than the policy. What the plan says beyond it is part
-    of what the site approved, so an aggregator that proposes less is refused too.
-
-    Raises:
-        PlanError: the plan's sums are plain.
+    `check_policy` has made sure that the plan is no weaker than the policy.
     """
-    terms = session_terms(plan)
     quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
     return SecaggPolicy(
-        mode=terms.mode,
-        colluders=terms.colluders,
         least_members=max(policy.min_collaborators or 0, quorum, 2),
-        least_ring_bits=terms.ring_bits,
         greatest_clip=_greatest_clip(plan),
-        greatest_weight=terms.greatest_weight,
+        fixed_clip=_has_fixed_clip(plan),
         greatest_attempts=policy.max_attempts,
         repeatable=frozenset(policy.repeatable),
-        hybrid=terms.suite is Suite.X25519_MLKEM768,
+        any_cohort=frozenset({Purpose.TRAINING.value} if policy.training_cohort == "any" else ()),
         least_survivors=quorum,
     )
 
@@ -333,6 +353,10 @@ def _greatest_clip(plan: Plan) -> float:
     if protected is not None:
         return protected.clip
     return stated.max_clip if isinstance(stated.clip, str) else stated.clip
+
+
+def _has_fixed_clip(plan: Plan) -> bool:
+    return plan.privacy.collaborator_level is not None or not isinstance(plan.secure_aggregation.clip, str)
 
 
 def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:

@@ -3,18 +3,27 @@
 <name>_metrics.jsonl    one JSON line per accepted answer
 <name>_refusals.jsonl   one JSON line per refusal: the term, what was asked, what is allowed, the reason
 <name>_notes.log        one line for everything that the operator was told
+
+Every line of metrics and refusals has `time` (ISO 8601, UTC, milliseconds) and `run_id`, the run that the
+aggregator named last: empty before it has named one, as when a site refuses a plan before it connects.
+
+An aggregator can cause lines in each of them, so each begins a new file in time and forgets the oldest one: 64 MiB
+a log at most. What left this site is in the egress record, which forgets nothing.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from collaborator.disk import writing
 from collaborator.link import Link
 from collaborator.reluctance import Reluctance
+from fedfair.log_lines import log_line
+from fedfair.rotated_log import MAX_LOG_BYTES, RotatedLog
 from fedfair.wire.frames import SumStart
 
 
@@ -39,15 +48,26 @@ class Records:
     Args:
         folder: where they are.
         name: the collaborator.
+        max_log_bytes: the most that one file holds before a new one is begun.
+
+    Raises:
+        FedfairError: a line cannot be written, from every method that writes one.
+
+    Attributes:
+        run_id: the run that the aggregator named last; every line from now on says that it tells of this one.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, max_log_bytes: int = MAX_LOG_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._lines = (folder / f"{name}_metrics.jsonl").open("a", buffering=1)
-        self._notes = (folder / f"{name}_notes.log").open("a", buffering=1)
-        self._refusals = folder / f"{name}_refusals.jsonl"
+        self._lines = RotatedLog(folder / f"{name}_metrics.jsonl", max_bytes=max_log_bytes)
+        self._notes = RotatedLog(folder / f"{name}_notes.log", max_bytes=max_log_bytes)
+        # There may never be a refusal, and an empty file would look as if something were wrong.
+        self._refusals = RotatedLog(folder / f"{name}_refusals.jsonl", max_bytes=max_log_bytes)
+        self._lines.begin()
+        self._notes.begin()
         self._open: Tally | None = None
         self._received = 0
+        self.run_id = ""
 
     def begin_link(self) -> None:
         """Note that counters start from nothing again."""
@@ -72,7 +92,7 @@ class Records:
             "bytes_received": link.bytes_received - self._received,
         }
         self._received = link.bytes_received
-        self._lines.write(json.dumps(line) + "\n")
+        _append(self._lines, self._stamped(line))
 
     def refused(self, why: Reluctance, start: SumStart | None) -> None:
         """Append the line of a refusal.
@@ -81,19 +101,26 @@ class Records:
             why: the reason.
             start: the sum that this site leaves; None where it refuses the plan or the run.
         """
-        line: dict[str, object] = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+        line: dict[str, object] = {}
         if start is not None:
             line |= {"round": start.round, "purpose": start.purpose.value, "attempt": start.attempt}
         line |= {"term": why.term, "asked": why.asked, "allowed": why.allowed, "reason": why.reason}
-        # There may never be one, and an empty file would look as if something were wrong.
-        with self._refusals.open("a") as target:
-            target.write(json.dumps(line) + "\n")
+        _append(self._refusals, self._stamped(line))
+
+    def _stamped(self, fields: Mapping[str, object]) -> str:
+        return log_line(datetime.now(UTC), self.run_id, fields)
 
     def append_note(self, line: str) -> None:
         """Append what the operator was told."""
-        self._notes.write(line + "\n")
+        _append(self._notes, line)
 
     def close(self) -> None:
         """Close the files."""
         self._lines.close()
         self._notes.close()
+        self._refusals.close()
+
+
+def _append(log: RotatedLog, line: str) -> None:
+    with writing(log.path):
+        log.append(line)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedfair.wire.refusals import RefusalReason, reason_for
+
 
 @dataclass(frozen=True, slots=True)
 class Reluctance:
     """Why this site adds nothing to a sum.
 
     Attributes:
-        reason: in words, without data: it is told to the aggregator.
+        reason: in words, for this site's own log and terminal; it never leaves the site.
         term: the key of the site's policy, or the check of secure aggregation, that refuses; empty where neither
             does.
         asked: the value that was asked for; for this site's log.
@@ -23,3 +25,8 @@ class Reluctance:
     asked: str = ""
     allowed: str = ""
     leaving: bool = False
+
+    @property
+    def told(self) -> RefusalReason:
+        """Return what the aggregator is told: one of a closed list, chosen by the term alone."""
+        return reason_for(self.term)

@@ -7,73 +7,116 @@ file is locked, because two processes that wrote one log could send two differen
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from collaborator.disk import writing
+from collaborator.table_file import Content, TableFile
 from fedfair.errors import FedfairError
+from fedfair.process_lock import HeldError, ProcessLock, runs_already
+from fedfair.whole_file import OWNER_ONLY, replace_file
 
-OWNER_ONLY = 0o600
+HISTORY = Content(
+    "this site's history of masked sums",
+    "make room on its disk, or copy it back from a backup together with the write-ahead log beside it; "
+    "without it a site cannot know what it has sent",
+)
 
 
 class WriteAheadLog:
-    """One open log; call `close` at the end.
+    """One open log, and the table of what it need not repeat; call `close` at the end.
 
     Args:
         path: the file; made if there is none.
 
     Raises:
-        FedfairError: it cannot be opened, or another process has it.
+        FedfairError: one of the files cannot be opened, or another process has them.
+
+    Attributes:
+        path: the file.
+        history: the table; its file has the suffix `.history`.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = -1
+        self.path = path
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = ProcessLock(path.with_suffix(".lock"))
+        except HeldError as error:
+            raise FedfairError(*runs_already("this site", error.process, path)) from error
+        except OSError as error:
+            raise _unusable(path, error) from error
+        try:
             self._file = self._open()
         except OSError as error:
-            if self._lock >= 0:
-                os.close(self._lock)
-            raise FedfairError(
-                f"{path} cannot be used as this site's write-ahead log: {error.strerror}",
-                "run one process per collaborator, with a folder that it may write to",
-            ) from error
+            self._lock.close()
+            raise _unusable(path, error) from error
+        try:
+            self.history = TableFile(path.with_suffix(".history"), HISTORY)
+        except FedfairError:
+            os.close(self._file)
+            self._lock.close()
+            raise
 
     def read(self) -> bytes:
         """Return everything that was logged."""
-        return self._path.read_bytes()
+        return self.path.read_bytes()
+
+    def keep(self, length: int) -> None:
+        """Cut off what comes after the first `length` bytes: a record that a crash left unfinished.
+
+        Without this, the next record would begin in the middle of the unfinished one.
+
+        Raises:
+            FedfairError: the file cannot be written.
+        """
+        with writing(self.path):
+            if os.fstat(self._file).st_size > length:
+                os.ftruncate(self._file, length)
+                os.fsync(self._file)
 
     def append(self, parts: Iterable[bytes | bytearray]) -> None:
-        """Write these parts at the end; they are on the disk when this returns."""
-        for part in parts:
-            view = memoryview(part)
-            while view:
-                view = view[os.write(self._file, view) :]
-        os.fsync(self._file)
+        """Write these parts at the end; they are on the disk when this returns.
+
+        Raises:
+            FedfairError: they cannot be written; the log is as it was.
+        """
+        with writing(self.path):
+            length = os.fstat(self._file).st_size
+            try:
+                for part in parts:
+                    view = memoryview(part)
+                    while view:
+                        view = view[os.write(self._file, view) :]
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, length)
+                raise
 
     def replace(self, parts: Iterable[bytes | bytearray]) -> None:
-        """Replace the whole log by these parts, in one step."""
-        temporary = self._path.with_suffix(".part")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, OWNER_ONLY)
-        with os.fdopen(descriptor, "wb") as target:
-            target.writelines(parts)
-            target.flush()
-            os.fsync(target.fileno())
-        temporary.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        os.fsync(folder)
-        os.close(folder)
-        os.close(self._file)
-        self._file = self._open()
+        """Replace the whole log by these parts, in one step.
+
+        Raises:
+            FedfairError: they cannot be written; the log is as it was.
+        """
+        with writing(self.path):
+            replace_file(self.path, parts, OWNER_ONLY)
+            os.close(self._file)
+            self._file = self._open()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Let the files go."""
+        self.history.close()
         os.close(self._file)
-        os.close(self._lock)
+        self._lock.close()
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, OWNER_ONLY)
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, OWNER_ONLY)
+
+
+def _unusable(path: Path, error: OSError) -> FedfairError:
+    return FedfairError(
+        f"{path} cannot be used as this site's write-ahead log: {error.strerror}",
+        "run one process per collaborator, with a folder that it may write to",
+    )

@@ -1,8 +1,8 @@
 """Every fault that fedfair can name, in one tree.
 
 An error says what is wrong, where, with which value, and what to do about it. The command line prints
-`diagnostics()` and exits with 1; `--debug` shows the traceback. Code raises these and never returns False
-for a failed check.
+`diagnostics()` and ends with the status that `fedfair.report.exit_status` gives each class; `--debug` shows the
+traceback. Code raises these and never returns False for a failed check.
 """
 
 from __future__ import annotations
@@ -70,7 +70,21 @@ class ConnectionRefusedByPeerError(FedfairError):
 
 
 class AbortedError(FedfairError):
-    """The federation stopped before its result: the quorum was lost, or somebody stopped it."""
+    """The federation stopped before its result: the quorum was lost, or nobody answered any more."""
+
+
+class StoppedError(FedfairError):
+    """Somebody stopped what runs here, and it ended in order; no fault, but not the end of the work either.
+
+    Args:
+        message: what was stopped.
+        remedy: how to go on.
+        signal_name: "SIGTERM" or "SIGINT" for a service that was asked to stop; empty for any other command.
+    """
+
+    def __init__(self, message: str, remedy: str = "", signal_name: str = "") -> None:
+        super().__init__(message, remedy)
+        self.signal_name = signal_name
 
 
 class LocalProtocolError(FedfairError):

@@ -1,40 +1,76 @@
-"""Text files that appear whole: a reader, or a crash, meets the older content or the new one, never half of it."""
+"""Files that appear whole: a reader, or a crash, meets the older content or the new one, never half of it.
+
+Decides how a file is replaced: it is written beside its place, waited for on the disk, and renamed. Its mode
+is what the caller states, less what the user's umask takes away. The operating system does that when it creates
+the file, so nothing here reads the umask, which belongs to the whole process and not to a thread.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
-READABLE_BY_ALL = 0o644
+MODE = 0o666
+"""What a file of anybody's may be, before the umask."""
+
+OWNER_ONLY = 0o600
+READABLE = 0o644
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path`, by way of a temporary file beside it; a pipe or a device is written to.
+def write_whole(path: Path, text: str, mode: int = MODE) -> None:
+    """Write `text` to `path` as UTF-8, by way of a temporary file beside it; a pipe or a device is written to.
+
+    Args:
+        path: the file; its folder exists.
+        text: the content.
+        mode: the permissions of the file before the umask, such as 0o600 for a secret.
 
     Raises:
         OSError: the file cannot be written; it names `path`, and what was there before is as it was.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # A pipe or a device holds no older content, and a file must not take its place.
+        path.write_text(text, encoding="utf-8")
+    else:
+        replace_file(path, [text.encode("utf-8")], mode)
+
+
+def replace_file(path: Path, parts: Iterable[bytes | bytearray | memoryview], mode: int = MODE) -> None:
+    """Write `parts`, one after the other, to `path`, by way of a temporary file beside it.
+
+    Args:
+        path: the file; its folder exists.
+        parts: the content.
+        mode: the permissions of the file before the umask.
+
+    Raises:
+        OSError: the file cannot be written; it names `path`, and what was there before is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            # A pipe or a device holds no older content, and a file must not take its place.
-            path.write_text(text, encoding="utf-8")
-        else:
-            _replace(path, text)
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with os.fdopen(handle, "wb") as target:
+                target.writelines(parts)
+                target.flush()
+                os.fsync(target.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
     except OSError as error:
         # Nobody asked for the temporary file, and its name would not tell what to mend.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as target:
-            target.write(text)
-            target.flush()
-            os.fsync(target.fileno())
-            os.fchmod(target.fileno(), READABLE_BY_ALL)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        os.fsync(handle)
+    finally:
+        os.close(handle)

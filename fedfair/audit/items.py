@@ -33,8 +33,8 @@ class Item(enum.Enum):
 
 
 EXPLANATIONS: Mapping[Item, str] = {
-    Item.INTRODUCTION: "plan digest, the site's signed approval, its signature over its certificate",
-    Item.PREFLIGHT: "the same as an introduction, and the site's clock",
+    Item.INTRODUCTION: "plan digest, signed approval, signature over the certificate, what it was asked last",
+    Item.PREFLIGHT: "the same as an introduction but for what it was asked, and the site's clock",
     Item.PUBLIC_KEY: "a fresh public key of secure aggregation, signed",
     Item.CONFIRMATION: "a signature over the session; with ML-KEM, keys sealed for the other sites",
     Item.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, a signature",
@@ -43,7 +43,7 @@ EXPLANATIONS: Mapping[Item, str] = {
     Item.MASK_SHARES: "what opens the sum over everybody who is left, and nothing smaller",
     Item.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
     Item.PLAIN_CONTRIBUTION: "a piece of this site's contribution IN THE CLEAR",
-    Item.ABSTENTION: "a sentence about why this site takes no part in a sum, or in the run",
+    Item.ABSTENTION: "why this site takes no part in a sum, or in the run: one reason of a closed list",
     Item.OUT_OF_PLACE: "bytes that have no place in the protocol",
 }
 """What is in each message, for people."""

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedfair.audit.append_file import AppendFile
 from fedfair.audit.chain import next_chain, sign_chain
 from fedfair.audit.entry import CONNECTION, TORN_END, Entry, Message, Opened, Purpose, Signed, body_of, line_of
+from fedfair.audit.head import Head
 from fedfair.audit.items import Item
-from fedfair.audit.reader import Reader
+from fedfair.audit.reader import CutOffError, Reader
 from fedfair.errors import AuditError
 from fedfair.identity.signing import format_signing_key
 
@@ -80,21 +81,28 @@ class Keeper:
         ownership: whose it is; a record of somebody else is refused.
         plan: digest of the plan that the messages belong to, as people see it.
         clock: tells the time.
+        head: the note of how far the record has come; None for none. `close` lets it go.
 
     Raises:
-        AuditError: it cannot be used, another process writes it, or it was changed since it was written.
+        AuditError: it cannot be used, another process writes it, or it was changed or cut off meanwhile.
     """
 
-    def __init__(self, path: Path, ownership: Ownership, plan: str, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, ownership: Ownership, plan: str, clock: Clock, head: Head | None = None
+    ) -> None:
+        self._head = head
         self._ownership = ownership
         self._plan = plan
         self._clock = clock
         self._occasion: Occasion | None = None
         self._file = AppendFile(path)
         try:
-            found = _read(self._file, ownership)
+            found = _read(self._file, ownership, head)
             self._entries, self._chain, self._unsigned = found.entries, found.chain, found.unsigned > 0
             self._messages, self._bytes = found.total.messages, found.total.bytes
+            self._end = (self._entries, self._chain)
+            if head is not None:
+                head.begin(self._end)
             self._open(found.tail)
         except BaseException:
             self._file.close()
@@ -140,16 +148,21 @@ class Keeper:
         Raises:
             AuditError: the disk fails.
         """
+        end = self._end
         self._file.sync()
+        if self._head is not None:
+            self._head.on_disk(end)
 
     def close(self) -> None:
         """Sign the end, put it on the disk, and let the file go; after a failure, only let it go."""
         try:
             if self._file.usable:
                 self._sign(closing=True)
-                self._file.sync()
+                self.sync()
         finally:
             self._file.close()
+            if self._head is not None:
+                self._head.close()
 
     def _open(self, torn: bytes) -> None:
         federation, participant, keeper = self._ownership.names
@@ -180,13 +193,22 @@ class Keeper:
         signature = sign_chain(owner.key, owner.names, chain) if isinstance(entry, Signed) else None
         self._file.append(before + line_of(body, chain, signature))
         self._entries, self._chain = entry.entry, chain
+        self._end = (entry.entry, chain)
+        if self._head is not None:
+            self._head.written(self._end)
 
 
-def _read(file: AppendFile, owner: Ownership) -> Reader:
-    """Return what stands in a file, which must be the owner's."""
-    found = Reader()
+def _read(file: AppendFile, owner: Ownership, head: Head | None) -> Reader:
+    """Return what stands in a file, which must be the owner's and as long as was noted."""
+    found = Reader(None if head is None else head.expected)
     try:
         found.read(file.lines())
+    except CutOffError as fault:
+        note = "" if head is None else f"; if you moved the record on purpose, remove {head.path}"
+        raise AuditError(
+            f"{file.path}: {fault.message}; nothing goes on without it",
+            f"{fault.remedy}, or copy the whole record back{note}",
+        ) from fault
     except AuditError as fault:
         raise AuditError(f"{file.path}: {fault.message}; nothing goes on without it", fault.remedy) from fault
     if found.opened is None:

@@ -74,6 +74,10 @@ class Sent:
     sha256: str
 
 
+class CutOffError(AuditError):
+    """A record is shorter than it was."""
+
+
 class Reader:
     """A record that is being read; every attribute is about what was read so far.
 
@@ -136,7 +140,7 @@ class Reader:
             raise self._fault
         if self._checkpoint is not None and self.entries < self._checkpoint[0]:
             once = self._checkpoint[0]
-            raise AuditError(
+            raise CutOffError(
                 f"the record ends with entry {self.entries}, it once had {once}: its end was cut off", _REMEDY
             )
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedfair.errors import CertificateError
 from fedfair.evaluation.record import Count, Digest, Finite, Split
-from fedfair.fairness.certificate import LossHistogram, Method
+from fedfair.fairness.certificate import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
 
 FORMAT: Final = "fedfair/certificate/1"
 MAX_BYTES = 1 << 20
@@ -25,7 +25,7 @@ MOST_STATEMENTS = 1000
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
 Words = Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")]
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Share = Annotated[float, Field(ge=MIN_GROUP_SIZE, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 _REMEDY = "ask whoever issued it for the file as it was made by `fedfair certificate`"
@@ -72,7 +72,7 @@ class Population(_Part):
     """
 
     method: Method
-    delta: Annotated[float, Field(gt=0.0, le=0.5)]
+    delta: Annotated[float, Field(ge=MIN_DELTA, le=MAX_DELTA)]
 
 
 class Statement(_Part):

@@ -17,7 +17,15 @@ from fedfair.certificate.document import FORMAT, MOST_STATEMENTS, Certificate, H
 from fedfair.certificate.proof import mean_loss, statements
 from fedfair.errors import CertificateError, PlanError
 from fedfair.evaluation.record import EvaluationRecord, Split
-from fedfair.fairness.certificate import MAX_DELTA, METHODS, LossHistogram, Method, join_small_bins
+from fedfair.fairness.certificate import (
+    MAX_DELTA,
+    METHODS,
+    MIN_DELTA,
+    MIN_GROUP_SIZE,
+    LossHistogram,
+    Method,
+    join_small_bins,
+)
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.learning.result import is_suppressed
 from fedfair.plan.schema import Plan
@@ -35,7 +43,7 @@ class Terms:
 
     Attributes:
         split: whose losses.
-        group_sizes: of the statements (rho), each in (0, 1]; at most 1000, in any order.
+        group_sizes: of the statements (rho), each in [1e-12, 1]; at most 1000, in any order.
         delta: the chance that a population bound is wrong.
         method: how the population is bounded.
         fewest: records that a published bin holds at least.
@@ -48,15 +56,15 @@ class Terms:
     fewest: int = FEWEST_RECORDS
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.delta <= MAX_DELTA:
-            raise PlanError(f"delta is {self.delta}, outside (0, {MAX_DELTA}]", "0.05 is 95% confidence")
+        if not MIN_DELTA <= self.delta <= MAX_DELTA:
+            raise PlanError(f"delta is {self.delta}, outside [{MIN_DELTA}, {MAX_DELTA}]", "0.05 is 95% confidence")
         if not 1 <= len(self.group_sizes) <= MOST_STATEMENTS:
             raise PlanError(
                 f"a certificate is about 1 to {MOST_STATEMENTS} group sizes, not {len(self.group_sizes)}"
             )
-        wrong = [size for size in self.group_sizes if not 0.0 < size <= 1.0]
+        wrong = [size for size in self.group_sizes if not MIN_GROUP_SIZE <= size <= 1.0]
         if wrong:
-            raise PlanError(f"group size is {wrong[0]}, outside (0, 1]")
+            raise PlanError(f"group size is {wrong[0]}, outside [{MIN_GROUP_SIZE}, 1]")
 
 
 def held_out_split(record: EvaluationRecord) -> Split:
@@ -86,9 +94,16 @@ def draft(record: EvaluationRecord, plan: Plan, terms: Terms, *, issued_at: str)
 
     Raises:
         DataError: the evaluation has no records of that split.
-        CertificateError: every group of these sizes is fewer people than may be told about.
+        CertificateError: every group of these sizes is fewer people than may be told about, or the sums hold
+            replaced losses, which prove nothing.
         RemoteProtocolError: no losses whatsoever have these sums.
     """
+    if record.replaced:
+        raise CertificateError(
+            f"{record.replaced} losses of this evaluation were not finite or too large, and were replaced: its "
+            "sums prove nothing about the model",
+            "lower training.learning_rate, or look for extreme values in the data of the sites, and run it again",
+        )
     record.block(terms.split)
     sums = record.splits[terms.split]
     planned = LossHistogram(record.bins, record.loss_range, tuple(range(record.bins + 1)), sums.counts, sums.sums)

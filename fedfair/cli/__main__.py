@@ -1,7 +1,6 @@
 """The `fedfair` program: loads the commands, and turns every named fault into one clear message.
 
-Exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 stopped by a signal. `--debug`, anywhere on the line,
-shows the traceback.
+The exit status is what `fedfair.report.exit_status` says. `--debug`, anywhere on the line, shows the traceback.
 """
 
 from __future__ import annotations

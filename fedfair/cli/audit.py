@@ -71,6 +71,10 @@ def verify(
     checkpoint: str = typer.Option(
         None, "--checkpoint", help="ENTRY:CHAIN that an earlier `verify` printed: the record must still have it."
     ),
+    head: Path = typer.Option(
+        None, "--head", help="The site's own note of how far its record has come.",
+        show_default="state/NAME.egress-head in the folder above that of the record",
+    ),
     as_json: bool = AS_JSON,
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print warnings only."),
 ) -> None:  # fmt: skip
@@ -81,6 +85,7 @@ def verify(
 
     plan = None if plan_file is None else load_plan(plan_file)
     found = _read(record, _parsed(checkpoint))
+    _check_end(record, head)
     _check_key(found, record, key, plan, cert_folder)
     compared = _compared(found, record, mirror, mirror_key, cert_folder) if mirror else None
     foreign = 0 if compared is None else compared.foreign.messages
@@ -99,6 +104,21 @@ def verify(
             "the record was shortened or written anew, or somebody else used the site's keys: keep both files, "
             "and have the certificate revoked until you know",
         )
+
+
+def _check_end(record: Path, given: Path | None) -> None:
+    """Refuse a record that is shorter than its site has noted."""
+    from fedfair.audit.head import head_path, present_boot, read_head
+
+    place = record.resolve()
+    noted = read_head(given or head_path(place.parent.parent / "state", record.stem))
+    if noted is None and given is not None:
+        raise AuditError(f"there is no note {given}", "give state/NAME.egress-head of the site")
+    # A note that was given by hand may lie beside a copy of the record, on another machine.
+    if noted is not None and (given is not None or noted.record == str(place)):
+        expected = noted.expected(present_boot())
+        if expected is not None:
+            _read(record, expected)
 
 
 def _parsed(checkpoint: str | None) -> tuple[int, bytes] | None:

@@ -46,7 +46,7 @@ def certificate_command(
     split: str = typer.Option(
         None, "--split", help="test, validation or train.", show_default="test, or else validation"
     ),
-    delta: float = typer.Option(0.05, help="Chance that a statement about the population is wrong, up to 0.5."),
+    delta: float = typer.Option(0.05, help="Chance that a statement about the population is wrong, 1e-12 to 0.5."),
     method: str = typer.Option("dkw-binomial", help="How the population is bounded: dkw-binomial or dkw."),
     group_sizes: str = typer.Option(
         None, "--group-sizes", help="Shares, with commas between.", show_default="the plan's, and 1"

@@ -19,7 +19,7 @@ import typer
 from fedfair.cli.interrupts import interrupts_noticed
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.secagg_demo.command import secagg_command
-from fedfair.errors import AbortedError, FedfairError
+from fedfair.errors import FedfairError, StoppedError
 from fedfair.learning.checkpoint import load
 from fedfair.report.document import ResultDocument, read_result
 from fedfair.report.run_page import run_page
@@ -89,7 +89,7 @@ def demo(
             }
             _keep(folders, output)
     except KeyboardInterrupt:
-        raise AbortedError("interrupted; every process was stopped and nothing was kept") from None
+        raise StoppedError("interrupted; every process was stopped and nothing was kept") from None
     files = [output / algorithm / "result.json" for algorithm in folders]
     documents = {str(path.relative_to(output)): read_result(path) for path in files}
     write_whole(output / PAGE, run_page(documents))
@@ -165,7 +165,8 @@ def _print_outcome(results: Sequence[ResultDocument], output: Path) -> None:
 def _traffic(folder: Path) -> str:
     """Return what one training round moved, as counted by the aggregator."""
     parameters = load(folder / "save" / "last.safetensors")[1].size
-    lines = (json.loads(line) for line in (folder / "logs" / "aggregator_metrics.jsonl").read_text().splitlines())
+    metrics = (folder / "logs" / "aggregator_metrics.jsonl").read_text(encoding="utf-8")
+    lines = (json.loads(line) for line in metrics.splitlines())
     last = [line for line in lines if line["purpose"] == "training"][-1]
     down, up = (last[key] // last["contributors"] for key in ("bytes_out", "bytes_in"))
     return (

@@ -77,7 +77,8 @@ def prepare(folder: Path, plan: Mapping[str, object]) -> Workspace:
     federation["aggregator"] = {"host": "localhost", "port": _free_port()}
     workspace = Workspace(folder, names)
     workspace.plan.parent.mkdir(parents=True)
-    workspace.plan.write_text(yaml.safe_dump({**plan, "federation": federation}, sort_keys=False))
+    text = yaml.safe_dump({**plan, "federation": federation}, sort_keys=False)
+    workspace.plan.write_text(text, encoding="utf-8")
     _approve_everywhere(workspace)
     return workspace
 
@@ -112,7 +113,7 @@ def _approve_everywhere(workspace: Workspace) -> None:
         if plan.privacy.sample_level is not None:
             # All sites of this machine share one folder, and a ledger is one site's.
             site["ledger"] = f"state/{name}.ledger.sqlite"
-        (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False))
+        (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")
 
 
 def _policy(plan: Plan) -> dict[str, object]:
@@ -191,7 +192,8 @@ class Processes:
         """Yield the aggregator's metrics line by line until the run has ended well.
 
         Raises:
-            AbortedError: a process ended with an error; the message ends with its last words.
+            AbortedError: a process ended with an error, and the message ends with its last words; or the run was
+                stopped.
         """
         offset = 0
         while True:
@@ -203,6 +205,7 @@ class Processes:
             self._check_alive()
             time.sleep(poll_seconds)
         self._check_alive()
+        self._check_finished()
 
     def wait(self) -> None:
         """Wait for the end of the run.
@@ -220,8 +223,14 @@ class Processes:
         for name, process in self._running.items():
             if process.poll() not in (None, 0):
                 log = self._workspace.folder / "logs" / f"{name}.log"
-                words = log.read_text(errors="replace").strip().splitlines()[-5:]
+                words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
                 raise AbortedError(f"{name} ended with status {process.returncode}: " + "\n".join(words))
+
+    def _check_finished(self) -> None:
+        # An aggregator that is asked to stop ends well, and so may a run that has not ended.
+        state = json.loads(self._workspace.result.read_text(encoding="utf-8"))["state"]
+        if state != "finished":
+            raise AbortedError(f"the run was {state} before its end")
 
 
 def _new_lines(path: Path, offset: int) -> tuple[list[bytes], int]:

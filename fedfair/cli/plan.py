@@ -26,6 +26,7 @@ from fedfair.plan.site import SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.summary import summary
 from fedfair.plan.terms import Asked, Term, code_fault
+from fedfair.report.exit_status import ExitStatus
 from fedfair.report.terminal import console, error_console
 
 app = typer.Typer(
@@ -68,7 +69,7 @@ def check(
         for warning in warnings:
             error_console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     if held is not None and not all(term.kept for term in held[1]):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitStatus.REFUSED)
 
 
 def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] | None) -> None:

@@ -62,6 +62,28 @@ class HistogramSpec:
         return np.linspace(0.0, self.loss_range, self.bins + 1)
 
 
+MAX_LOSS = 2.0**20
+"""In a masked sum no loss counts for more than this, or than the range where that is larger: the sum of the losses
+of 2^34 records stays within what a masked header holds."""
+
+
+def bounded_losses(losses: NDArray[np.floating], spec: HistogramSpec) -> tuple[NDArray[np.float64], int]:
+    """Return losses that every histogram holds, and how many had to be replaced.
+
+    NaN and infinities become the end of the range, so that they are in the overflow bin. A loss beyond `MAX_LOSS`
+    and the range becomes the larger of the two, a negative one becomes 0. No bound that is proved from a sum with
+    replaced losses holds for the model, which is why they are counted.
+
+    Args:
+        losses: array (n,), of any values; n may be 0.
+        spec: the histogram of the plan.
+    """
+    values, end = np.asarray(losses, np.float64), spec.loss_range
+    finite = np.where(np.isfinite(values), values, end)
+    bounded = np.clip(finite, 0.0, max(MAX_LOSS, end))
+    return bounded, int(np.count_nonzero(bounded != values))
+
+
 def block_length(spec: HistogramSpec) -> int:
     """Return the number of values in one split's block."""
     return HEAD + 2 * (spec.bins + 1)
@@ -118,7 +140,8 @@ def loss_block(
     Args:
         losses: array (n,), finite and not negative; n may be 0.
         correct: bool array (n,), True where the record was classified correctly.
-        smoothed_sum: sum of f~ over these records at the broadcast threshold, finite.
+        smoothed_sum: sum of f~ over these records at the broadcast threshold. Where it is infinite, whatever sends
+            the block refuses it, or replaces and counts it.
         spec: the histogram of the plan.
 
     Returns:
@@ -126,7 +149,7 @@ def loss_block(
 
     Raises:
         LocalProtocolError: losses and `correct` do not have the same length.
-        TrainingError: a loss is negative, NaN or infinite, or the smoothed sum is not finite.
+        TrainingError: a loss is negative, NaN or infinite.
     """
     values = np.asarray(losses, np.float64)
     if values.ndim != 1 or correct.shape != values.shape:
@@ -134,12 +157,11 @@ def loss_block(
             f"losses have shape {values.shape}, `correct` has {correct.shape}; both must be (n,)"
         )
     bad = ~(np.isfinite(values) & (values >= 0.0))
-    if bad.any() or not math.isfinite(smoothed_sum):
-        # The message may travel as the reason of an abstention; what tells of the records stays in the remedy.
+    if bad.any():
         raise TrainingError(
             "this site's losses are not all finite numbers from 0 on; nothing was sent",
-            f"{int(bad.sum())} of {len(values)} are not, and the smoothed objective sums to {smoothed_sum}: lower "
-            "learning_rate, or look for missing or extreme values in the local data",
+            f"{int(bad.sum())} of {len(values)} are not: lower learning_rate, or look for missing or extreme "
+            "values in the local data",
         )
     bin_of = np.searchsorted(spec.edges, values, side="right") - 1
     counts = np.bincount(bin_of, minlength=spec.bins + 1)

@@ -14,8 +14,11 @@ one record adds falls into four parts of norm at most 1 each, in these units:
     its bin                                                                                               1
     how far it lies beyond the lower edge of its bin                                        a bin's width
 
-so that the whole has the sensitivity 2. Losses are clamped to the range of the histogram for this purpose only.
-With a matrix, correct classifications are its diagonal and are not released a second time. No torch.
+so that the whole has the sensitivity 2. Two of these are no whole numbers. Each record's are rounded to a fine
+grid and added up in whole numbers, so that no sum of floats is involved, and the sum is rounded once more to the
+grid of the noise (`privacy.grid`), which can move two entries because of one record. Losses are clamped to the
+range of the histogram for this purpose only. With a matrix, correct classifications are its diagonal and are not
+released a second time. No torch.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ from fedfair.fairness.simplex import project_on_box
 
 EVALUATION_SENSITIVITY = 2.0
 """The norm of what one record adds, in units: the root of four ones."""
+
+EVALUATION_ROUNDED = 2
+"""How many entries that are no whole numbers one record adds to: its smoothed objective, and its offset."""
 
 
 def evaluation_units(spec: HistogramSpec, classes: int, greatest_smoothed: float) -> NDArray[np.float64]:
@@ -49,30 +55,74 @@ def evaluation_units(spec: HistogramSpec, classes: int, greatest_smoothed: float
     return np.concatenate([head, np.ones(spec.bins + 1), offsets, np.ones(cells)])
 
 
-def noised_split(
-    block: NDArray[np.float64],
+def split_units(
+    losses: NDArray[np.float64],
+    smoothed: NDArray[np.float64],
+    correct: int,
     matrix: NDArray[np.float64],
-    units: NDArray[np.float64],
-    noise: NDArray[np.float64],
+    greatest_smoothed: float,
     spec: HistogramSpec,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return one site's block and matrix of one split under noise.
+) -> NDArray[np.float64]:
+    """Return what the records of one split add up to, in units: block and matrix as `evaluation_units` has them.
 
     Args:
-        block: float64 array (block_length,) of clamped losses.
-        matrix: float64 array (classes squared,), or empty.
-        units: from `evaluation_units`.
-        noise: array like `units`, normal with the standard deviation sigma times `EVALUATION_SENSITIVITY`.
+        losses: float64 array (n,) of clamped losses, at least one.
+        smoothed: float64 array (n,), their smoothed objectives.
+        correct: how many records are classified correctly.
+        matrix: float64 array (classes squared,) of counts, or empty.
+        greatest_smoothed: the smoothed objective of a record whose loss is the end of the range.
         spec: the histogram of the plan.
+
+    Returns:
+        float64 array (block and matrix,), every entry within one unit for each record; 0 for the number of
+        records, and for correct classifications beside a matrix.
     """
-    bins = spec.bins + 1
-    scaled = units * noise
-    noised = block + scaled[: len(block)]
-    # The offsets carry the noise of their own unit; the edges travel with the noised counts.
-    noised[HEAD + bins :] += spec.edges * scaled[HEAD : HEAD + bins]
-    if len(matrix):
-        noised[1] = 0.0
-    return noised, matrix + scaled[len(block) :]
+    width, length = spec.loss_range / spec.bins, spec.bins + 1
+    bins = np.searchsorted(spec.edges, losses, side="right") - 1
+    offsets = np.where(bins < spec.bins, (losses - spec.edges[bins]) / width, 0.0)
+    head = [0.0, 0.0 if len(matrix) else float(correct), float(added_up(smoothed / greatest_smoothed)[0])]
+    counts = np.bincount(bins, minlength=length).astype(np.float64)
+    return np.concatenate([head, counts, added_up(offsets, bins, length), matrix])
+
+
+def added_up(
+    values: NDArray[np.float64], places: NDArray[np.int64] | None = None, length: int = 1
+) -> NDArray[np.float64]:
+    """Return sums of numbers from -1 to 1, by place, each number rounded to a fine grid and added up exactly.
+
+    Args:
+        values: float64 array (n,); what is beyond the range, or no number, counts as its end.
+        places: int64 array (n,), from 0 to length - 1; None where there is one sum.
+        length: how many sums.
+
+    Returns:
+        float64 array (length,), a multiple of 2^-32 or, for over a million numbers, of what stays exact.
+    """
+    fine = 2.0 ** min(32, 52 - len(values).bit_length())
+    whole = np.rint(np.clip(np.nan_to_num(values, nan=1.0), -1.0, 1.0) * fine)
+    found = np.zeros(len(whole), np.int64) if places is None else places
+    return np.bincount(found, weights=whole, minlength=length) / fine
+
+
+def noised_split(
+    records: int, noised: NDArray[np.float64], units: NDArray[np.float64], spec: HistogramSpec, classes: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return one site's block and matrix of one split from what was released.
+
+    Args:
+        records: how many there are, which is public.
+        noised: float64 array like `units`: `split_units` on its grid, with its noise.
+        units: from `evaluation_units`.
+        spec: the histogram of the plan.
+        classes: how many there are.
+    """
+    bins, cells = spec.bins + 1, matrix_length(classes)
+    scaled = units * noised
+    block, matrix = np.split(scaled, [len(scaled) - cells])
+    # Offsets are counted from the lower edges of the noised counts.
+    block[HEAD + bins :] += spec.edges * block[HEAD : HEAD + bins]
+    block[0] = records
+    return block, matrix
 
 
 def possible_header(header: NDArray[np.float64], spec: HistogramSpec, classes: int) -> NDArray[np.float64]:

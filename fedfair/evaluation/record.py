@@ -38,7 +38,8 @@ class SplitSums(BaseModel):
     Attributes:
         n: number of records, at least 1.
         correct: how many were classified correctly.
-        smoothed: sum of the smoothed objective f~ at the threshold of the evaluated model.
+        smoothed: sum of the smoothed objective f~ at the threshold that was broadcast with the model; that is the
+            record's, except in round 0 of `threshold_init: quantile`, which learns its threshold from these sums.
         counts: (bins + 1,), how many losses each bin holds; the last bin holds those from `loss_range` on.
         sums: (bins + 1,), the sum of the losses in each bin.
         confusion: (classes, classes), how many records of each class were taken for which; None with more than 64
@@ -70,6 +71,8 @@ class EvaluationRecord(BaseModel):
         bins: equal bins over [0, loss_range].
         loss_range: where the overflow bin begins, in units of the loss.
         splits: the sums of each split that has records.
+        replaced: how many losses were not finite or too large, so that sites counted others in their place;
+            unless it is 0, the sums prove nothing about the model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -85,6 +88,7 @@ class EvaluationRecord(BaseModel):
     bins: Annotated[int, Field(ge=1)]
     loss_range: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     splits: dict[Split, SplitSums]
+    replaced: Summed = 0
 
     @property
     def spec(self) -> HistogramSpec:

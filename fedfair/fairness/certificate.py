@@ -45,6 +45,12 @@ METHODS: tuple[Method, ...] = get_args(Method)
 MAX_DELTA = 0.5
 """Massart's constant is proven for delta up to one half."""
 
+MIN_DELTA = 1e-12
+"""Smaller chances of error are beyond what the inverse of the incomplete beta function is accurate for."""
+
+MIN_GROUP_SIZE = 1e-12
+"""The least share of everybody that a statement can be about; its inverse stays far below the largest float."""
+
 MOST_RECORDS = 1 << 50
 GREATEST_SUM = 1e300
 """Up to these, counts are exact as floating-point numbers and no sum of sums overflows."""

@@ -7,10 +7,7 @@ by others, not even for the moment between creation and chmod.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import stat
-import tempfile
 from pathlib import Path
 
 from cryptography import x509
@@ -21,9 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.revocation import decode_list
+from fedfair.whole_file import OWNER_ONLY, READABLE, replace_file
 
-PUBLIC_MODE = 0o644
-PRIVATE_MODE = 0o600
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """The longest of these files is a revocation list: about 40 bytes an entry, so room for 100 000."""
 
@@ -31,28 +27,18 @@ PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 
 
 def write_public(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, readable by all."""
-    _write(path, content, PUBLIC_MODE)
+    """Write `content` to `path`, readable by all but those whom the umask excludes."""
+    _write(path, content, READABLE)
 
 
 def write_private(path: Path, content: bytes) -> None:
     """Write `content` to `path`, readable by its owner only."""
-    _write(path, content, PRIVATE_MODE)
+    _write(path, content, OWNER_ONLY)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp creates with 0600; the mode is widened only where the content is public.
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as target:
-            target.write(content)
-            os.fchmod(target.fileno(), mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
+    replace_file(path, [content], mode)
 
 
 def private_pem(key: PrivateKey, passphrase: bytes | None = None) -> bytes:

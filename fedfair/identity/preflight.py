@@ -24,6 +24,8 @@ from fedfair.errors import FedfairError, IdentityError, UnreachableError
 from fedfair.identity.certificate import Role, decode_certificate
 from fedfair.identity.files import certificate_pem
 from fedfair.identity.store import TLS_CERTIFICATE, TLS_KEY, SiteIdentity, check_certificate
+from fedfair.identity.tunnel import connect
+from fedfair.plan.proxy import DIRECT, Route
 
 TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 2
@@ -44,7 +46,12 @@ class ServerIdentity:
 
 
 def preflight(
-    host: str, port: int, identity: SiteIdentity, now: datetime, timeout_seconds: float = TIMEOUT_SECONDS
+    host: str,
+    port: int,
+    identity: SiteIdentity,
+    now: datetime,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    route: Route = DIRECT,
 ) -> ServerIdentity:
     """Connect once to the aggregator, check it, and see that it accepts this site's certificate.
 
@@ -54,13 +61,24 @@ def preflight(
         identity: of this site.
         now: an aware time.
         timeout_seconds: for each step of the connection.
+        route: directly, or through which proxy; every error names it.
 
     Raises:
         IdentityError: it does not speak TLS 1.3, is not this federation's aggregator, or refuses this site.
         UnreachableError: nothing answers there; trying again later may help.
+        ConnectionRefusedByPeerError: the proxy does not let this site through.
     """
+    try:
+        return _checked(host, port, identity, now, timeout_seconds, route)
+    except FedfairError as fault:
+        raise type(fault)(f"{fault.message} ({route.words})", fault.remedy) from fault
+
+
+def _checked(
+    host: str, port: int, identity: SiteIdentity, now: datetime, timeout_seconds: float, route: Route
+) -> ServerIdentity:
     for _ in range(_ATTEMPTS):
-        server = _meet(host, port, identity, now, timeout_seconds)
+        server = _meet(host, port, identity, now, timeout_seconds, route)
         if server is not None:
             return server
     raise IdentityError(
@@ -70,12 +88,15 @@ def preflight(
 
 
 def _meet(
-    host: str, port: int, identity: SiteIdentity, now: datetime, timeout_seconds: float
+    host: str, port: int, identity: SiteIdentity, now: datetime, timeout_seconds: float, route: Route
 ) -> ServerIdentity | None:
     """Return the aggregator's identity, or None where it closed the connection after the handshake."""
     place = f"{host}:{port}"
     context = _client_context(identity)
-    with _connected(host, port, timeout_seconds) as plain, _handshaken(context, plain, host, place) as connection:
+    with (
+        connect(host, port, route, timeout_seconds) as plain,
+        _handshaken(context, plain, host, place) as connection,
+    ):
         der = connection.getpeercert(binary_form=True)
         if der is None:
             raise IdentityError(f"{place} showed no certificate")
@@ -103,22 +124,6 @@ def _client_context(identity: SiteIdentity) -> ssl.SSLContext:
     return context
 
 
-def _connected(host: str, port: int, timeout_seconds: float) -> socket.socket:
-    try:
-        return socket.create_connection((host, port), timeout=timeout_seconds)
-    except socket.gaierror as error:
-        raise UnreachableError(f"no machine called '{host}' is known here") from error
-    except ConnectionRefusedError as error:
-        raise UnreachableError(f"nothing listens at {host}:{port}", "is the aggregator started?") from error
-    except TimeoutError as error:
-        raise UnreachableError(
-            f"{host}:{port} did not answer within {timeout_seconds:g} s",
-            "a firewall between the two usually does that",
-        ) from error
-    except OSError as error:
-        raise UnreachableError(f"{host}:{port} cannot be reached: {error.strerror or error}") from error
-
-
 def _handshaken(context: ssl.SSLContext, plain: socket.socket, host: str, place: str) -> ssl.SSLSocket:
     try:
         return context.wrap_socket(plain, server_hostname=host)
@@ -139,7 +144,7 @@ def _certificate_fault(error: ssl.SSLCertVerificationError, host: str, place: st
             return IdentityError(
                 f"the certificate of {place} was not signed by this federation's authority",
                 "compare the authority's fingerprint on both sides with `fedfair certs show`; "
-                "somebody may be between you and the aggregator",
+                "somebody may be between you and the aggregator, such as a proxy that opens TLS connections",
             )
         case 10:
             return IdentityError(

@@ -20,10 +20,11 @@ from cryptography import x509
 
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import fingerprint
-from fedfair.identity.files import PUBLIC_MODE, read_bytes
+from fedfair.identity.files import read_bytes
 from fedfair.identity.request import SiteRequest
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import ParticipantId
+from fedfair.whole_file import READABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def append(path: Path, issued: Issued) -> None:
         "fingerprint": issued.fingerprint,
         "signing_key": issued.signing_key,
     }
-    path.touch(PUBLIC_MODE)
+    path.touch(READABLE)
     with path.open("a", encoding="ascii") as target:
         target.write(json.dumps(line) + "\n")
 

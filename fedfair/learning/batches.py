@@ -37,6 +37,21 @@ def round_weight(training: TrainingSection, count: int) -> int:
     return {"samples": count, "batch": stated_batch_size(training, count), "uniform": 1}[training.weights]
 
 
+def round_draws(training: TrainingSection, count: int, number: RoundNumber, attempt: int) -> tuple[int, ...]:
+    """Return what a site's batches of a round depend on, beside its records and the plan; nothing for all records.
+
+    Two rounds with equal draws about one model are one and the same computation, of which no second sum over other
+    sites may be opened. The order in which an epoch goes through all records in one batch counts for nothing.
+
+    Args:
+        training: batch_size.
+        count: how many training records the site has, from 0 on.
+        number: the round, from 1.
+        attempt: which attempt at the round, from 1.
+    """
+    return () if stated_batch_size(training, count) == count else (int(number), attempt)
+
+
 def batch_indices(
     training: TrainingSection,
     participant: ParticipantId,

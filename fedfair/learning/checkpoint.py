@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedfair.errors import DataError
 from fedfair.learning.layout import Layout, LayoutEntry
+from fedfair.whole_file import OWNER_ONLY, replace_file
 
 BUFFERS_KEY = "fedfair.buffers"
 SHA256_KEY = "fedfair.sha256"
@@ -47,16 +46,7 @@ def save(path: Path, layout: Layout, vector: NDArray[np.floating], metadata: Map
     data = np.ascontiguousarray(vector, layout.dtype.newbyteorder("<"))
     header = _header(layout, {**metadata, **_own_metadata(layout, data)})
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(header)
-                file.write(data.data)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        replace_file(path, [header, data.data], OWNER_ONLY)
     except OSError as error:
         raise DataError(f"cannot write the model to {path}: {error}", "check the folder and free space") from error
 

@@ -29,6 +29,7 @@ class EvaluatedModel:
         threshold: the threshold that was broadcast with the model.
         round: training rounds that the model has behind it.
         contributors: how many sites contributed.
+        replaced: how many losses were replaced because they were not finite or too large.
     """
 
     header: NDArray[np.float64]
@@ -36,6 +37,7 @@ class EvaluatedModel:
     threshold: float
     round: int
     contributors: int
+    replaced: int = 0
 
 
 def vector_sha256(vector: NDArray[np.floating]) -> bytes:
@@ -68,4 +70,5 @@ def evaluation_record(
         bins=spec.bins,
         loss_range=spec.loss_range,
         splits=split_sums(evaluated.header, spec, schema.classes),
+        replaced=evaluated.replaced,
     )

@@ -76,6 +76,11 @@ class SumRequest:
     spec: SumSpec
     query: QueryStep | None = None
 
+    @property
+    def place(self) -> tuple[Purpose, RoundNumber, int]:
+        """Return what all attempts have in common: purpose, round, and the step of an exact evaluation or 0."""
+        return self.purpose, self.round, 0 if self.query is None else self.query.number
+
 
 def learns_threshold(plan: Plan) -> bool:
     """Return whether local steps follow the tail of the losses, so that the threshold moves.
@@ -112,6 +117,24 @@ def planned_loss_range(plan: Plan, classes: int) -> float:
     """Return where the plan's open bin begins, in nats; 8 log(classes) where the plan does not say."""
     stated = plan.evaluation.loss_range
     return LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(classes) if stated is None else stated
+
+
+def threshold_limit(plan: Plan, classes: int) -> float:
+    """Return R: the most by which a round may move the threshold, and the highest that round 0 may set it to.
+
+    R is the plan's loss bound B, or where it has none the end of the loss histogram. The best threshold is a
+    quantile of the losses, and so within [0, R] where these are. No honest move between two points of that range
+    is longer than R. A quantile above it is reached in several rounds.
+
+    A round of K local steps moves a threshold by at most K eta_c (1 - epsilon) max(1, 1/rho - 1), because its
+    gradient is 1 - u (`fairness.rcvar`). Where that is at most R, no honest change is ever clipped.
+
+    Args:
+        plan: the plan.
+        classes: how many there are.
+    """
+    bound = plan.objective.loss_bound
+    return planned_loss_range(plan, classes) if bound is None else bound
 
 
 def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:

@@ -41,16 +41,20 @@ class Evaluation:
 
     Attributes:
         round: rounds done when it was taken.
-        threshold: the threshold of the evaluated model.
+        threshold: the threshold of the evaluated model, from which the next round starts; where round 0 teaches
+            it (`threshold_init: quantile`), the one that was learnt.
         splits: a summary for each split that has records anywhere; keys are among `SPLITS`.
         objectives: for the same splits, an interval that holds (1 - tradeoff) * worst-group risk
             + tradeoff * mean, with the best threshold.
+        replaced: how many losses were not finite or too large, so that sites counted others in their place;
+            unless it is 0, nothing here is proved about the model.
     """
 
     round: RoundNumber
     threshold: float
     splits: Mapping[str, SplitSummary]
     objectives: Mapping[str, Interval]
+    replaced: int = 0
 
     @property
     def objective(self) -> float:

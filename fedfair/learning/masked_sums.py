@@ -8,34 +8,41 @@ are added in fixed point:
     integers of reals     at most 2^54 in magnitude a site, exact
     rests of reals        rounded to 2^-55 or finer, so off by at most 2^-56 a site
 
+The one real number of a training sum, w times the change of the threshold, is at most W R
+(`exchange.threshold_limit`), and its integer has that bound in place of 2^54.
+
 A float64 has 53 bits, so a site's own number already carries a larger error unless it is below 2^-3, and no range
-has to be declared for a column or a loss. A number that is too large is refused at its site, in words. The body is
-the change of the model, clipped and rounded as `secagg.fixedpoint` says. What one site adds is
-`masked_update.py`'s. No torch: the aggregator imports this.
+has to be declared for a column or a loss. A number that is too large is replaced by the bound at its site, and
+counted in the masked header. The body is the change of the model, clipped and rounded as `secagg.fixedpoint` says.
+What one site adds is `masked_update.py`'s. No torch: the aggregator imports this.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
+import math
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
-from fedfair.evaluation.exact_query import QueryStep, counts_length, exact_header_length
+from fedfair.evaluation.exact_query import counts_length, exact_header_length
 from fedfair.evaluation.loss_sums import HEAD, SPLITS, matrix_length
 from fedfair.evaluation.site_sums import SLOT, site_sums_length
-from fedfair.labelled import labelled_message
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import GlobalModel, histogram_spec, published_sites, reported_group_sizes
+from fedfair.learning.exchange import (
+    histogram_spec,
+    published_sites,
+    reported_group_sizes,
+    threshold_limit,
+)
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_training import noised_training
 from fedfair.plan.keys import parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.params import (
     Mode,
+    SessionPlan,
     SessionTerms,
     Suite,
     drop_outs_survived,
@@ -112,6 +119,13 @@ def guarantee(plan: Plan) -> str:
     quorum = plan.federation.min_collaborators or count
     if count - quorum < drop_outs_survived(mode, count, colluders):
         words += f"; federation.min_collaborators: {quorum} allows {count - quorum} of them"
+    if quorum < count:
+        words += (
+            f"; federation.min_collaborators: {quorum} lets the aggregator leave {count - quorum} of {count} "
+            "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
+            "part up to what the others changed in between; a site opens one round for one set of sites only, "
+            "unless its policy.training_cohort is any"
+        )
     if suite_of(plan) is Suite.X25519_MLKEM768:
         words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
     if published_sites(plan):
@@ -151,6 +165,16 @@ def session_terms(plan: Plan) -> SessionTerms:
     )
 
 
+def session_plan(plan: Plan, plan_digest: bytes) -> SessionPlan:
+    """Return what a session of the plan is for: its digest, and the terms that follow from it.
+
+    Args:
+        plan: the plan.
+        plan_digest: 32 bytes, as this side computed it from its own copy.
+    """
+    return SessionPlan(plan_digest, session_terms(plan))
+
+
 def roster_of(plan: Plan) -> Roster:
     """Return the pinned keys, numbered from 1 in the plan's order.
 
@@ -179,12 +203,13 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
         return {Purpose.TRAINING.value: noised.shape()}
     shapes = {}
     for purpose, counts in header_counts(plan, schema).items():
-        own, real = counts.copy(), ~counts
+        own, real, integers = counts.copy(), ~counts, GREATEST_INTEGER
         if purpose is Purpose.TRAINING:
             own[0] = False  # the weight is masked by the protocol itself
+            integers = min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), integers)
         runs = (
             HeaderRun(int(own.sum()), GREATEST_COUNT, whole=True),
-            HeaderRun(int(real.sum()), GREATEST_INTEGER, whole=False),
+            HeaderRun(int(real.sum()), float(integers), whole=False),
             HeaderRun(int(real.sum()), GREATEST_REST, whole=False),
         )
         body = (layout.dimension,) if purpose is Purpose.TRAINING else ()
@@ -230,25 +255,7 @@ def plain_totals(opened: OpenedSum, counts: NDArray[np.bool_]) -> Totals:
     whole, reals = int(own.sum()), int((~counts).sum())
     header[own] = opened.header[:whole]
     header[~counts] = opened.header[whole : whole + reals] + opened.header[whole + reals :]
-    return Totals(header, opened.body, opened.contributors)
-
-
-def model_digest(purpose: Purpose, model: GlobalModel, query: QueryStep | None = None) -> bytes:
-    """Return the 32 bytes that bind a round to its model, and to what is asked about it.
-
-    A standardisation is about no model; only an exact evaluation has a query.
-
-    Both sides compute it from the numbers that they hold, so that two sites that were sent different models can
-    never open a sum together.
-    """
-    if purpose is Purpose.STANDARDISATION:
-        return hashlib.sha256(labelled_message("fedfair/no-model/v1", [])).digest()
-    vector = model.vector.astype(model.vector.dtype.newbyteorder("<"), copy=False)
-    fields = [hashlib.sha256(vector.data).digest(), struct.pack("<d", model.threshold)]
-    if query is not None:
-        fields += [struct.pack("<I", query.number), struct.pack(f"<{len(query.prefixes)}I", *query.prefixes)]
-        return hashlib.sha256(labelled_message("fedfair/query/v1", fields)).digest()
-    return hashlib.sha256(labelled_message("fedfair/model/v1", fields)).digest()
+    return Totals(header, opened.body, opened.contributors, opened.replaced, opened.replacing)
 
 
 def clips_of(purpose: Purpose, clip: float, shapes: Mapping[str, SumShape]) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import TrainingError
+from fedfair.learning.masked_sums import GREATEST_INTEGER
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.masking import Update
 from fedfair.sums.contribution import Contribution
@@ -18,11 +18,11 @@ from fedfair.sums.contribution import Contribution
 def training_update(change: LocalChange) -> Update:
     """Return the update of a site that has trained; the body is not yet weighted.
 
-    Raises:
-        TrainingError: the threshold's change is not finite.
+    Args:
+        change: what its local steps did; NaN and infinities in its body are replaced where it is encoded.
     """
-    weighted = np.array([change.weight * change.threshold])
-    return Update(_limbs(weighted), change.model, change.weight)
+    limbs, replaced = _limbs(np.array([change.weight * change.threshold]))
+    return Update(limbs, change.model, change.weight, replaced=change.replaced + replaced)
 
 
 def noised_update(numbers: NDArray[np.int64]) -> Update:
@@ -40,20 +40,19 @@ def header_update(contribution: Contribution, counts: NDArray[np.bool_]) -> Upda
     Args:
         contribution: as it would be added in the clear.
         counts: which values of its header are counts.
-
-    Raises:
-        TrainingError: a value is not finite.
     """
-    header = np.concatenate([contribution.header[counts], _limbs(contribution.header[~counts])])
-    return Update(header, contribution.body, 1)
+    limbs, replaced = _limbs(contribution.header[~counts])
+    header = np.concatenate([contribution.header[counts], limbs])
+    return Update(header, contribution.body, 1, replaced=contribution.replaced + replaced)
 
 
-def _limbs(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return all nearest integers, then all rests; together they are the values exactly."""
-    if not np.isfinite(values).all():
-        raise TrainingError(
-            "the contribution of this site holds values that are NaN or infinite; nothing was sent",
-            "lower learning_rate, or look for missing or extreme values in the local data",
-        )
-    integers = np.rint(values)
-    return np.concatenate([integers, values - integers])
+def _limbs(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """Return all nearest integers, then all rests, and how many values were replaced.
+
+    Together an integer and its rest are the value exactly. NaN is replaced by 0, and what is beyond
+    `GREATEST_INTEGER` by that, so that no site leaves a sum because of a value.
+    """
+    bound = GREATEST_INTEGER
+    summable = np.clip(np.nan_to_num(values, nan=0.0, posinf=bound, neginf=-bound), -bound, bound)
+    integers = np.rint(summable)
+    return np.concatenate([integers, summable - integers]), int(np.count_nonzero(summable != values))

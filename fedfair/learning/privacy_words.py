@@ -24,6 +24,7 @@ from fedfair.privacy.sensitivity import step_sensitivity
 from fedfair.privacy.skellam import skellam_epsilon
 from fedfair.privacy.statement import (
     STATISTICAL,
+    ZERO_OUT,
     CollaboratorLevelFacts,
     SampleLevelFacts,
     collaborator_level_sentence,
@@ -48,12 +49,16 @@ RELEASED_IN_SIMULATION = (
 STATED_BY_SITES = (
     "noise was added to everything that left a site, so that the figures are estimates without intervals; what "
     "that is worth depends on how many records a site has and on what else it released, so each collaborator's "
-    "own ledger states its epsilon"
+    "own ledger states its epsilon; its unit is one record (" + ZERO_OUT + ")"
 )
 
 
 def plan_sensitivity(plan: Plan, asked: SampleLevelSection) -> float:
-    """Return the most that one record changes the sum of a step under the plan (S)."""
+    """Return the most that one record changes the exact sum of a step under the plan (S).
+
+    What a site computes can be changed by a little more, and its noise is larger in the same proportion
+    (`privacy.sample_level.Mechanism.grid`).
+    """
     objective = plan.objective if plan.training.algorithm == "fedsrcvar" else None
     return step_sensitivity(objective, asked.clip, asked.threshold_scale, asked.clipping)
 

@@ -1,7 +1,8 @@
 """The headers of an evaluation and a standardisation under noise: what a site releases beside its training.
 
-Decides how a site's own header becomes a noised one; which numbers carry how much is said in `evaluation.noised`
-and in `standardisation`. The number of records is public and exact.
+Decides how a site's records become a noised header; which numbers carry how much is said in `evaluation.noised`
+and in `standardisation`. Both are released on a grid, like a step of training (`privacy.grid`). The number of
+records is public and exact.
 """
 
 from __future__ import annotations
@@ -12,13 +13,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, split_header
-from fedfair.evaluation.noised import EVALUATION_SENSITIVITY, evaluation_units, noised_split
+from fedfair.evaluation.loss_sums import (
+    SPLITS,
+    HistogramSpec,
+    confusion_matrix,
+    evaluation_header_length,
+    split_header,
+)
+from fedfair.evaluation.noised import (
+    EVALUATION_ROUNDED,
+    EVALUATION_SENSITIVITY,
+    added_up,
+    evaluation_units,
+    noised_split,
+    split_units,
+)
 from fedfair.fairness.rcvar import Objective
-from fedfair.learning.headers import evaluation_header
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.standardisation import noise_deviation
-from fedfair.privacy.noise import Draws
+from fedfair.privacy.grid import Grid, noise_grid
+from fedfair.privacy.noise import Draws, whole_cells, with_noise
 
 
 def noised_evaluation_header(
@@ -41,43 +55,59 @@ def noised_evaluation_header(
         noise_multiplier: sigma, above 0.
         draws: this release's own.
     """
-    clamped = {name: _clamped(found, histogram) for name, found in losses.items()}
-    header = evaluation_header(clamped, objective, threshold, histogram, classes)
+    end = histogram.loss_range
+    header = np.zeros(evaluation_header_length(histogram, classes))
     blocks, matrices = split_header(header, histogram, classes)
-    end = torch.tensor([histogram.loss_range], dtype=torch.float64)
-    units = evaluation_units(histogram, classes, float(objective.per_sample(end, threshold)))
+    greatest = float(objective.per_sample(torch.tensor([end], dtype=torch.float64), threshold))
+    units = evaluation_units(histogram, classes, greatest)
+    grid = noise_grid(noise_multiplier, EVALUATION_SENSITIVITY, EVALUATION_ROUNDED, largest=1.0)
     for place, name in enumerate(SPLITS):
         if name not in losses:
             continue
-        noise = _normal(len(units), draws) * (noise_multiplier * EVALUATION_SENSITIVITY)
-        matrix = np.zeros(0) if matrices is None else matrices[place].ravel()
-        block, matrix = noised_split(blocks[place], matrix, units, noise, histogram)
-        blocks[place] = block
+        found = _clamped(losses[name], end)
+        smoothed = objective.per_sample(torch.from_numpy(found.values), threshold).numpy()
+        matrix = np.zeros(0)
+        if matrices is not None:
+            matrix = confusion_matrix(found.labels, found.predictions, classes).ravel()
+        correct = int(np.count_nonzero(found.correct))
+        exact = split_units(found.values, smoothed, correct, matrix, greatest, histogram)
+        noised = _released(exact, grid, draws)
+        blocks[place], matrix = noised_split(len(found.values), noised, units, histogram, classes)
         if matrices is not None:
             matrices[place] = matrix.reshape(classes, classes)
     return header
 
 
-def noised_column_sums(header: NDArray[np.float64], noise_multiplier: float, draws: Draws) -> NDArray[np.float64]:
+def noised_column_sums(
+    values: NDArray[np.floating], units: tuple[float, ...], noise_multiplier: float, draws: Draws
+) -> NDArray[np.float64]:
     """Return the standardisation header [n, n_j, sums, sums of squares] of one site under noise.
 
     Args:
-        header: float64 array (1 + 3 columns,), in units of the columns.
+        values: float array (n, numeric columns) of the site's training records, NaN where missing.
+        units: what each column is counted in, empty for 1; what lies beyond counts as the nearer end.
         noise_multiplier: sigma, above 0.
         draws: this release's own.
     """
-    noised = header.copy()
-    released = len(header) - 1
-    noised[1:] += _normal(released, draws) * noise_deviation(released, noise_multiplier)
-    return noised
+    present = values.astype(np.float64) / (np.array(units) if units else 1.0)
+    known = ~np.isnan(present)
+    columns = [present[known[:, place], place] for place in range(present.shape[1])]
+    sums = [added_up(column) for column in columns]
+    squares = [added_up(column * column) for column in columns]
+    exact = np.concatenate([known.sum(axis=0).astype(np.float64), *sums, *squares])
+    # One record moves a column's sum and its sum of squares, which are rounded; counts are whole.
+    sensitivity = noise_deviation(len(exact), 1.0)
+    grid = noise_grid(noise_multiplier, sensitivity, 2 * len(columns), largest=1.0)
+    return np.concatenate([[float(len(values))], _released(exact, grid, draws)])
 
 
-def _clamped(losses: Losses, histogram: HistogramSpec) -> Losses:
+def _clamped(losses: Losses, end: float) -> Losses:
     """Return the losses inside the histogram's range; what is no number counts as its end, and is not told of."""
-    end = histogram.loss_range
-    return replace(losses, values=np.clip(np.nan_to_num(losses.values, nan=end, posinf=end), 0.0, end))
+    values = np.clip(np.nan_to_num(losses.values.astype(np.float64), nan=end, posinf=end), 0.0, end)
+    return replace(losses, values=values)
 
 
-def _normal(length: int, draws: Draws) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = draws.gaussian(torch.empty(length, dtype=torch.float64)).numpy()
-    return values
+def _released(sums: NDArray[np.float64], grid: Grid, draws: Draws) -> NDArray[np.float64]:
+    cells = whole_cells(torch.from_numpy(sums), grid)
+    released: NDArray[np.float64] = with_noise(cells, grid, draws).numpy()
+    return released

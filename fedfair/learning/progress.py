@@ -42,11 +42,13 @@ class Progress:
     Attributes:
         purpose: which kind of sum it was.
         round: training rounds done now.
-        threshold: the threshold now.
+        threshold: after an evaluation, that of the evaluated model, as the history has it; else the threshold now.
         contributors: how many took part in the sum.
         evaluation: what an evaluation sum proved; None after the other kinds.
         is_best: the evaluated model has the lowest objective so far.
         model_changed: the global model or threshold is another one now and must be broadcast again.
+        replaced: how many values sites had to replace because they could not be summed.
+        replacing: how many sites had such values.
     """
 
     purpose: Purpose
@@ -56,6 +58,8 @@ class Progress:
     evaluation: Evaluation | None
     is_best: bool
     model_changed: bool
+    replaced: int = 0
+    replacing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,10 +166,10 @@ def deployed_result(
 
 def _bounded_figures(plan: Plan, evaluation: Evaluation) -> tuple[JsonObject, dict[str, JsonObject | None]]:
     bound = evaluation.objectives["train"]
-    noised = plan.privacy.sample_level is not None
-    interval: Json = None if noised else [bound.lower, bound.upper]
+    proved = plan.privacy.sample_level is None and not evaluation.replaced
+    interval: Json = [bound.lower, bound.upper] if proved else None
     splits = {
-        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, noised=noised)
+        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, proved=proved)
         if name in evaluation.splits
         else None
         for name in SPLITS
@@ -220,7 +220,7 @@ def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObjec
         **{name: split and split | {"confusion": _matrix(course, name)} for name, split in splits.items()},
         "history": [_history_entry(past, frame) for past in course.history],
         "left_out": list(course.left_out),
-        "evaluation": {"method": _method(plan, course), "given_up": course.query_fault or None},
+        "evaluation": _evaluation_words(plan, course),
         "privacy": frame.privacy,
         "secure_aggregation": _protection(plan, frame.setting),
         "timing": {
@@ -264,6 +264,13 @@ def _evaluation(course: CourseResult) -> Evaluation:
     return course.evaluation
 
 
+def _evaluation_words(plan: Plan, course: CourseResult) -> JsonObject:
+    """Return how the last risks were found, and how many of their losses were replaced, where any were."""
+    told: JsonObject = {"method": _method(plan, course), "given_up": course.query_fault or None}
+    replaced = 0 if course.evaluation is None else course.evaluation.replaced
+    return told | {"replaced_losses": replaced} if replaced else told
+
+
 def _method(plan: Plan, course: CourseResult) -> str:
     """Return how the last risks were found, in the plan's words; none where nothing was evaluated."""
     if course.evaluation is None:
@@ -290,10 +297,11 @@ def _exact_split(summary: RiskSummary, fewest: int) -> JsonObject:
     return _split(summary.count, summary.mean, summary.accuracy, groups, fewest)
 
 
-def _bounded_split(summary: SplitSummary, fewest: int, *, noised: bool) -> JsonObject:
-    groups = _bounded_groups(summary, noised=noised)
+def _bounded_split(summary: SplitSummary, fewest: int, *, proved: bool) -> JsonObject:
+    groups = _bounded_groups(summary, proved=proved)
     split = _split(summary.n, summary.mean, summary.accuracy, groups, fewest)
-    exact = {str(size): risk.at_least for size, risk in summary.by_group_size.items() if risk.at_least is not None}
+    risks = summary.by_group_size.items() if proved else ()
+    exact = {str(size): risk.at_least for size, risk in risks if risk.at_least is not None}
     told = split["by_group_size"]
     if exact and isinstance(told, dict):
         split["by_group_size"] = {
@@ -304,10 +312,13 @@ def _bounded_split(summary: SplitSummary, fewest: int, *, noised: bool) -> JsonO
     return split
 
 
-def _bounded_groups(summary: SplitSummary, *, noised: bool) -> Groups:
-    """Return the groups with their intervals; sums under noise prove none, so that figures are estimates."""
+def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
+    """Return the groups with their intervals.
+
+    Sums under noise, and sums with replaced losses, prove none, so that figures are estimates.
+    """
     return {
-        size: (risk.worst, risk.best, risk.disparity, None if noised else (risk.bound.lower, risk.bound.upper))
+        size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper) if proved else None)
         for size, risk in summary.by_group_size.items()
     }
 
@@ -334,13 +345,14 @@ def _history_entry(evaluation: Evaluation, frame: _Frame) -> JsonObject:
     plan = frame.plan
     # A simulation's history is exact, whatever noise its sums carried.
     noised = plan.privacy.sample_level is not None and frame.setting is Setting.DEPLOYMENT
+    proved = not noised and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     splits: JsonObject = {
         name: {
             "mean": summary.mean,
             "worst": None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
             "accuracy": summary.accuracy,
-            "by_group_size": _groups(_bounded_groups(summary, noised=noised), summary.n, fewest),
+            "by_group_size": _groups(_bounded_groups(summary, proved=proved), summary.n, fewest),
         }
         for name, summary in evaluation.splits.items()
     }

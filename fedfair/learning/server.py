@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,14 @@ from fedfair.learning.averaging import IterateMean, add_mean, check_mean
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exact_stage import ExactStage
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, check_totals, sum_specs
+from fedfair.learning.exchange import (
+    FeatureScaling,
+    GlobalModel,
+    SumRequest,
+    check_totals,
+    sum_specs,
+    threshold_limit,
+)
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_totals import noised_totals
@@ -63,6 +71,10 @@ __all__ = [
 ]
 
 
+_ROUNDING = 1e-9
+"""By how much a sum of thresholds may exceed its bound: far more than adding a million of them may round."""
+
+
 class Course:
     """The one mutable thing of a run.
 
@@ -86,6 +98,9 @@ class Course:
         self._noise = noised_totals(plan, schema)
         self._every = plan.evaluation.every
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
+        # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
+        noised = plan.privacy.collaborator_level is not None
+        self._threshold_limit = math.inf if noised else threshold_limit(plan, schema.classes)
         self._specs = sum_specs(plan, layout, schema)
         self._judge = Judge.from_plan(plan, schema)
         first = Stage.EVALUATION if Purpose.EVALUATION in self._specs else Stage.TRAINING
@@ -177,17 +192,17 @@ class Course:
             self._take_step(totals)
             model_changed = True
         elif request.purpose is Purpose.EVALUATION:
-            evaluation = self._judge.evaluate(totals.header, self.rounds_done, self.model.threshold)
-            is_best, model_changed = self._take_evaluation(evaluation, totals)
+            evaluation, is_best, model_changed = self._take_evaluation(totals)
         elif request.purpose is Purpose.EXACT_EVALUATION:
             evaluation = self._exact.absorb(totals, members, self._latest())
             self._final = evaluation or self._final
         else:
             self.scaling = scaling_from_sums(totals.header, self._units)
         self._attempt = 1
-        return self._closed(
+        progress = self._closed(
             request.purpose, totals.contributors, evaluation, is_best=is_best, changed=model_changed
         )
+        return replace(progress, replaced=totals.replaced, replacing=totals.replacing)
 
     def adopt(self, model: GlobalModel, contributors: int) -> Progress:
         """Take the outcome of a training round that no weighted sum carried; only a simulation can have one.
@@ -217,7 +232,9 @@ class Course:
         if self._is_evaluated():
             evaluation, is_best, replaced = self._evaluate_again()
             changed |= replaced
-        done, threshold = self.rounds_done, self.model.threshold
+        # By now the model may have made way for the output model; the history says what was evaluated.
+        threshold = self.model.threshold if evaluation is None else evaluation.threshold
+        done = self.rounds_done
         return Progress(purpose, done, threshold, contributors, evaluation, is_best, changed)
 
     @property
@@ -230,8 +247,11 @@ class Course:
 
     @property
     def evaluated(self) -> EvaluatedModel | None:
-        """Return the sums of the latest evaluation; at the end, of the output model's."""
-        return self._evaluated
+        """Return the sums of the latest evaluation; at the end, of the output model's.
+
+        Its threshold is that of the history and of the model: what round 0 teaches counts from round 0 on.
+        """
+        return self._evaluated and replace(self._evaluated, threshold=self._latest().threshold)
 
     def result(self) -> CourseResult:
         """Return what the course has come to so far."""
@@ -332,11 +352,23 @@ class Course:
         """Set theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
         weight, weighted_change = float(totals.header[0]), float(totals.header[1])
         check_mean(self.model.vector, totals.body, weight)
+        self._check_threshold_sum(weighted_change, weight)
         threshold = self.model.threshold + weighted_change / weight
         self._check_threshold(threshold)
         self._remember_broadcast()
         add_mean(self.model.vector, totals.body, weight)
         self._finish_round(threshold)
+
+    def _check_threshold_sum(self, weighted_change: float, weight: float) -> None:
+        """Refuse a sum of changes of the threshold that honest sites do not have, because each clips its own."""
+        limit = self._threshold_limit
+        if abs(weighted_change) > limit * weight * (1.0 + _ROUNDING):
+            raise RemoteProtocolError(
+                f"round {self.rounds_done + 1} would move the threshold by {weighted_change / weight:g}, "
+                f"a round moves it by at most {limit:g}",
+                "a site sent a number that no honest site sends, and a sum does not tell which; compare the "
+                "software of the sites",
+            )
 
     def _check_threshold(self, threshold: float) -> None:
         if not math.isfinite(threshold):
@@ -365,21 +397,30 @@ class Course:
         last = self._evaluated
         if last is None:
             raise LocalProtocolError("no evaluation is known")
-        evaluation = self._judge.evaluate(last.header, self.rounds_done, self.model.threshold)
-        is_best, _ = self._take_evaluation(evaluation, Totals(last.header, np.empty(0), last.contributors))
+        totals = Totals(last.header, np.empty(0), last.contributors, last.replaced)
+        evaluation, is_best, _ = self._take_evaluation(totals)
         return evaluation, is_best, self._advance()
 
-    def _take_evaluation(self, evaluation: Evaluation, totals: Totals) -> tuple[bool, bool]:
-        """Keep an evaluation; return whether it is the best so far and whether it changed the threshold."""
+    def _evaluation(self, totals: Totals) -> Evaluation:
+        evaluation = self._judge.evaluate(totals.header, self.rounds_done, self.model.threshold)
+        return replace(evaluation, replaced=totals.replaced)
+
+    def _take_evaluation(self, totals: Totals) -> tuple[Evaluation, bool, bool]:
+        """Keep an evaluation; return it, whether it is the best so far, and whether it changed the threshold."""
+        evaluation = self._evaluation(totals)
         previous, digest = self._evaluated, vector_sha256(self.model.vector)
-        latest = EvaluatedModel(totals.header, digest, evaluation.threshold, evaluation.round, totals.contributors)
+        about = (digest, evaluation.threshold, evaluation.round, totals.contributors, totals.replaced)
+        latest = EvaluatedModel(totals.header, *about)
         self._evaluated = latest
         if self._stage is Stage.OUTPUT_EVALUATION:
             self._final = evaluation
-            return False, False
+            return evaluation, False, False
         learnt = self.rounds_done == 0 and self._training.threshold_init == "quantile"
         if learnt:
-            self.model.threshold = min(max(self._judge.threshold(totals.header), 0.0), self._upper)
+            highest = min(self._upper, self._threshold_limit)
+            self.model.threshold = min(max(self._judge.threshold(totals.header), 0.0), highest)
+            # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
+            evaluation = replace(evaluation, threshold=self.model.threshold)
         self.history.append(evaluation)
         is_best = evaluation.objective < self._best_objective
         # What the output model may turn out to be without another evaluation: the best, or the last broadcast.
@@ -391,7 +432,7 @@ class Course:
             self._best_objective = evaluation.objective
             if self._training.output == "best":
                 self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
-        return is_best, learnt
+        return evaluation, is_best, learnt
 
     def _latest(self) -> Evaluation:
         """Return the evaluation of the global model, at the end of training."""
@@ -436,8 +477,10 @@ class Course:
         if self._mean.count > 1:
             return None
         # The mean of one model: that of the last broadcast, if it was evaluated with this very threshold.
-        broadcast = (self.rounds_done - 1, self.model.threshold)
-        return next((past for past in self.history if (past.round, past.threshold) == broadcast), None)
+        earlier, broadcast = self._evaluated_earlier, (self.rounds_done - 1, self.model.threshold)
+        if earlier is None or (earlier.round, earlier.threshold) != broadcast:
+            return None
+        return next((past for past in self.history if past.round == earlier.round), None)
 
     def _switch_to_output(self) -> None:
         output = self._mean or self._best

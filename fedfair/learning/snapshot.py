@@ -31,6 +31,7 @@ class Subject:
     threshold: float
     round: int
     contributors: int
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,11 @@ def state_from_json(packed: Mapping[str, object]) -> CourseState:
 def subject_of(evaluated: EvaluatedModel) -> Subject:
     """Return which model an evaluation sum is about."""
     return Subject(
-        evaluated.vector_sha256.hex(), evaluated.threshold, int(evaluated.round), evaluated.contributors
+        evaluated.vector_sha256.hex(),
+        evaluated.threshold,
+        int(evaluated.round),
+        evaluated.contributors,
+        evaluated.replaced,
     )
 
 
@@ -124,4 +129,5 @@ def evaluated_model(snapshot: CourseSnapshot, state: CourseState, name: str) -> 
     if subject is None or header is None:
         return None
     digest = bytes.fromhex(subject.vector_sha256)
-    return EvaluatedModel(np.array(header), digest, subject.threshold, subject.round, subject.contributors)
+    about = (digest, subject.threshold, subject.round, subject.contributors, subject.replaced)
+    return EvaluatedModel(np.array(header), *about)

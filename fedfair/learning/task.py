@@ -8,10 +8,12 @@ here too, because `fairness` knows no plans.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +21,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.errors import FedfairError, LocalProtocolError, TrainingError
+from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.evaluation.exact_query import QueryStep, exact_header
-from fedfair.evaluation.loss_sums import SPLITS
+from fedfair.evaluation.loss_sums import SPLITS, bounded_losses
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.labelled import labelled_message
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.batches import batch_indices, round_weight, stated_batch_size
+from fedfair.learning.batches import batch_indices, round_draws, round_length, round_weight, stated_batch_size
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records, plain_arithmetic
 from fedfair.learning.evaluated import vector_sha256
@@ -39,11 +42,13 @@ from fedfair.learning.exchange import (
     learns_threshold,
     published_sites,
     reported_group_sizes,
+    threshold_limit,
 )
 from fedfair.learning.headers import evaluation_header, site_row, standardisation_header
 from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
-from fedfair.learning.losses import evaluate
+from fedfair.learning.losses import evaluate, evaluate_or_nan
+from fedfair.learning.model_faults import training_faults
 from fedfair.learning.models import build_model
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.parameters import FlatModel
@@ -57,7 +62,7 @@ from fedfair.learning.private_steps import (
     training_release,
     watched,
 )
-from fedfair.learning.result import Losses
+from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import scale_columns, standardises
 from fedfair.plan.schema import Plan, PrivacySection, SampleLevelSection
@@ -124,20 +129,6 @@ def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:
     return Mechanism(objective, asked.noise_multiplier, asked.clip, asked.clipping, asked.threshold_scale)
 
 
-@contextmanager
-def training_faults() -> Iterator[None]:
-    """Turn whatever a model raises on a batch into one clear fault, whose message quotes no record."""
-    try:
-        yield
-    except FedfairError:
-        raise
-    except Exception as error:  # torch and a "module:function" may raise anything
-        raise TrainingError(
-            f"the model fails on a batch of training records: {type(error).__name__}",
-            f"{error} (a BatchNorm needs at least two records in a batch; an accelerator may lack memory)",
-        ) from error
-
-
 @dataclass(frozen=True, slots=True)
 class LocalChange:
     """What one site's local steps did in one round.
@@ -147,11 +138,13 @@ class LocalChange:
         threshold: change of the threshold, in units of the loss.
         model: array (d,): change of every parameter, in memory that the model's next round overwrites; whoever
             needs it for longer copies it.
+        replaced: how many of these numbers are zeros because there was no change to be had.
     """
 
     weight: int
     threshold: float
     model: NDArray[np.floating]
+    replaced: int = 0
 
 
 class TrainingTask:
@@ -165,10 +158,13 @@ class TrainingTask:
             tasks of one thread may share it.
         steps: how a step is made on that model; by default as the plan says.
         protection: what its records are protected with; needed where the plan asks for differential privacy.
+        masked: whether what it adds is masked. Then it never leaves a sum because of a value: what cannot be
+            summed is replaced and counted. Otherwise it refuses to send such values.
 
     Attributes:
         last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
-        last_fault: why this site added nothing but noise to the last noised sum; empty where it did not.
+        last_fault: what was wrong with its last contribution, for its own operator; empty where nothing was.
+        scaling: of the features that every contribution is made from; None where they are not scaled.
     """
 
     def __init__(
@@ -179,6 +175,8 @@ class TrainingTask:
         model: FlatModel,
         steps: LocalSteps | PrivateStepping | None = None,
         protection: Protection | None = None,
+        *,
+        masked: bool = False,
     ) -> None:
         if (protection is None) != (plan.privacy == PrivacySection()):
             raise LocalProtocolError(
@@ -193,9 +191,13 @@ class TrainingTask:
         self._noised = noised_training(plan, model.layout.dimension)
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
-        self._records = None if standardises(plan, splits.train.schema) else self._place(None)
-        self._queried: tuple[bytes, dict[str, NDArray[np.float64]]] | None = None
-        self.last_losses: dict[str, Losses] = {}
+        self._standardises = standardises(plan, splits.train.schema)
+        self._records = None if self._standardises else self._place(None)
+        self.scaling: FeatureScaling | None = None
+        self._masked = masked
+        self._threshold_limit = threshold_limit(plan, splits.train.schema.classes)
+        self._queried: tuple[bytes, SiteLosses, int] | None = None
+        self.last_losses: SiteLosses = {}
         self.last_fault = ""
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
@@ -209,12 +211,12 @@ class TrainingTask:
         return self.standardisation_contribution(request.attempt)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features as everybody does; a second call replaces the first.
-
-        Raises:
-            LocalProtocolError: the scaling is for another number of numeric columns.
-        """
+        """Scale the features as everybody does; a second call replaces the first. Raises LocalProtocolError."""
+        if not self._standardises:
+            raise LocalProtocolError("this plan does not standardise, so nothing scales its features")
         self._records = self._place(scaling)
+        self.scaling = scaling
+        self._queried = None  # Losses under another scaling are other losses.
 
     def standardisation_contribution(self, attempt: int = 1) -> Contribution:
         """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records.
@@ -222,19 +224,45 @@ class TrainingTask:
         Raises:
             LocalProtocolError: the plan does not standardise, and so has not declared what scale noise needs.
         """
-        if not standardises(self._plan, self._splits.train.schema):
+        if not self._standardises:
             raise LocalProtocolError("this plan does not standardise, so its columns are never summed")
-        header = standardisation_header(self._splits.train)
-        if self._protection is not None and len(self._splits.train):
-            noise = sample_level_of(self._plan).standardisation_noise_multiplier
-            self._protection.record(GaussianRelease("standardisation", noise, 1.0, 1))
-            header = noised_column_sums(header, noise, self._protection.draws("standardisation", attempt))
-        return self._header_only(header)
+        train = self._splits.train
+        if self._protection is None or not len(train):
+            return self._header_only(standardisation_header(train))
+        noise = sample_level_of(self._plan).standardisation_noise_multiplier
+        self._protection.record(GaussianRelease("standardisation", noise, 1.0, 1))
+        values, draws = (
+            train.features[:, list(train.schema.numeric)],
+            self._protection.draws("standardisation", attempt),
+        )
+        return self._header_only(noised_column_sums(values, train.schema.units, noise, draws))
+
+    def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
+        """Return 32 bytes that stand for what is drawn for a contribution, whatever its values become.
+
+        They are equal where the same records are in the same batches. A contribution under noise has draws of its
+        own each time. What a "module:function" draws does not count, because it may draw nothing.
+
+        Args:
+            purpose: of the sum.
+            round_number: the round.
+            attempt: which attempt at the sum, from 1, by this site's own count.
+        """
+        training = purpose is Purpose.TRAINING
+        protection, privacy = self._protection, self._plan.privacy
+        words: tuple[int, ...] = ()
+        if protection is not None and (training or privacy.sample_level is not None):
+            words = (protection.entropy("draws", purpose.value, int(round_number), attempt),)
+        elif training:
+            words = round_draws(self._plan.training, self.training_records, round_number, attempt)
+        return hashlib.sha256(
+            labelled_message("fedfair/draws/v1", [str(word).encode() for word in words])
+        ).digest()
 
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return [w, w * change of c] and w * change of theta after this round's local steps.
 
-        A site without training records adds zeros.
+        The change of c is clipped to `exchange.threshold_limit`. A site without training records adds zeros.
 
         Raises:
             TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
@@ -247,7 +275,42 @@ class TrainingTask:
         if change is None:
             return Contribution(np.zeros(2), np.zeros_like(model.vector))
         np.multiply(change.model, change.weight, out=change.model)
-        return Contribution(np.array([change.weight, change.weight * change.threshold]), change.model)
+        threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
+        return Contribution(np.array([change.weight, change.weight * threshold]), change.model)
+
+    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return `training_change` for a masked sum, which this site never leaves because of a value.
+
+        Where training fails, every change is 0, with the weight as it is; where single records are protected, it
+        is noise alone, and a release like any other round. The change of the threshold is clipped. NaN and
+        infinities in the change of the model stay: what encodes it replaces and counts them. `last_fault` says
+        what was wrong.
+
+        Raises:
+            PrivacyError: the release must not happen.
+        """
+        self.last_fault = ""
+        try:
+            change = self.training_change(model, round_number, attempt)
+        except TrainingError as fault:
+            self.last_fault = fault.diagnostics()
+            zeros = np.zeros_like(model.vector)
+            # Under noise nothing is counted: what became of single records would need noise of its own.
+            change = self._noise_alone(model, round_number, attempt) or LocalChange(
+                self.training_weight, 0.0, zeros, zeros.size + 1
+            )
+        if change is None:
+            return None
+        limit = self._threshold_limit
+        threshold = 0.0 if math.isnan(change.threshold) else min(max(change.threshold, -limit), limit)
+        beyond = int(threshold != change.threshold)
+        unsound = _count_unsound(change.model) + beyond
+        if unsound and not self.last_fault:
+            self.last_fault = (
+                f"{unsound} values of this site's change are NaN, infinite or beyond their bound; they were "
+                "replaced and counted -> lower learning_rate, or look for missing or extreme values in the data"
+            )
+        return replace(change, threshold=threshold, replaced=change.replaced + beyond)
 
     def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
         """Return the whole numbers that this site adds to a sum that protects it, its share of noise included.
@@ -272,6 +335,24 @@ class TrainingTask:
         if not np.isfinite(vector).all():
             self.last_fault = "the change of the model holds values that are NaN or infinite; lower learning_rate"
         return noised.sums.contribution(vector, protection.entropy("collaborator", int(round_number), attempt))
+
+    def _noise_alone(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return what a round's private steps change with empty batches; None where no record is protected.
+
+        A site whose training has failed adds this: zeros without noise would show that it failed.
+        `training_change` has written the release down already.
+        """
+        if not isinstance(self._steps, PrivateStepping) or self._protection is None:
+            return None
+        records, own = self._ready()["train"], self._model
+        own.load(model.vector)
+        threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
+        nothing = Batch(*records.take(torch.empty(0, dtype=torch.int64)))
+        expected = stated_batch_size(self._plan.training, len(records))
+        steps = self._steps.steps(expected, self._protection.draws("noise", int(round_number), attempt))
+        with plain_arithmetic():
+            moved = steps.descend([nothing] * round_length(self._plan.training, len(records)), threshold)
+        return LocalChange(self.training_weight, float(moved) - float(threshold), own.take_change())
 
     def training_change(
         self,
@@ -317,12 +398,12 @@ class TrainingTask:
 
         Where the plan publishes the means of every site, this site's row follows among the others' zeros.
         """
-        self.last_losses = self.losses(model)
+        self.last_losses, replaced = self._summable_losses(model)
         about = (self.last_losses, self._objective, model.threshold, self._histogram)
         classes = self._splits.train.schema.classes
         if self._protection is None:
             header = evaluation_header(*about, classes)
-            return self._header_only(np.concatenate([header, self._own_row()]))
+            return self._header_only(np.concatenate([header, self._own_row()]), replaced)
         noise = sample_level_of(self._plan).evaluation_noise_multiplier
         if self.last_losses:
             self._protection.record(GaussianRelease("evaluation", noise, 1.0, 1))
@@ -341,14 +422,40 @@ class TrainingTask:
             raise LocalProtocolError("an exact evaluation of protected records carries no noise")
         digest = vector_sha256(model.vector)
         if self._queried is None or self._queried[0] != digest:
-            self._queried = digest, {name: losses.values for name, losses in self.losses(model).items()}
-        return self._header_only(exact_header(self._queried[1], step, len(reported_group_sizes(self._plan))))
+            self._queried = digest, *self._summable_losses(model)
+        values = {name: losses.values for name, losses in self._queried[1].items()}
+        header = exact_header(values, step, len(reported_group_sizes(self._plan)))
+        return self._header_only(header, self._queried[2])
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
         """Return the losses of those of the splits that have records."""
         self._model.load(model.vector)
-        held = {name: records for name, records in self._ready().items() if name in splits and len(records)}
-        return {name: evaluate(self._model, records) for name, records in held.items()}
+        with training_faults():
+            return {name: evaluate(self._model, records) for name, records in self._held(splits)}
+
+    def _summable_losses(self, model: GlobalModel) -> tuple[SiteLosses, int]:
+        """Return the losses to be summed, and how many of them had to be replaced, which only masks allow."""
+        self.last_fault = ""
+        if not self._masked:
+            return self.losses(model), 0
+        self._model.load(model.vector)
+        found: dict[str, Losses] = {}
+        replaced, classes = 0, self._splits.train.schema.classes
+        for name, records in self._held(SPLITS):
+            losses, fault = evaluate_or_nan(self._model, records, classes)
+            values, beyond = bounded_losses(losses.values, self._histogram)
+            found[name], replaced = replace(losses, values=values), replaced + beyond
+            self.last_fault = self.last_fault or fault
+        if replaced and not self.last_fault:
+            self.last_fault = (
+                f"{replaced} losses of this site are not finite or too large; they were replaced and counted "
+                "-> lower learning_rate, or look for missing or extreme values in the local data"
+            )
+        return found, replaced
+
+    def _held(self, splits: Collection[str]) -> Iterator[tuple[str, Records]]:
+        """Yield the splits that have records."""
+        return ((name, records) for name, records in self._ready().items() if name in splits and len(records))
 
     def _descent(
         self, records: Records, number: RoundNumber, attempt: int, weights: Tensor | None, steps: int | None
@@ -428,8 +535,8 @@ class TrainingTask:
         rows = [row if name == self._participant else np.zeros_like(row) for name in published_sites(self._plan)]
         return np.concatenate(rows).ravel() if rows else np.zeros(0)
 
-    def _header_only(self, header: NDArray[np.float64]) -> Contribution:
-        return Contribution(header, np.zeros(0, self._model.layout.dtype))
+    def _header_only(self, header: NDArray[np.float64], replaced: int = 0) -> Contribution:
+        return Contribution(header, np.zeros(0, self._model.layout.dtype), replaced)
 
     def _ready(self) -> dict[str, Records]:
         if self._records is None:
@@ -445,3 +552,10 @@ class TrainingTask:
         if scaling is not None:
             features = scale_columns(features, dataset.schema.numeric, scaling)
         return Records.place(features, dataset.labels, self._model.flat.dtype, self._model.flat.device)
+
+
+def _count_unsound(values: NDArray[np.floating]) -> int:
+    """Return how many values are NaN or infinite; a sound array is only looked through twice, and not copied."""
+    if not values.size or (math.isfinite(float(values.min())) and math.isfinite(float(values.max()))):
+        return 0
+    return int(np.count_nonzero(~np.isfinite(values)))

@@ -3,20 +3,23 @@
 Decides what travels: the YAML files of `plan/` and the files of `src/`. Keys, data, models, approvals and
 `collaborator.yaml` never do; neither does the authority's certificate, because a site must get that in the bundle
 whose fingerprint two people compare, and not as a by-product. The same rule holds on the way in: no archive,
-however made, can write anything but new files under `plan/` and `src/`.
+however made, can write anything but new files under `plan/` and `src/`, and it writes all of them or none.
 
 Archives are reproducible (sorted, without times), so that two people can compare one digest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
-import re
+import shutil
 import stat
+import struct
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from fedfair.errors import PlanError
@@ -24,11 +27,17 @@ from fedfair.plan.code import travels
 
 MAX_FILES = 1000
 MAX_TOTAL_BYTES = 32 << 20
+MAX_DIRECTORY_BYTES = MAX_FILES << 10
+"""Of the archive's list of names. A name has at most 200 characters, so an export stays below it."""
 
+_DIRECTORY_END_MARK = b"PK\x05\x06"
+_DIRECTORY_END = struct.Struct("<4s4H2LH")
+_WIDE_LOCATOR = b"PK\x06\x07"
+_WIDE_LOCATOR_BYTES = 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _SECRET = b"PRIVATE KEY-----"
-_PART = re.compile(r"[\w-][\w .+-]*", re.ASCII)
-"""One part of a path: no hidden file, no "..", no drive, no backslash."""
+_ENCRYPTED = 1
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
 def pack(workspace: Path) -> bytes:
@@ -74,23 +83,24 @@ def read_archive(path: Path) -> bytes:
 def unpack(raw: bytes, folder: Path) -> list[Path]:
     """Write the files of an archive into a folder, after everything about all of them was checked.
 
+    The files are first written beside the workspace's own, in a temporary folder, and then moved. So a full disk
+    leaves nothing behind.
+
     Args:
-        raw: the archive.
+        raw: the archive; at most 1000 files.
         folder: the workspace; created if it does not exist.
 
     Returns:
         The files that were written.
 
     Raises:
-        PlanError: the archive is damaged or holds anything that `pack` would not have put there, or a file exists.
+        PlanError: the archive is damaged or holds anything that `pack` would not have put there, a file exists, or
+            a file cannot be written. Nothing was written then.
     """
     contents = _contents(raw)
     targets = {folder.joinpath(*PurePosixPath(name).parts): content for name, content in contents.items()}
     _check_targets(list(targets), folder)
-    for path, content in targets.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as target:
-            target.write(content)
+    _write_all(targets, folder)
     return list(targets)
 
 
@@ -117,16 +127,39 @@ def _readable(path: Path) -> bytes:
 
 
 def _contents(raw: bytes) -> dict[str, bytes]:
+    _check_directory(raw)
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             members = archive.infolist()
             _check_members(members)
             contents = _bounded(archive, members)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise PlanError(
-            f"this is not a sound archive: {error}", "ask for it again, and compare the digest"
-        ) from error
+        raise _unsound(str(error)) from error
     return contents
+
+
+def _unsound(reason: str) -> PlanError:
+    return PlanError(f"this is not a sound archive: {reason}", "ask for it again, and compare the digest")
+
+
+def _check_directory(raw: bytes) -> None:
+    """Bound the list of names before it is read, because every name in it costs memory and time.
+
+    What ends an export is the plain record of 22 bytes, without a comment and without the wide form for large
+    archives. Anything else could hold a second list, and the reader might take that one.
+    """
+    end = len(raw) - _DIRECTORY_END.size
+    if end < 0 or raw[end : end + 4] != _DIRECTORY_END_MARK:
+        raise _unsound("it does not end as a zip file without a comment does")
+    _, _, _, _, _, size, _, comment = _DIRECTORY_END.unpack_from(raw, end)
+    wide = raw[max(end - _WIDE_LOCATOR_BYTES, 0) :].startswith(_WIDE_LOCATOR)
+    if comment or wide:
+        raise _unsound("it has a comment or a second directory")
+    if size > MAX_DIRECTORY_BYTES:
+        raise PlanError(
+            f"the archive has a directory of {size} bytes, an archive has at most {MAX_FILES} files",
+            "it is not a workspace",
+        )
 
 
 def _check_members(members: list[zipfile.ZipInfo]) -> None:
@@ -141,7 +174,17 @@ def _check_members(members: list[zipfile.ZipInfo]) -> None:
         # Names that differ in case only are one file on some systems.
         if member.filename.casefold() in seen:
             raise PlanError(f"the archive has {member.filename!r} twice", "it is not a workspace")
+        if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
+            how = "encrypted" if member.flag_bits & _ENCRYPTED else f"compressed by method {member.compress_type}"
+            raise PlanError(
+                f"the archive's {member.filename!r} is {how}", "export it with `fedfair workspace export`"
+            )
         seen.add(member.filename.casefold())
+    for member in members:
+        for parent in PurePosixPath(member.filename.casefold()).parents:
+            if str(parent) in seen:
+                folder = next(each.filename for each in members if each.filename.casefold() == str(parent))
+                raise PlanError(f"the archive's {folder!r} is a file and a folder", "it is not a workspace")
 
 
 def _check_name(name: str) -> None:
@@ -175,5 +218,40 @@ def _check_targets(targets: list[Path], folder: Path) -> None:
     if present:
         raise PlanError(f"nothing was written, because these exist: {', '.join(present)}", "move them away first")
     for path in targets:
+        for parent in path.parents:
+            if parent.exists() and not parent.is_dir():
+                raise PlanError(f"{parent} is a file; nothing was written", "move it away, or name another folder")
         if not path.parent.resolve().is_relative_to(folder.resolve()):
             raise PlanError(f"{path.parent} leads out of {folder}; nothing was written", "remove that link")
+
+
+def _write_all(targets: Mapping[Path, bytes], folder: Path) -> None:
+    """Write all files or none; after a fault everything that was made is removed again."""
+    place = folder
+    with contextlib.ExitStack() as undo:
+        try:
+            _make_folder(folder, undo)
+            beside = Path(tempfile.mkdtemp(prefix=".import-", dir=folder))
+            undo.callback(shutil.rmtree, beside, ignore_errors=True)
+            for number, place in enumerate(targets):
+                (beside / str(number)).write_bytes(targets[place])
+            for number, place in enumerate(targets):
+                _make_folder(place.parent, undo)
+                # Claims the name: what somebody else has made meanwhile is never replaced.
+                place.touch(exist_ok=False)
+                undo.callback(place.unlink, missing_ok=True)
+                (beside / str(number)).replace(place)
+            shutil.rmtree(beside)
+        except OSError as error:
+            raise PlanError(
+                f"{place} cannot be written: {error.strerror}; nothing was written",
+                "make room on the disk, or let this user write there",
+            ) from error
+        undo.pop_all()
+
+
+def _make_folder(folder: Path, undo: contextlib.ExitStack) -> None:
+    for path in reversed((folder, *folder.parents)):
+        if not path.exists():
+            path.mkdir()
+            undo.callback(path.rmdir)

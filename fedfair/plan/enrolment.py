@@ -12,6 +12,7 @@ from pathlib import Path
 from fedfair.errors import PlanError
 from fedfair.plan.document import read_document
 from fedfair.plan.source import load_plan, roster_path
+from fedfair.whole_file import write_whole
 
 _HEADING = "# Written by `fedfair plan enroll`: the signing key of each collaborator. Part of the plan.\n"
 
@@ -45,9 +46,7 @@ def enroll(plan_path: Path, members: Mapping[str, str], *, replace: bool) -> Pat
     merged = {**federation.roster, **members}
     _check_own_keys(merged)
     lines = [f"{name}: {merged[name]}\n" for name in federation.collaborators if name in merged]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(_HEADING + "".join(lines))
-    temporary.replace(path)
+    write_whole(path, _HEADING + "".join(lines))
     return path
 
 

@@ -81,7 +81,9 @@ def repeated(items: Sequence[Hashable]) -> Iterator[tuple[int, Hashable]]:
         seen.add(key)
 
 
-def _parsed_by(parse: Callable[[str], str]) -> AfterValidator:
+def parsed_by(parse: Callable[[str], str]) -> AfterValidator:
+    """Return the check of a field whose text has a parser of its own; what that raises becomes a broken rule."""
+
     def check(text: str) -> str:
         try:
             return parse(text)
@@ -147,8 +149,8 @@ def list_or_word(value: object) -> str:
 Items = Annotated[tuple[Item, ...], Field(strict=False)]
 """A list in YAML; a tuple in Python."""
 
-ParticipantName = Annotated[str, _parsed_by(parse_participant_id)]
-NameOfFederation = Annotated[str, _parsed_by(parse_federation_name)]
+ParticipantName = Annotated[str, parsed_by(parse_participant_id)]
+NameOfFederation = Annotated[str, parsed_by(parse_federation_name)]
 Reference = Annotated[str, AfterValidator(_check_reference)]
 Host = Annotated[str, AfterValidator(_check_host)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]

@@ -18,6 +18,9 @@ INTRODUCTION = """# The plan and the site's own file, key by key
 Written from the schema by `python -m fedfair.plan.reference`. A key that is not listed here is refused, with the
 nearest one that is. `required` keys have no default.
 
+Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB, because the parser takes up to a
+second for that. That is room for some 8,000 names of collaborators or 900 keys of a roster.
+
 A declared `task.partition` means that one data set is divided: a deployed site then takes its own part of whatever
 it reads. Leave it away where every site reads only its own records.
 """
@@ -46,6 +49,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: evaluation", schema.EvaluationSection),
     ("collaborator.yaml", site.SiteConfig),
     ("collaborator.yaml: data", site.SiteData),
+    ("collaborator.yaml: network", site.NetworkSection),
     ("collaborator.yaml: policy", site.SitePolicy),
     ("collaborator.yaml: budget", site.BudgetSection),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -25,9 +25,11 @@ from fedfair.plan.fields import (
     Revelation,
     Section,
     Text,
+    parsed_by,
     refuse,
     repeated,
 )
+from fedfair.plan.proxy import ENVIRONMENT, NONE, parse_proxy
 from fedfair.plan.wording import validated
 
 Purpose = Literal["training", "evaluation", "standardisation"]
@@ -54,6 +56,24 @@ class BudgetSection(Section):
     epsilon: PositiveFloat = Field(description="the most that all releases may cost together, above 0")
     delta: float = Field(
         default=1e-5, gt=0, lt=1, description="delta at which epsilon is counted, between 0 and 1"
+    )
+
+
+def _check_proxy(text: str) -> str:
+    if text not in (NONE, ENVIRONMENT):
+        parse_proxy(text, "the value")
+    return text
+
+
+class NetworkSection(Section):
+    """How this site reaches the aggregator."""
+
+    proxy: Annotated[str, parsed_by(_check_proxy)] = Field(
+        default=ENVIRONMENT,
+        # It may hold a password.
+        repr=False,
+        description="HTTP proxy to go through: none, environment (https_proxy and no_proxy), or its URL, "
+        "http://user:password@host:port (docs/network.md)",
     )
 
 
@@ -100,6 +120,11 @@ class SitePolicy(Section):
         default="any",
         description="same: all masked evaluations under one plan are of the very same sites, so that no two of "
         "them can be subtracted; any",
+    )
+    training_cohort: Literal["same", "any"] = Field(
+        default="same",
+        description="same: after this site has helped to open a round's masked training sum, it opens that round "
+        "again for the very same sites only, so that no two of them can be subtracted; any",
     )
     max_evaluations: int | None = Field(
         default=None,
@@ -173,6 +198,7 @@ class SiteConfig(Section):
     threads: PositiveInt | None = Field(
         default=None, le=1024, description="threads to compute with, 1 to 1024; null for all cores"
     )
+    network: NetworkSection = Field(default=NetworkSection(), description="how this site reaches the aggregator")
     policy: SitePolicy = Field(default=SitePolicy(), description="what a plan may ask of this site")
     budget: BudgetSection | None = Field(
         default=None, description="what all plans together may cost (docs/privacy.md); null for no budget"

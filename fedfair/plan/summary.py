@@ -117,7 +117,8 @@ def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
     asked = plan.privacy.sample_level
     if asked is not None:
         words = (
-            f"of every record: noise multiplier {asked.noise_multiplier:g} in each local step, "
+            "of every record (zero-out: replaced by one that contributes nothing): "
+            f"noise multiplier {asked.noise_multiplier:g} in each local step, "
             f"{asked.evaluation_noise_multiplier:g} in each evaluation, gradients clipped at {asked.clip:g} "
             f"({asked.clipping.replace('_', ' ')}); how many records a site has is public"
         )

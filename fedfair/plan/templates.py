@@ -25,6 +25,7 @@ collaborator: {name}          # this site's name in the plan
 data: {{train: null, test: null, root: null}}
 device: null                 # auto | cpu | cuda | mps; null takes the plan's
 threads: null                # null for all cores
+network: {{proxy: environment}}   # or none, or http://user:password@host:port: docs/network.md
 budget: null                 # what all plans together may cost, such as {{epsilon: 8.0}}: docs/privacy.md
 policy:
   allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
@@ -91,7 +92,7 @@ training:
 secure_aggregation:
   mode: malicious                  # or semi-honest; "off" is plain sums, which every site must allow
   colluders: 0                     # how many collaborators may side with the aggregator without learning more
-  most_records: 4096               # of one collaborator; masked updates are the finer, the smaller it is
+  # most_records: 65536            # of one collaborator; masked updates are the finer, the smaller it is
 evaluation:
   every: 10
   group_sizes: [0.05, 0.1, 0.2, 0.3, 0.5]

@@ -22,6 +22,9 @@ from fedfair.plan.fields import LIST_WORD, RULE, WORD, Section
 MAX_SHOWN = 60
 """Characters of a value that a message repeats."""
 
+MAX_FAULTS = 40
+"""Faults that a message tells one by one."""
+
 Described = TypeVar("Described", bound=Section)
 Branch = tuple[str | None, type[Section]]
 
@@ -64,7 +67,7 @@ def validated(model: type[Described], document: Document) -> Described:
 
 
 def describe(error: ValidationError, model: type[Section], document: Document) -> str:
-    """Return one line per fault; several lines are under a heading."""
+    """Return one line per fault, of at most 40 faults; several lines are under a heading."""
     faults = []
     for details in error.errors(include_url=False):
         place = tuple(part for part in details["loc"] if not _is_branch(part))
@@ -73,7 +76,8 @@ def describe(error: ValidationError, model: type[Section], document: Document) -
     texts = [text for _, text in sorted(faults, key=lambda fault: fault[0])]
     if len(texts) == 1:
         return texts[0]
-    return "\n  ".join([f"{document.path} has {len(texts)} faults:", *texts])
+    more = [f"and {len(texts) - MAX_FAULTS} more"] if len(texts) > MAX_FAULTS else []
+    return "\n  ".join([f"{document.path} has {len(texts)} faults:", *texts[:MAX_FAULTS], *more])
 
 
 def _sentence(details: ErrorDetails, model: type[Section]) -> str:

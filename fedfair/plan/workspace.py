@@ -45,7 +45,7 @@ def create_workspace(folder: Path, federation: str, template: str) -> list[Path]
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "cert").chmod(0o700)
     for path, text in files.items():
-        (folder / path).write_text(text)
+        (folder / path).write_text(text, encoding="utf-8")
     return [folder / path for path in files]
 
 
@@ -57,7 +57,7 @@ def write_site_file(folder: Path, name: str) -> Path:
     """
     path = folder / "collaborator.yaml"
     try:
-        with path.open("x") as target:
+        with path.open("x", encoding="utf-8") as target:
             target.write(collaborator_text(name))
     except FileExistsError as error:
         raise PlanError(f"{path} exists; it was left alone", "edit it, or move it away first") from error

@@ -1,7 +1,8 @@
 """What releases cost together: epsilon at a delta, by the distribution of the privacy loss.
 
 Composition is numerical and exact up to a discretisation that only ever overstates epsilon (connect-the-dots,
-Doroshenko et al. 2022, in Google's dp-accounting). The unit is one record that is added or removed. Opacus's PRV
+Doroshenko et al. 2022, in Google's dp-accounting). The unit is one record that is
+zeroed out: with Poisson samples its two privacy losses are those of adding and of removing it. Opacus's PRV
 accountant agrees to 1e-3 (tested) and is not used here: it divides by zero at a sampling rate of 1, which every
 evaluation has, and takes forty seconds for 100 000 steps where this takes one. Central-limit shortcuts (GDP)
 understate epsilon and are nowhere. No torch, so that an aggregator may ask too.
@@ -151,7 +152,7 @@ def _composed(counted: Counted, delta: float, interval: float) -> float:
 
 @functools.lru_cache(32)
 def _one_step(noise_multiplier: float, sampling_rate: float, interval: float) -> pld.PrivacyLossDistribution:
-    """Return the privacy loss of one noised sum, for adding and for removing a record; a run has a few kinds."""
+    """Return the privacy loss of one noised sum, with a record and with it zeroed out, both ways."""
     return pld.from_gaussian_mechanism(
         noise_multiplier, sampling_prob=sampling_rate, value_discretization_interval=interval
     )

@@ -14,9 +14,15 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+
+from fedfair.privacy.sensitivity import MAX_SUMMED, MAX_WIDENED
+
+EVERYBODY = slice(None)
+"""All records of a batch."""
 
 BETWEEN = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity)
 """What may stand between two layers: it treats every record by itself, and has nothing to train."""
@@ -49,6 +55,7 @@ class LinearGradients:
     drops_unsound = True
 
     def __init__(self, module: nn.Module) -> None:
+        self.most_summed = most_summed(next(module.parameters()))
         self._layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
         # Nothing is kept for each record but what an ordinary step keeps, so nothing limits how many there are.
         self.most_records = sys.maxsize
@@ -74,22 +81,43 @@ class LinearGradients:
         lengths = [
             outer_length(error, entered, bias=layer.bias is not None) for layer, error, entered in self._factors
         ]
-        joint: Tensor = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
-        return joint
+        return joint_norms(lengths)
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:  # noqa: ARG002 - one signature for all ways
-        """Set every parameter's gradient to the weighted sum over the records."""
-        factor, unsound = coefficients.unsqueeze(1), ~sound.unsqueeze(1)
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for all ways
+        """Set every parameter's gradient to the weighted sum over the records at `here`."""
+        factor, unsound = coefficients[here].unsqueeze(1), ~sound[here].unsqueeze(1)
         for layer, error, entered in self._factors:
-            weighted = (error * factor).masked_fill_(unsound, 0.0)
-            torch.mm(weighted.t(), entered.masked_fill(unsound, 0.0), out=gradient_of(layer.weight))
+            weighted, kept = (
+                (error[here] * factor).masked_fill_(unsound, 0.0),
+                entered[here].masked_fill(unsound, 0.0),
+            )
+            if widened(weighted, len(weighted)):
+                weighted = weighted.double()
+                gradient_of(layer.weight).copy_(weighted.t() @ kept.double())
+            else:
+                torch.mm(weighted.t(), kept, out=gradient_of(layer.weight))
             if layer.bias is not None:
-                torch.sum(weighted, 0, out=gradient_of(layer.bias))
-        self._factors.clear()
+                gradient_of(layer.bias).copy_(weighted.sum(0))
 
     def _keep(self, layer: nn.Module, entered: tuple[Tensor], left: Tensor) -> None:
         if torch.is_grad_enabled() and isinstance(layer, nn.Linear):
             self._passing[layer] = entered[0].detach(), left
+
+
+def most_summed(like: Tensor) -> int:
+    """Return how many vectors of this width, on this device, may be added up before rounding to a grid."""
+    bits = significand_bits(like.dtype)
+    return MAX_WIDENED if bits == 24 and like.device.type == "cpu" else MAX_SUMMED[bits]
+
+
+def widened(like: Tensor, records: int) -> bool:
+    """Return whether so many vectors must be added up in float64; never beyond the CPU, where that may be slow."""
+    return like.device.type == "cpu" and like.dtype == torch.float32 and records > MAX_SUMMED[24]
+
+
+def significand_bits(dtype: torch.dtype) -> int:
+    """Return how many bits of a float's significand count: 53 for float64, else 24."""
+    return 53 if dtype == torch.float64 else 24
 
 
 def outer_length(error: Tensor, entered: Tensor, *, bias: bool = True) -> Tensor:
@@ -112,8 +140,23 @@ def _no_shorter(values: Tensor) -> Tensor:
     The other factor may be as large as its own square allows, and a product with 0 would pass any clip.
     """
     least = math.sqrt(values.shape[-1] * torch.finfo(values.dtype).tiny)
-    norms: Tensor = torch.linalg.vector_norm(values, dim=-1).clamp(min=least)
-    return norms
+    return lengths_of(values).clamp(min=least)
+
+
+def lengths_of(values: Tensor) -> Tensor:
+    """Return the norms (..., batch) of vectors (..., batch, entries), off by a rounding or two of their width.
+
+    Squares are added up in float64: in float32 a norm of n entries may be off by n / 2 roundings. Apple's MPS has
+    no float64.
+    """
+    width = values.dtype if values.device.type == "mps" else torch.float64
+    norms: Tensor = torch.linalg.vector_norm(values, dim=-1, dtype=width)
+    return norms.to(values.dtype)
+
+
+def joint_norms(parts: Sequence[Tensor]) -> Tensor:
+    """Return the norms (...,) of vectors whose parts have these norms, each (...,)."""
+    return lengths_of(torch.stack(list(parts), dim=-1))
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

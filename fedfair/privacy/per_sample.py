@@ -21,8 +21,19 @@ from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientCli
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from fedfair.errors import FedfairError, PlanError
-from fedfair.privacy.linear_layers import LinearGradients, gradient_of, is_row_of_linear_layers
+from fedfair.errors import FedfairError, LocalProtocolError, PlanError
+from fedfair.privacy.linear_layers import (
+    EVERYBODY,
+    LinearGradients,
+    gradient_of,
+    is_row_of_linear_layers,
+    joint_norms,
+    lengths_of,
+    most_summed,
+    significand_bits,
+    widened,
+)
+from fedfair.privacy.sensitivity import MAX_SUMMED
 
 Way = Literal["auto", "hooks", "ghost"]
 
@@ -37,10 +48,12 @@ class PerSample(Protocol):
 
     Attributes:
         most_records: how many records fit in memory at a time.
+        most_summed: how many `weigh` may add up for the sum to be off by no more than is accounted for.
         drops_unsound: whether a record whose gradient is not finite can be left out of a sum that has been begun.
     """
 
     most_records: int
+    most_summed: int
     drops_unsound: bool
 
     def reset(self) -> None:
@@ -49,7 +62,7 @@ class PerSample(Protocol):
     def norms(self, losses: Tensor) -> Tensor:
         """Return the norm of each record's gradient: from losses (batch,), with their graph, to (batch,)."""
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:
         """Set every parameter's gradient to the sum of coefficients (batch,) times the records' own gradients.
 
         Args:
@@ -57,6 +70,7 @@ class PerSample(Protocol):
             coefficients: finite.
             sound: bool (batch,): False for a record whose gradient is not finite, and whose coefficient is 0.
                 Where `drops_unsound` is False, such a record makes the gradient NaN.
+            here: which records are added up; may be asked for one part after the other.
         """
 
 
@@ -74,6 +88,7 @@ class HookGradients:
         self._module, self._watching = module, GradSampleModule(module, loss_reduction="sum")
         self._parameters = list(_trainable(module))
         self.most_records = _most_records(self._parameters, sum(part.numel() for part in self._parameters))
+        self.most_summed = min((most_summed(part) for part in self._parameters), default=1)
 
     def reset(self) -> None:
         """Forget what an earlier batch left behind."""
@@ -83,17 +98,19 @@ class HookGradients:
         """Return the norm of each record's gradient, (batch,)."""
         with _first_layer_in_silence():
             torch.autograd.backward(losses, torch.ones_like(losses))
-        return _joint_norms([torch.linalg.vector_norm(gradients, dim=1) for _, gradients in self._held()])
+        return joint_norms([lengths_of(gradients) for _, gradients in self._held()])
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
-        """Set every parameter's gradient to the weighted sum over the records."""
-        unsound = ~sound.unsqueeze(1)
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for both ways
+        """Set every parameter's gradient to the weighted sum over the records at `here`."""
+        unsound = ~sound[here].unsqueeze(1)
         for parameter in self._parameters:
             gradient_of(parameter).zero_()
-        for parameter, gradients in self._held():
+        for parameter, everybodys in self._held():
             # Nothing times NaN is NaN. Looking whether there is one would make the CPU wait for a GPU.
-            gradients.masked_fill_(unsound, 0.0)
-            gradient_of(parameter).copy_((coefficients.to(gradients) @ gradients).view(parameter.shape))
+            gradients = everybodys[here].masked_fill_(unsound, 0.0)
+            if widened(gradients, len(gradients)):
+                gradients = gradients.double()
+            gradient_of(parameter).copy_((coefficients[here].to(gradients) @ gradients).view(parameter.shape))
 
     def _held(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Yield every parameter that the batch touched with its records' gradients, (batch, entries)."""
@@ -122,7 +139,9 @@ class GhostGradients:
         known = self._watching.NORM_SAMPLERS
         layers = (layer for layer in module.modules() if type(layer) not in known)
         kept = (parameter.numel() for layer in layers for parameter in layer.parameters(recurse=False))
-        self.most_records = _most_records(self._parameters, max(kept, default=1))
+        # A second pass adds up the whole batch in floats.
+        self.most_summed = min((MAX_SUMMED[significand_bits(part.dtype)] for part in self._parameters), default=1)
+        self.most_records = min(self.most_summed, _most_records(self._parameters, max(kept, default=1)))
 
     def reset(self) -> None:
         """Forget what an earlier batch left behind."""
@@ -134,10 +153,16 @@ class GhostGradients:
         with _first_layer_in_silence():
             torch.autograd.backward(losses, torch.ones_like(losses), retain_graph=True)
         found = (getattr(parameter, "_norm_sample", None) for parameter in self._parameters)
-        return _joint_norms([norms.to(losses.dtype) for norms in found if norms is not None])
+        return joint_norms([norms.to(losses.dtype) for norms in found if norms is not None])
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor) -> None:  # noqa: ARG002 - one signature for both ways
-        """Set every parameter's gradient to the weighted sum over the records; NaN if one is not finite."""
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for both ways
+        """Set every parameter's gradient to the weighted sum over the records; NaN if one is not finite.
+
+        Raises:
+            LocalProtocolError: only some of the records are asked for, and the graph serves one pass.
+        """
+        if here != EVERYBODY and not (here.start == 0 and here.stop >= len(losses)):
+            raise LocalProtocolError("ghost clipping adds up all records of a pass at once")
         self._watching.disable_hooks()
         for parameter in self._parameters:
             gradient_of(parameter).zero_()
@@ -249,12 +274,6 @@ def _is_refused(layer: nn.Module) -> bool:
 
 def _trainable(module: nn.Module) -> Iterator[nn.Parameter]:
     return (parameter for parameter in module.parameters() if parameter.requires_grad)
-
-
-def _joint_norms(parts: Sequence[Tensor]) -> Tensor:
-    """Return the norms (batch,) of vectors whose parts have these norms, each (batch,)."""
-    joint: Tensor = torch.linalg.vector_norm(torch.stack(list(parts)), dim=0)
-    return joint
 
 
 def _most_records(parameters: Sequence[nn.Parameter], entries: int) -> int:

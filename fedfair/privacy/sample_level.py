@@ -1,13 +1,16 @@
 """Local steps that are differentially private for every record: clip, weigh, add up, add noise, step.
 
 Makes the same steps as `learning.local.LocalSteps`, from Poisson batches. With S of `sensitivity.py`, the expected
-batch size b and independent standard normal numbers z,
+batch size b,
 
     before_weighting    v_i = (u_i clip_C(grad l_i), kappa (1 - u_i))
     joint               v_i = clip_C(u_i grad l_i, kappa (1 - u_i)),  S = C
-    (g, h) = (sum over the batch of v_i + sigma S z) / b,    theta -= eta g,    c -= eta_c h / kappa
+    (g, h) = (sum over the batch of v_i + noise) / b,    theta -= eta g,    c -= eta_c h / kappa
 
-so theta and c are one vector, noised once: one step of the accountant. The sum is divided by the EXPECTED size,
+so theta and c are one vector, noised once: one step of the accountant. The sum is rounded to a public grid and the
+noise is a whole number of its cells (`grid.py`). Its deviation is sigma times the sensitivity of the computed and
+rounded sum, which is a little more than S, so that the noise multiplier is sigma exactly. All that is computed of
+the noised sum is a function of whole numbers that an observer may know. The sum is divided by the EXPECTED size,
 because the size of the batch that was drawn tells who was in it. A batch may be empty; its step is noise alone. A
 record whose loss or gradient is no number adds nothing, instead of giving itself away by spoiling the sum. No step
 looks for one, because that would make the CPU wait for a GPU: where a sum that was begun cannot leave it out, the
@@ -22,20 +25,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
-from fedfair.privacy.noise import Draws
+from fedfair.privacy.grid import Grid, noise_grid
+from fedfair.privacy.linear_layers import significand_bits
+from fedfair.privacy.noise import Draws, whole_cells, with_noise
 from fedfair.privacy.per_sample import PerSample
 from fedfair.privacy.replay import draws_replayed
-from fedfair.privacy.sensitivity import Clipping, step_sensitivity
+from fedfair.privacy.sensitivity import Clipping, step_sensitivity, summed_sensitivity
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """From features (batch, *input_shape) and labels (batch,) to the per-sample losses (batch,), with their graph."""
+
+
+Weighed: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Of a batch: losses with their graph, by how much gradients count, the threshold's parts, which are numbers."""
 
 
 class Trained(Protocol):
@@ -73,8 +82,27 @@ class Mechanism:
 
     @property
     def noise_deviation(self) -> float:
-        """Standard deviation of the noise on every entry of the sum (sigma S); it grows like 1/rho."""
+        """Deviation of the noise before the price of the grid (sigma S); it grows like 1/rho."""
         return self.noise_multiplier * self.sensitivity
+
+    def grid(self, parameters: int, dtype: torch.dtype) -> Grid:
+        """Return the grid of the noised sums, and the noise that they get.
+
+        Args:
+            parameters: entries of the model (d); the threshold is one more.
+            dtype: in which gradients are added up, float32 or float64.
+
+        Raises:
+            PrivacyError: the numbers cannot be rounded to a grid in this width.
+        """
+        computed = summed_sensitivity(self.sensitivity, significand_bits(dtype))
+        grid = noise_grid(self.noise_multiplier, computed, parameters + 1)
+        if grid.cell < torch.finfo(dtype).tiny:
+            raise PrivacyError(
+                f"noise of deviation {grid.deviation:.4g} is too small for {dtype}",
+                "raise noise_multiplier or clip",
+            )
+        return grid
 
     def factors(self, losses: Tensor, norms: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """Return by how much each gradient counts, and what each record adds to the threshold's part.
@@ -161,33 +189,55 @@ class PrivateSteps:
         *,
         looking: bool,
     ) -> Tensor:
-        deviation, scale = self.mechanism.noise_deviation, self.mechanism.threshold_scale
+        scale, grid = self.mechanism.threshold_scale, self._grid()
         for features, labels, weights in batches:
             if weights is not None:
                 raise LocalProtocolError("a private step weighs records by the objective alone")
-            pull = self._sum(features, labels, threshold, looking=looking)
-            self.model.gradient.add_(self._noise(draws), alpha=deviation).div_(self.expected_batch)
+            cells, pull = self._sum(features, labels, threshold, grid, looking=looking)
+            noised = with_noise(cells, grid, draws, self.trainable)
+            self.model.gradient.copy_(noised).div_(self.expected_batch)
             self.model.step(self.learning_rate)
             if self.threshold_learning_rate is not None:
-                noised = torch.add(pull, draws.gaussian(pull), alpha=deviation)
-                slope = noised / (scale * self.expected_batch)
+                slope = with_noise(pull, grid, draws).to(threshold) / (scale * self.expected_batch)
                 threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
         return threshold
 
-    def _sum(self, features: Tensor, labels: Tensor, threshold: Tensor, *, looking: bool) -> Tensor:
-        """Set the model's gradient to the clipped sum over a batch; return that of the threshold's part."""
-        size, count = self.gradients.most_records, len(labels)
-        if 0 < count <= size:
-            return self._part(features, labels, threshold, looking=looking)
-        total, pull = torch.zeros_like(self.model.gradient), torch.zeros_like(threshold)
-        for part in range(0, count, size):
-            here = slice(part, part + size)
-            pull = pull + self._part(features[here], labels[here], threshold, looking=looking)
-            total.add_(self.model.gradient)
-        self.model.gradient.copy_(total)
-        return pull
+    def _grid(self) -> Grid:
+        return self.mechanism.grid(self.model.flat.numel(), self.model.flat.dtype)
 
-    def _part(self, features: Tensor, labels: Tensor, threshold: Tensor, *, looking: bool) -> Tensor:
+    def _sum(
+        self, features: Tensor, labels: Tensor, threshold: Tensor, grid: Grid, *, looking: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the clipped sum over a batch in whole cells: the model's part and the threshold's.
+
+        Sums of a few records are computed in floats and rounded, and these are added up exactly.
+        """
+        size, most, count = self.gradients.most_records, self.gradients.most_summed, len(labels)
+        if 0 < count <= min(size, most):
+            weights = self._weights(features, labels, threshold, looking=looking)
+            return self._cells(weights, slice(0, count), grid)
+        # Whole numbers are exact in a float64 while they are below 2^53, and Apple's MPS has none.
+        aside = torch.device("cpu") if features.device.type == "mps" else features.device
+        total = torch.zeros(self.model.gradient.shape, dtype=torch.float64, device=aside)
+        pull = torch.zeros(threshold.shape, dtype=torch.float64, device=aside)
+        for start in range(0, count, size):
+            part = slice(start, start + size)
+            weights = self._weights(features[part], labels[part], threshold, looking=looking)
+            for first in range(0, len(labels[part]), most):
+                cells, pulled = self._cells(weights, slice(first, first + most), grid)
+                total.add_(cells.to(aside))
+                pull.add_(pulled.to(aside))
+        return total, pull
+
+    def _cells(self, weights: Weighed, here: slice, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Return in whole cells the sums over some of the weighed records; the first is memory of the model."""
+        losses, coefficients, pulls, sound = weights
+        self.gradients.weigh(losses, coefficients, sound, here)
+        # Apple's MPS has no float64, and adds up few at a time.
+        width = pulls.dtype if pulls.device.type == "mps" else torch.float64
+        return whole_cells(self.model.gradient, grid), whole_cells(pulls[here].sum(dtype=width), grid)
+
+    def _weights(self, features: Tensor, labels: Tensor, threshold: Tensor, *, looking: bool) -> Weighed:
         with draws_replayed(features.device, wanted=looking) as replay:
             losses, norms, sound = self._seen(features, labels)
             if looking and not bool(sound.all()):
@@ -197,8 +247,7 @@ class PrivateSteps:
                 kept = features.masked_fill(~sound.view(-1, *[1] * (features.dim() - 1)), 0.0)
                 losses, norms, _ = self._seen(kept, labels)
         coefficients, pulls = self.mechanism.factors(losses.detach(), norms.detach(), threshold)
-        self.gradients.weigh(losses, coefficients.masked_fill(~sound, 0.0), sound)
-        return pulls.masked_fill(~sound, 0.0).sum()
+        return losses, coefficients.masked_fill(~sound, 0.0), pulls.masked_fill(~sound, 0.0), sound
 
     def _seen(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the losses with their graph, the norms of the gradients, and which of both are numbers."""
@@ -206,7 +255,3 @@ class PrivateSteps:
         losses = self.losses(features, labels)
         norms = self.gradients.norms(losses)
         return losses, norms, torch.isfinite(norms) & torch.isfinite(losses)
-
-    def _noise(self, draws: Draws) -> Tensor:
-        noise = draws.gaussian(self.model.gradient)
-        return noise if self.trainable is None else noise * self.trainable

@@ -17,6 +17,9 @@ from fedfair.privacy.releases import GaussianRelease, combined
 STATISTICAL = "statistical PRNG"
 """What noise is drawn from: a generator that statistics cannot tell from chance, and cryptography may."""
 
+ZERO_OUT = "zero-out: replaced by one that contributes nothing; how many records there are is public"
+"""What happens to the record that nobody may tell of: it is in its place, and adds nothing."""
+
 _UPWARDS = Context(prec=4, rounding=ROUND_CEILING)
 
 _COVERS = {
@@ -110,7 +113,7 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
     covered = ", ".join(words for purpose, words in _COVERS.items() if purpose in purposes)
     parts = [part for part in (steps, others) if part]
     return (
-        f"(ε={at_least(facts.epsilon)}, δ={facts.delta}) DP, unit = one record of {facts.holder} (add/remove), "
+        f"(ε={at_least(facts.epsilon)}, δ={facts.delta}) DP, unit = one record of {facts.holder} ({ZERO_OUT}), "
         f"{', '.join(parts)}, accountant {facts.accountant}, {STATISTICAL}; covers: {covered}."
     )
 

@@ -123,6 +123,14 @@ class RoundSeconds(BaseModel):
     curve: tuple[tuple[int, float], ...]
 
 
+class EvaluationWords(BaseModel):
+    """How the last risks were found."""
+
+    model_config = ConfigDict(frozen=True)
+
+    replaced_losses: int = 0
+
+
 class Timing(BaseModel):
     """How long the run took."""
 
@@ -193,6 +201,7 @@ class ResultDocument(BaseModel):
     secure_aggregation: Protection | None = None
     timing: Timing | None = None
     traffic: Traffic | None = None
+    evaluation: EvaluationWords = EvaluationWords()
     versions: dict[str, str] = {}
     state: str | None = None
     outcome: str = ""

@@ -5,16 +5,29 @@ A warning never stops anything. What is doubtful in a plan is the business of `f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fedfair.report.document import ResultDocument
 
 
 def doubts(result: ResultDocument) -> tuple[str, ...]:
     """Return warnings about a result; none for one without surprises."""
+    return (*_replaced(result), *_worse(result))
+
+
+def _replaced(result: ResultDocument) -> Iterator[str]:
+    count = result.evaluation.replaced_losses
+    if count:
+        yield (
+            f"{count} losses were not finite or too large to be summed, and were replaced: the figures are "
+            "estimates and nothing is proved; lower training.learning_rate, or look for extreme values in the data"
+        )
+
+
+def _worse(result: ResultDocument) -> Iterator[str]:
     mean, floor = result.train.mean, result.uniform_floor
-    if mean <= floor:
-        return ()
-    worse = (
-        f"the model is worse than guessing: its mean training loss is {mean:.3g}, that of the uniform guess "
-        f"{floor:.3g}; lower training.learning_rate, or train for more rounds"
-    )
-    return (worse,)
+    if mean > floor:
+        yield (
+            f"the model is worse than guessing: its mean training loss is {mean:.3g}, that of the uniform guess "
+            f"{floor:.3g}; lower training.learning_rate, or train for more rounds"
+        )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
-from fedfair.report.printable import printable
+from fedfair.printable import printable
 from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedfair.errors import FedfairError
+from fedfair.printable import printable
 from fedfair.report.svg import palette_css
 
 MARK = Markup("<!-- made by fedfair -->")
@@ -47,7 +48,9 @@ def page(title: str, sections: Sequence[Section], style: str = "") -> str:
         style: CSS that only this page needs, written by us.
     """
     css = palette_css() + _environment().get_template("style.css").render() + style
-    return render("page.html.jinja", title=title, sections=sections, style=Markup(css), mark=MARK)  # noqa: S704 - our own style
+    made = render("page.html.jinja", title=title, sections=sections, style=Markup(css), mark=MARK)  # noqa: S704 - our own style
+    # Escaping does not stop a character that turns a line's direction.
+    return printable(made, keep="\n")
 
 
 def render(template: str, **values: object) -> Markup:

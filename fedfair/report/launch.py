@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from fedfair.report.interrupts import kept_interrupts
+
 if TYPE_CHECKING:
     import typer
 
 EXIT_BY_SIGNAL = 130
+"""As `exit_status.ExitStatus.INTERRUPTED`, which takes longer to import."""
 
 
 def launch(load: Callable[[], typer.Typer]) -> NoReturn:
@@ -23,8 +26,9 @@ def launch(load: Callable[[], typer.Typer]) -> NoReturn:
         load: imports the commands and returns them.
     """
     try:
-        app = load()
-        from fedfair.report.terminal import run_app
+        with kept_interrupts():
+            app = load()
+            from fedfair.report.terminal import run_app
     except KeyboardInterrupt:
         sys.exit(EXIT_BY_SIGNAL)
     run_app(app)

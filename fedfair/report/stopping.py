@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM for a program that runs an event loop: the first stops it in order, a later one at once.
+"""Ctrl-C and SIGTERM for a service that runs an event loop: the first stops it in order, a later one at once.
 
-What stopping in order means is the program's own business; shared by the aggregator and the collaborator.
+What stopping in order means is the service's own business; shared by the aggregator and the collaborator.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fedfair.errors import StoppedError
+from fedfair.report.interrupts import Terminated
 from fedfair.report.launch import EXIT_BY_SIGNAL
 
 SAME_REQUEST_SECONDS = 1.0
@@ -58,10 +60,44 @@ def stopping(stop: Callable[[str], None], clock: Callable[[], float] = time.mono
         if requests.take(name):
             os._exit(EXIT_BY_SIGNAL)
 
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
         loop.add_signal_handler(number, take, number.name)
     try:
         yield
     finally:
-        for number in SIGNALS:
+        for number, earlier in before.items():
             loop.remove_signal_handler(number)
+            # The loop would leave SIGTERM to the system, which kills.
+            signal.signal(number, earlier)
+
+
+@contextmanager
+def service(what: str) -> Iterator[None]:
+    """Let SIGTERM stop a service in order also while no event loop listens to it, such as before its loop.
+
+    Args:
+        what: the service, for the message.
+
+    Raises:
+        StoppedError: SIGTERM came.
+    """
+    try:
+        yield
+    except Terminated as stop:
+        name = signal.SIGTERM.name
+        raise StoppedError(f"{what} was stopped by its operator ({name})", signal_name=name) from stop
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let SIGINT and SIGTERM do nothing while a service that ends anyway writes down how it ended.
+
+    What arrives now asks for what happens already. Call it in the main thread; the block takes moments.
+    """
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

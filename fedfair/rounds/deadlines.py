@@ -27,6 +27,10 @@ class Deadlines:
         """Return whether this deadline was set and neither cancelled nor passed."""
         return (kind, participant) in self._running
 
+    def running(self, *kinds: DeadlineKind) -> tuple[DeadlineToken, ...]:
+        """Return the tokens of those deadlines of the federation, of these kinds, that are running."""
+        return tuple(self._running[kind, None] for kind in kinds if self.is_running(kind))
+
     def set(self, kind: DeadlineKind, seconds: int, participant: ParticipantId | None = None) -> SetDeadline:
         """Issue a token for a deadline that is not running.
 

@@ -18,13 +18,17 @@ Source: the division into events and effects follows h11 (sans-IO).
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from fedfair.rounds.continued import NOTHING_SEEN, Seen
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.learning.exchange import SumRequest
     from fedfair.learning.server import Progress
+    from fedfair.rounds.exit_reasons import ExitReason
 
 
 class DeadlineKind(enum.Enum):
@@ -71,11 +75,13 @@ class Connected:
     """A collaborator of the plan authenticated, approved this plan and said hello.
 
     A second one for the same participant replaces the first: whatever was sent to the first may be lost.
-    `session` names the masking session of which the process has keys; empty for none.
+    `session` names the masking session of which the process has keys; empty for none. `seen` is what it was asked
+    on earlier streams.
     """
 
     participant: ParticipantId
     session: bytes = b""
+    seen: Seen = NOTHING_SEEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +210,36 @@ class SendMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedSum:
+    """A masked sum that a later process of the aggregator can open from what the sites have on their disks.
+
+    Attributes:
+        attempt: of its request.
+        record: what the server of secure aggregation needs to ask for the very same round.
+    """
+
+    attempt: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SaveUnfinished:
+    """Keep this until the sum is done, before any message that follows is sent."""
+
+    unfinished: UnfinishedSum
+
+
+@dataclass(frozen=True, slots=True)
 class PassedOver:
     """A message came too late, or about something that is over; nothing else happens."""
+
+    participant: ParticipantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """A participant's messages contradict those of others, and nobody can prove yet who lies."""
 
     participant: ParticipantId
     reason: str
@@ -300,18 +334,61 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class SitesAhead:
+    """Sites know more rounds of this run than the journal has.
+
+    `rounds` is by how many, as far as it is believed: 0 where too few say so. `leads` is what each of them says.
+    """
+
+    leads: Mapping[ParticipantId, int]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Write this model file now; the course stands exactly between two sums."""
 
     kind: CheckpointKind
 
 
+class AfterWaiting(enum.Enum):
+    """What happens when those who are waited for have not come in time, and nobody else comes or goes."""
+
+    START_WITHOUT = "start without"
+    """The next sum begins with those who are there."""
+    SKIP = "skip"
+    """The evaluation that is due is left out, and the run goes on."""
+    REPEAT = "repeat"
+    """The interrupted sum is given up, and another attempt begins with those who are there."""
+    END = "end"
+    """The run ends; another start of the aggregator continues it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """No sum is running, because these participants are not connected."""
+    """No sum is running, because these participants are not connected; told again only when a fact changes.
+
+    Attributes:
+        missing: who has to come before the next sum begins at once; at least one.
+        present: how many of those who can be asked are connected.
+        total: how many can be asked.
+        needed: the fewest that the next sum needs.
+        until: the deadlines that end the waiting; the first that passes does.
+        then: what happens at it.
+        request: the sum that is due.
+        only: who alone can be asked; empty where any collaborator can.
+        reopens: whether an interrupted sum is to be opened from what sites have sent.
+    """
 
     missing: tuple[ParticipantId, ...]
-    reason: str
+    present: int
+    total: int
+    needed: int
+    until: tuple[DeadlineToken, ...]
+    then: AfterWaiting
+    request: SumRequest | None = None
+    only: tuple[ParticipantId, ...] = ()
+    reopens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +405,7 @@ class Abort:
 
     reason: str
     remedy: str
+    why: ExitReason
 
 
 Effect = (
@@ -335,7 +413,9 @@ Effect = (
     | SendModel
     | SendSum
     | SendMessage
+    | SaveUnfinished
     | PassedOver
+    | Suspected
     | Accept
     | Refuse
     | SetDeadline
@@ -345,6 +425,7 @@ Effect = (
     | Departed
     | SumLost
     | Skipped
+    | SitesAhead
     | Checkpoint
     | Waiting
     | Finish

@@ -6,17 +6,17 @@ goes on until the course is finished. `phases.PHASES` is the whole rule of which
 may lead; the driver carries out the effects in order and has no rule of its own.
 
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
-with at least `min_collaborators`. After an interruption it is enough that a quorum is back: the others get
-`reconnect_grace_seconds` to return with it. A join deadline that passes without a quorum aborts the run.
+with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that
+a quorum is back: the others get `reconnect_grace_seconds` to return with it. A join deadline that passes without a
+quorum aborts the run. Whom it waits for, until which deadline and what happens then is told in facts
+(`events.Waiting`), and again only when they change. Before the first sum after a restart, what the sites know is
+compared with the journal (`continued`).
 
-Summing. The cohort is everybody who is connected when the sum begins; who comes later takes part in the next one.
-`machine` (plain) or `masked` says who is waited for and when the sum closes. A member who lost its connection and
-comes back is asked again under the same number. A sum that is lost changes nothing: the next attempt has a new
-number, a new cohort and new random draws, and after `max_attempts` attempts the run is aborted.
-
-Answers to a sum that is over are not counted and not held against anybody: the sender was slow, not wrong. Answers
-to a sum that never was, or that the sender was not asked for, are; so is an upload that cannot be added. Whoever
-sends one is refused, and the sum goes on without it, as without a collaborator that leaves.
+Summing. The cohort is everybody who is connected when the sum begins. `machine` (plain) or `masked` says who is
+waited for and when the sum closes, `lost_sums` what follows a sum that is lost; it changes nothing. Who comes back
+is asked again under the same number. An answer to a sum that is over is passed over: the sender was slow, not
+wrong. An answer to a sum that never was, and an upload that cannot be added, get their sender refused; and so
+does a proven lie (`liars`).
 Verify, then commit: an event that is out of order raises `LocalProtocolError` before anything has changed.
 """
 
@@ -27,11 +27,13 @@ from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
+from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
 from fedfair.rounds.events import (
     Abort,
     Abstained,
     Accept,
+    AfterWaiting,
     Checkpoint,
     CheckpointKind,
     Connected,
@@ -49,20 +51,24 @@ from fedfair.rounds.events import (
     Report,
     SendMessage,
     SendSum,
+    SitesAhead,
     Skipped,
     Started,
     StopRequested,
     SumLost,
     Unawaited,
+    UnfinishedSum,
     UploadArrived,
     Waiting,
 )
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.rounds.liars import Liars
+from fedfair.rounds.lost_sums import End, LostSums
 from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
 from fedfair.rounds.masked import MaskedMachine, abstention
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.next_cohort import NextCohort
 from fedfair.rounds.phases import PHASES, Phase
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.exchange import SumRequest
@@ -81,7 +87,9 @@ class Federation:
         course: what is summed, and what a total does; nobody else changes it meanwhile.
         make_sum: makes the empty running sum of a shape, in the clear.
         protection: masks every sum; None where the plan's sums are plain.
-        last_sum_number: the number of the last sum of an earlier process that ran this course; 0 for a new run.
+        last_sum_number: sums are numbered from the one after it.
+        continued: what an earlier process that ran this course has left; None for a new run.
+        unfinished: the sum that an earlier process had begun and the course asks for next; None for none.
     """
 
     def __init__(
@@ -92,6 +100,8 @@ class Federation:
         *,
         protection: Protection | None = None,
         last_sum_number: int = 0,
+        continued: Continued | None = None,
+        unfinished: UnfinishedSum | None = None,
     ) -> None:
         self._federation = plan.federation
         self._rounds_total = plan.training.rounds
@@ -105,9 +115,15 @@ class Federation:
         self._sum: SumMachine | MaskedMachine | None = None
         self._sum_number = SumNumber(last_sum_number)
         self._model_version = 1
-        self._interrupted = False
+        self._continued = continued
+        self._seen: dict[ParticipantId, Seen] = {}
+        self._has_summed = False
+        self._interrupted = continued is not None
         self._next = NextCohort(self._members, self._quorum, len(plan.federation.collaborators))
         self._last_counted: dict[ParticipantId, SumNumber] = {}
+        self._liars = Liars(self._members)
+        self._told_waiting: Waiting | None = None
+        self._lost = LostSums(course, self._next, protection, plan.federation.max_attempts, unfinished)
 
     # -------------------------------------------------------------- what anybody may look at
 
@@ -169,8 +185,8 @@ class Federation:
         match event:
             case Started():
                 yield from self._begin()
-            case Connected(participant, session):
-                yield from self._connect(participant, session)
+            case Connected(participant, session, seen):
+                yield from self._connect(participant, session, seen)
             case Disconnected(participant):
                 yield from self._disconnect(participant)
             case UploadArrived(participant, number, payload):
@@ -188,7 +204,7 @@ class Federation:
                 self._deadlines.check_issued(token)
                 yield from self._pass_deadline(self._deadlines.take(token))
             case StopRequested(reason):
-                yield from self._abort(reason, "")
+                yield from self._abort(reason, "", ExitReason.STOPPED)
 
     # -------------------------------------------------------------- coming and going
 
@@ -196,16 +212,20 @@ class Federation:
         if self._course.next_sum() is None:
             yield from self._finish()
             return
-        if not self._sum_number:
+        if self._continued is None:
             yield Checkpoint(CheckpointKind.INITIAL)
+        self._lost.take_up()
         yield from self._wait()
 
-    def _connect(self, participant: ParticipantId, session: bytes) -> Iterator[Effect]:
+    def _connect(self, participant: ParticipantId, session: bytes, seen: Seen) -> Iterator[Effect]:
         self._members.presence(participant)  # Refuses a name that the plan does not know.
         self._members.connect(participant)
+        self._seen[participant] = seen
         if self._protection is not None:
             self._protection.note_keys(participant, session)
-        if self._sum is None:
+        if participant in self._liars:
+            yield from self._liars.send_away(participant)
+        elif self._sum is None:
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
@@ -228,7 +248,7 @@ class Federation:
 
     def _expel(self, participant: ParticipantId, message: str, remedy: str) -> Iterator[Effect]:
         """Send a connected participant away."""
-        return self._part_with(Refuse(participant, message, remedy, try_again=False))
+        return self._part_with(Refuse(participant, message, remedy, TRY_AGAIN[ExitReason.MISBEHAVED]))
 
     def _part_with(self, words: Refuse | Departed) -> Iterator[Effect]:
         """Go on without a connected participant; what it did before stays as it is."""
@@ -258,7 +278,18 @@ class Federation:
                 yield self._deadlines.set(DeadlineKind.SETTLE, self._federation.reconnect_grace_seconds)
         else:
             yield from self._deadlines.cancel(DeadlineKind.SETTLE)
-        yield Waiting(missing, self._next.attendance)
+        waiting = self._waiting(missing)
+        if waiting != self._told_waiting:
+            self._told_waiting = waiting
+            yield waiting
+
+    def _waiting(self, missing: tuple[ParticipantId, ...]) -> Waiting:
+        """Return what there is to say of those who are waited for."""
+        cohort = self._next
+        then = AfterWaiting.START_WITHOUT if cohort.may_begin_late else self._lost.when_given_up
+        until = self._deadlines.running(DeadlineKind.JOIN, DeadlineKind.SETTLE)
+        about = (self._course.next_sum(), cohort.only, self._lost.reopens)
+        return Waiting(missing, cohort.present, cohort.total, cohort.needed, until, then, *about)
 
     # -------------------------------------------------------------- one sum
 
@@ -266,24 +297,48 @@ class Federation:
         request = self._course.next_sum()
         if request is None:
             raise LocalProtocolError("there is nothing left to sum")
+        if self._continued is not None and not self._has_summed:
+            yield from self._compare(self._continued)
+            if self._phase is Phase.ABORTED:
+                return
+        self._has_summed = True
         yield from self._deadlines.cancel_all()
         number = SumNumber(self._sum_number + 1)
         machine = self._machine(number, request)
         self._sum_number, self._sum, self._phase = number, machine, Phase.SUMMING
         yield self._deadlines.set(DeadlineKind.SUM, self._federation.round_deadline_seconds)
+        absent = set(machine.cohort) - set(self._members.connected)
         for participant in machine.cohort:
-            yield from self._ask(participant, machine)
+            if participant not in absent:
+                yield from self._ask(participant, machine)
+        for participant in absent:  # An interrupted sum has waited for them long enough.
+            machine.step(participant, Step.LAPSE)
         yield from self._close_if_settled(machine)
+
+    def _compare(self, continued: Continued) -> Iterator[Effect]:
+        """Before the first sum of this process: hold the journal against what the connected sites know."""
+        seen = {who: self._seen[who] for who in self._members.connected}
+        leads, rounds = continued.leads(seen), continued.vouched_lead(seen)
+        self._sum_number = max(self._sum_number, continued.vouched_number(seen))
+        if leads:
+            yield SitesAhead(leads, rounds)
+        if rounds and not continued.goes_on:
+            yield from self._abort(*continued.words(rounds), ExitReason.RESTORED)
 
     def _machine(self, number: SumNumber, request: SumRequest) -> SumMachine | MaskedMachine:
         cohort, quorum = self._next.take(), self._quorum
         if self._protection is None:
             return SumMachine(number, request, cohort, quorum, self._make_sum(request.spec))
-        return MaskedMachine(number, request, cohort, quorum, self._protection, self._course.model)
+        record = self._lost.take_record()
+        model, scaling = self._course.model, self._course.scaling
+        return MaskedMachine(number, request, cohort, quorum, self._protection, model, scaling, record)
 
     def _pass_on(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
-        """Send what the masked sum has to say."""
-        for participant, message in machine.take_messages():
+        """Send what the masked sum has to say, after what a later process needs to say the same is kept."""
+        messages = machine.take_messages()
+        if messages:
+            yield from self._lost.unsaved(machine)
+        for participant, message in messages:
             yield SendMessage(participant, message)
 
     def _ask(self, participant: ParticipantId, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
@@ -353,7 +408,9 @@ class Federation:
     def _pass_deadline(self, passed: tuple[DeadlineKind, ParticipantId | None] | None) -> Iterator[Effect]:
         match passed, self._sum:
             case (DeadlineKind.JOIN, _), _ if not self._next.may_begin_late:
-                yield from self._abort(*self._next.lack(self._due()))
+                lost, outcome = self._lost.give_up(self._sum_number)
+                yield from lost
+                yield from self._go_on(outcome)
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
             case (DeadlineKind.SUM | DeadlineKind.MASKS, _), (SumMachine() | MaskedMachine()) as machine:
@@ -373,6 +430,7 @@ class Federation:
     # -------------------------------------------------------------- between two sums
 
     def _close_if_settled(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
+        yield from self._liars.blame(machine)
         yield from self._pass_on(machine)
         if machine.state is SumState.OPEN:
             return
@@ -400,28 +458,20 @@ class Federation:
             yield Checkpoint(CheckpointKind.BEST)
         if progress.evaluation is not None:
             yield Checkpoint(CheckpointKind.LAST)
+        self._lost.follow(machine)
         yield from self._proceed()
 
     def _lose(self, machine: SumMachine | MaskedMachine, reason: str) -> Iterator[Effect]:
-        request = machine.request
-        yield SumLost(machine.number, request, reason)
-        repeats = request.purpose is not Purpose.TRAINING and machine.answered
-        if (repeats or request.attempt >= self._federation.max_attempts) and self._course.may_skip:
-            model_changed = self._course.skip(reason)
-            self._model_version += model_changed
-            yield Skipped(request, reason, model_changed)
-        elif request.attempt >= self._federation.max_attempts:
-            yield from self._abort(
-                f"the {self._due()} failed {request.attempt} times; the last time, {reason}",
-                "see why collaborators were missing or abstained; the model is that of the last good sum",
-            )
+        yield SumLost(machine.number, machine.request, reason)
+        yield from self._go_on(self._lost.after(machine, reason))
+
+    def _go_on(self, outcome: Skipped | End | None) -> Iterator[Effect]:
+        if isinstance(outcome, tuple):
+            yield from self._abort(*outcome)
             return
-        else:
-            self._course.retry()
-            if repeats:
-                self._next.repeat_with(machine.cohort)
-            else:
-                self._next.go_without(machine.missing)
+        if outcome is not None:
+            self._model_version += outcome.model_changed
+            yield outcome
         yield from self._proceed()
 
     def _proceed(self) -> Iterator[Effect]:
@@ -433,18 +483,14 @@ class Federation:
             self._interrupted = True
             yield from self._wait()
 
-    def _due(self) -> str:
-        request = self._course.next_sum()
-        return "next sum" if request is None else f"{request.purpose.value} sum of round {request.round}"
-
     def _finish(self) -> Iterator[Effect]:
         self._phase = Phase.FINISHED
         yield Checkpoint(CheckpointKind.LAST)
         yield Finish(self._course.rounds_done, f"all {self._rounds_total} rounds are done")
 
-    def _abort(self, reason: str, remedy: str) -> Iterator[Effect]:
+    def _abort(self, reason: str, remedy: str, why: ExitReason) -> Iterator[Effect]:
         # An open sum is dropped with whatever is in it: the model only ever changes by a whole total.
         self._sum, self._phase = None, Phase.ABORTED
         yield from self._deadlines.cancel_all()
         yield Checkpoint(CheckpointKind.LAST)
-        yield Abort(reason, remedy)
+        yield Abort(reason, remedy, why)

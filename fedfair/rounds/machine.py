@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
@@ -103,6 +104,21 @@ _STEPS_OF_A_PEER: Final = frozenset({Step.UPLOAD, Step.ABSTAIN})
 _WAITED_FOR: Final = frozenset({Standing.ASKED, Standing.AWAY})
 
 
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A member's messages contradict those of others: it lies, or they do.
+
+    Attributes:
+        member: whose messages.
+        reason: in words, with the names of the others.
+        proven: whether it lies, if most members are honest; it takes no further part in the run.
+    """
+
+    member: ParticipantId
+    reason: str
+    proven: bool
+
+
 class SumMachine:
     """One sum from its first question to its total.
 
@@ -165,9 +181,19 @@ class SumMachine:
         return
 
     @property
-    def answered(self) -> bool:
-        """Return False: nothing of a lost plain sum was hidden, so nothing of it was opened."""
+    def settled(self) -> tuple[ParticipantId, ...]:
+        """Return nobody: nothing of a plain sum was hidden, so nobody helped to open it."""
+        return ()
+
+    @property
+    def reopens(self) -> bool:
+        """Return False: nothing of a lost plain sum is kept."""
         return False
+
+    @property
+    def round_record(self) -> bytes:
+        """Return nothing: a plain sum is repeated, not opened again."""
+        return b""
 
     @property
     def missing(self) -> tuple[ParticipantId, ...]:
@@ -176,6 +202,10 @@ class SumMachine:
 
     def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
         """Return nothing: a plain sum says no more than its question."""
+        return ()
+
+    def take_suspicions(self) -> tuple[Suspicion, ...]:
+        """Return nobody: a plain upload says nothing about others that could contradict them."""
         return ()
 
     def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:

@@ -8,7 +8,8 @@ complete; this decides who may be waited for, and which refused message costs it
 
 A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
 it returns. Who lapses, abstains or is expelled is gone for the protocol: the sum is taken over the survivors if
-they are enough, otherwise the round is lost and nothing was learnt.
+they are enough, otherwise the round is lost and nothing was learnt. With the record of an interrupted round, the
+very same round is asked for again, and opened for the same survivors.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.rounds.events import Clipping
-from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
+from fedfair.rounds.machine import Standing, Step, SumMachine, SumState, Suspicion
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.effects import RoundAborted, SendTo, ServerEffect, SessionFailed, SessionReady, SumOpened
+from fedfair.secagg.effects import (
+    Contradicted,
+    RoundAborted,
+    SendTo,
+    ServerEffect,
+    SessionFailed,
+    SessionReady,
+    SumOpened,
+)
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
-    from fedfair.learning.exchange import GlobalModel, SumRequest
+    from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
     from fedfair.rounds.protection import Protection
     from fedfair.secagg.recovery import OpenedSum
     from fedfair.sums.running import Totals
 
 _SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Check.SESSION, Check.DUPLICATE})
 """Checks that an honest but slow member can fail: its message is about something that is over."""
-
-_NOT_ITS_FAULT: Final = frozenset({Check.TAG})
-"""A pair of members disagrees; nobody can say which of the two lies, so the later one is only left out."""
 
 
 class MaskedMachine:
@@ -44,8 +50,10 @@ class MaskedMachine:
         request: what everybody in the cohort was asked for.
         quorum: fewest contributors; the protocol's server opens nothing for fewer.
         reason: why the sum is lost; empty unless it is.
-        answered: whether the sum is lost after sites were asked to open it; some may have answered.
-        missing: whose upload did not come in time, where the sum is lost for want of uploads.
+        settled: whose sum some sites may have helped to open; they open it again for the same sites only. Empty
+            before they were asked to.
+        missing: without whom a lost sum is repeated: whose upload did not come, or who kept it from being opened.
+        reopens: whether the lost sum can be opened for the very same sites, once they are back.
     """
 
     def __init__(
@@ -56,28 +64,35 @@ class MaskedMachine:
         quorum: int,
         protection: Protection,
         model: GlobalModel,
+        scaling: FeatureScaling | None,
+        record: bytes = b"",
     ) -> None:
         self.number = number
         self.request = request
         self.quorum = quorum
         self.reason = ""
         self._protection = protection
-        self._model = model
+        self._model, self._scaling = model, scaling
         self._members = {protection.index(name): name for name in cohort}
         self._away: set[int] = set()
         self._out: set[int] = set()
         self._outgoing: list[tuple[ParticipantId, bytes]] = []
+        self._suspicions: list[Suspicion] = []
         self._opened: OpenedSum | None = None
         self._clip = 0.0
-        self.answered = False
+        self.settled: tuple[ParticipantId, ...] = ()
         self.missing: tuple[ParticipantId, ...] = ()
-        self._begin()
+        self.reopens = False
+        self._begin(record)
 
-    def _begin(self) -> None:
+    def _begin(self, record: bytes) -> None:
         server = self._protection.server
         for index in self._members:
             server.returned(index)
-        if self._protection.renewal(self._members):
+        if record:
+            self._clip = self._protection.clip
+            self._take(self._protection.reopen(record))
+        elif self._protection.renewal(self._members):
             self._take(server.open_session(self._members))
         else:
             self._start_round()
@@ -89,7 +104,7 @@ class MaskedMachine:
             self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
             return
         self._clip = self._protection.clip
-        self._take(self._protection.start_round(self.request, self._model, keyed))
+        self._take(self._protection.start_round(self.request, self._model, self._scaling, keyed))
 
     # -------------------------------------------------------------- what anybody may look at
 
@@ -122,6 +137,11 @@ class MaskedMachine:
         return SumState.LOST if self.reason else SumState.OPEN
 
     @property
+    def round_record(self) -> bytes:
+        """Return what must be kept before `take_messages` are sent, so that this sum can be opened later."""
+        return self._protection.round_record
+
+    @property
     def clipping(self) -> Clipping | None:
         """Return what the opened sum says about the size of changes; None for a sum without a body."""
         opened = self._opened
@@ -141,6 +161,11 @@ class MaskedMachine:
         """Return what is to be sent to whom, in order, once."""
         messages, self._outgoing = tuple(self._outgoing), []
         return messages
+
+    def take_suspicions(self) -> tuple[Suspicion, ...]:
+        """Return whose messages contradict those of others, in order, once."""
+        suspicions, self._suspicions = tuple(self._suspicions), []
+        return suspicions
 
     # -------------------------------------------------------------- what can happen
 
@@ -165,9 +190,7 @@ class MaskedMachine:
         try:
             effects = self._protection.server.receive(index, message, vector)
         except SecaggError as fault:
-            if fault.check in _NOT_ITS_FAULT:
-                self._leave_out(index)
-            elif fault.check not in _SLOW:
+            if fault.check not in _SLOW:
                 raise
             return fault.message
         self._take(effects)
@@ -227,13 +250,19 @@ class MaskedMachine:
                 case SessionReady():
                     self._protection.session_is_ready()
                     self._start_round()
+                case Contradicted(member, reason, proven, left_out):
+                    self._suspicions.append(Suspicion(self._protection.name(member), reason, proven))
+                    if left_out:
+                        self._leave_out(member)
                 case SumOpened():
                     self._opened = self._protection.server.take_sum()
+                    self.settled = self.counted
                 case SessionFailed(reason):
                     self.reason = reason
-                case RoundAborted(_, reason, answered, missing):
-                    self.reason, self.answered = reason, answered
+                case RoundAborted(_, reason, _, missing, survivors, reopens):
+                    self.reason, self.reopens = reason, reopens
                     self.missing = tuple(self._members[index] for index in missing)
+                    self.settled = tuple(self._members[index] for index in survivors)
 
 
 def abstention(machine: SumMachine | MaskedMachine, reason: str) -> str:

@@ -42,13 +42,13 @@ PHASES: Final[Mapping[Phase, Mapping[type[Event], frozenset[Phase]]]] = {
         StopRequested: frozenset({Phase.ABORTED}),
     },
     Phase.WAITING: {
-        Connected: frozenset({Phase.WAITING, Phase.SUMMING}),
+        Connected: frozenset({Phase.WAITING, Phase.SUMMING, Phase.ABORTED}),
         Disconnected: frozenset({Phase.WAITING}),
         UploadArrived: frozenset({Phase.WAITING}),
         MessageArrived: frozenset({Phase.WAITING}),
         Abstained: frozenset({Phase.WAITING}),
         Misbehaved: frozenset({Phase.WAITING}),
-        DeadlinePassed: frozenset({Phase.WAITING, Phase.SUMMING, Phase.ABORTED}),
+        DeadlinePassed: frozenset({Phase.WAITING, Phase.SUMMING, Phase.FINISHED, Phase.ABORTED}),
         StopRequested: frozenset({Phase.ABORTED}),
     },
     Phase.SUMMING: {

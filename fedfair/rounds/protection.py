@@ -7,6 +7,7 @@ itself is `fedfair.secagg.server`'s. The clock is an argument: a session also en
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfair.ids import ParticipantId
@@ -14,23 +15,26 @@ from fedfair.learning.masked_sums import (
     FIRST_AUTOMATIC_CLIP,
     clips_of,
     header_counts,
-    model_digest,
     plain_totals,
     roster_of,
-    session_terms,
+    session_plan,
     sum_shapes,
 )
 from fedfair.learning.noised_training import noised_training
+from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.secagg.fixedpoint import automatic_clip
+from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server, State
 from fedfair.secagg.session import renewal_reason
 from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.data.dataset import FeatureSchema
-    from fedfair.learning.exchange import GlobalModel, SumRequest
+    from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
     from fedfair.learning.layout import Layout
+    from fedfair.learning.server import Course
     from fedfair.plan.schema import Plan
+    from fedfair.rounds.events import UnfinishedSum
     from fedfair.secagg.effects import ServerEffect
     from fedfair.secagg.recovery import OpenedSum
     from fedfair.secagg.shamir import Randomness
@@ -39,11 +43,56 @@ if TYPE_CHECKING:
 SECONDS_PER_HOUR = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """What a run is called, in every round of it.
+
+    Attributes:
+        run_id: its name.
+        plan_digest: 32 bytes, of the plan that it runs.
+    """
+
+    run_id: str
+    plan_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A masked round that can be opened again.
+
+    Attributes:
+        record: what the server needs for it.
+        asked: who must send the bytes again that they sent.
+        is_settled: whether these are the survivors, and the sum is opened for all of them or for nobody.
+    """
+
+    record: bytes
+    asked: tuple[ParticipantId, ...]
+    is_settled: bool
+
+
+def is_due(unfinished: UnfinishedSum, run_id: str, course: Course) -> bool:
+    """Return whether an interrupted sum is the one that the course asks for next.
+
+    Otherwise the sum was done, or the course is an older one, and the record is worthless.
+
+    Raises:
+        LocalProtocolError: the record is damaged.
+    """
+    request = course.next_sum()
+    if request is None or request.attempt > unfinished.attempt:
+        return False
+    key = SumKey(run_id, request.purpose, int(request.round), request.query)
+    start = RoundRecord.decode(unfinished.record).start
+    return start.subject == round_subject(key, course.model, course.scaling)
+
+
 class Protection:
     """The aggregator's side of secure aggregation, over a whole run.
 
     Args:
         plan: its terms; its sums are masked.
+        identity: what the run is called.
         layout: of the model.
         schema: of the features.
         randomness: source of nonces: `secrets.token_bytes`.
@@ -61,6 +110,7 @@ class Protection:
     def __init__(
         self,
         plan: Plan,
+        identity: RunIdentity,
         layout: Layout,
         schema: FeatureSchema,
         randomness: Randomness,
@@ -72,8 +122,14 @@ class Protection:
         self._counts = header_counts(plan, schema)
         quorum = plan.federation.min_collaborators or len(names)
         self.server = Server(
-            roster_of(plan), session_terms(plan), self._shapes, randomness, layout.dtype, quorum=quorum
+            roster_of(plan),
+            session_plan(plan, identity.plan_digest),
+            self._shapes,
+            randomness,
+            layout.dtype,
+            quorum=quorum,
         )
+        self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
         stated = plan.secure_aggregation
         self._clip_is_learnt = isinstance(stated.clip, str)
@@ -128,15 +184,34 @@ class Protection:
         self._began = self._clock()
         self._without_keys -= set(self.server.members)
 
-    def start_round(self, request: SumRequest, model: GlobalModel, cohort: Iterable[int]) -> list[ServerEffect]:
-        """Ask `cohort`, who are members of the session, for a sum about `model`."""
+    def start_round(
+        self, request: SumRequest, model: GlobalModel, scaling: FeatureScaling | None, cohort: Iterable[int]
+    ) -> list[ServerEffect]:
+        """Ask `cohort`, who are members of the session, for a sum about `model` under `scaling`."""
         purpose = request.purpose
         clips = clips_of(purpose, self.clip, self._shapes)
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
         unanimous = purpose is not Purpose.TRAINING
-        digest = model_digest(purpose, model, request.query)
-        return self.server.start_round(purpose.value, digest, clips, cohort, unanimous=unanimous)
+        key = SumKey(self._run_id, purpose, int(request.round), request.query)
+        subject = round_subject(key, model, scaling)
+        return self.server.start_round(purpose.value, subject, clips, cohort, unanimous=unanimous)
+
+    @property
+    def round_record(self) -> bytes:
+        """Return what `reopen` needs for the masked round under way; empty before there is one."""
+        record = self.server.round_record
+        return b"" if record is None else record.encode()
+
+    def reopen(self, record: bytes) -> list[ServerEffect]:
+        """Ask for the very same round again."""
+        return self.server.reopen(RoundRecord.decode(record))
+
+    def interrupted(self, record: bytes) -> Interrupted:
+        """Return who was asked in a round, and who survived it."""
+        found = RoundRecord.decode(record)
+        asked = tuple(self._names[index] for index in found.asked)
+        return Interrupted(record, asked, is_settled=bool(found.survivors))
 
     def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
         """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""

@@ -16,7 +16,8 @@ class Check(enum.Enum):
 
     ENCODING = "encoding"  # cut off, padded, out of range, out of order, duplicate
     POLICY = "policy"  # weaker than what this site allows
-    LAYOUT = "layout"  # another shape, roster or suite than this site approved
+    PLAN = "plan"  # another plan than the one this site approved
+    LAYOUT = "layout"  # another shape or roster than this site approved
     MEMBERSHIP = "membership"  # somebody who is not in the pinned roster, the session or the cohort
     SIGNATURE = "signature"  # does not verify under the pinned key
     OWN_ADVERT = "own-advert"  # our own keys were changed or left out on the way
@@ -25,7 +26,9 @@ class Check(enum.Enum):
     SESSION = "session"  # another session
     ROUND_ORDER = "round-order"  # a round of the past, or too far in the future
     SESSION_EXPIRED = "session-expired"  # too many rounds under one set of keys
-    MODEL = "model"  # another model than the one this site holds
+    MODEL = "model"  # another model, scaling or query than the one this site holds
+    REQUEST = "request"  # another sum, round or run than the one this site was asked for
+    COHORT = "cohort"  # other sites than those for which this site helped to open this sum before
     THRESHOLD = "threshold"  # not the threshold that cohort and colluders require
     ATTEMPTS = "attempts"  # too many attempts about one model
     TRANSCRIPT = "transcript"  # about another round than the one under way
@@ -54,12 +57,14 @@ class SecaggError(RemoteProtocolError):
         remedy: what to do about it; empty where the message says it already.
         asked: where a site's terms refuse: the value that was asked for.
         allowed: the values that are allowed.
+        liar: roster index of the member whom the fault proves to lie, whoever sent the message; 0 for nobody.
     """
 
     def __init__(
-        self, check: Check, message: str, remedy: str = "", *, asked: str = "", allowed: str = ""
+        self, check: Check, message: str, remedy: str = "", *, asked: str = "", allowed: str = "", liar: int = 0
     ) -> None:
         super().__init__(message, remedy)
+        self.liar = liar
         self.check = check
         self.asked = asked
         self.allowed = allowed

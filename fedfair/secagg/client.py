@@ -14,12 +14,19 @@ from dataclasses import dataclass, field
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.history import History, fingerprint, set_digest
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.params import Mode, least_survivors
 from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote, vote_fields
-from fedfair.secagg.sealing import open_envelope, seal, share_of_own_mask, shares_of_pair_masks
-from fedfair.secagg.session import Exposure, Site
+from fedfair.secagg.sealing import (
+    open_envelope,
+    seal,
+    share_digests,
+    share_of_own_mask,
+    shares_of_pair_masks,
+)
+from fedfair.secagg.session import Site
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest, u16
@@ -27,7 +34,19 @@ from fedfair.secagg.transcript import digest, u16
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """What is public about one round, as this site sees it."""
+    """What is public about one round, as this site sees it.
+
+    Attributes:
+        site: our own side.
+        mode: what the aggregator is trusted with.
+        colluders: n_C.
+        cohort: who is asked, in increasing order.
+        threshold: t of this round.
+        transcript: T_r, 32 bytes.
+        sum_digest: which sum of which run this is, 32 bytes.
+        settled: `set_digest` of the only set that may be opened, because this sum was opened for it before; empty
+            where any large enough part of the cohort may.
+    """
 
     site: Site
     mode: Mode
@@ -35,11 +54,22 @@ class RoundContext:
     cohort: tuple[int, ...]
     threshold: int
     transcript: bytes
+    sum_digest: bytes
+    settled: bytes
 
     @property
     def unanimous(self) -> bool:
         """Return whether nothing can be opened without the answer of everybody in the cohort."""
         return self.threshold == len(self.cohort)
+
+    @property
+    def opens_whole(self) -> bool:
+        """Return whether nothing but the sum over the whole cohort can be opened, with or without our answer.
+
+        A sum over less needs t answers, so that of an honest site at least; and every honest site has the fewest
+        survivors that the plan names in its policy, as this one has.
+        """
+        return max(self.threshold, self.site.policy.least_survivors) >= len(self.cohort)
 
     def check_transcript(self, transcript: bytes) -> None:
         """Refuse a message about another round.
@@ -57,7 +87,7 @@ class RoundContext:
         """Refuse a set of survivors that must not be opened.
 
         Raises:
-            SecaggError: SURVIVORS: without us, not in the cohort, or too few.
+            SecaggError: SURVIVORS: without us, not in the cohort, or too few; COHORT.
         """
         protocol = least_survivors(self.mode, len(self.cohort), self.colluders)
         least = max(protocol, self.threshold, self.site.policy.least_survivors)
@@ -76,6 +106,11 @@ class RoundContext:
             Check.SURVIVORS,
             f"{len(survivors)} survivors of {len(self.cohort)}, at least {least} must hide each other",
         )
+        require(
+            self.settled in (b"", set_digest(survivors)),
+            Check.COHORT,
+            "a part of the cohort, while this site helped to open this sum for all of them before",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +125,14 @@ class Contributing:
     receiving: Mapping[int, Secret] = field(repr=False)
 
     def upload(
-        self, update: Update, known: Mapping[bytes, Exposure], randomness: Randomness
+        self, update: Update, draws: bytes, history: History, randomness: Randomness
     ) -> tuple[Uploaded, bytes, bytearray]:
         """Return the next phase, the upload and its masked vector.
 
         Args:
             update: what this site contributes.
-            known: fingerprints of updates that left the site before, and what may have become of them.
+            draws: 32 bytes, equal for two updates that are one and the same computation, whatever they hold.
+            history: what left this site before, and what may have become of it.
             randomness: source of b, of shares and of rounding.
 
         Raises:
@@ -105,8 +141,8 @@ class Contributing:
             LocalProtocolError: it does not have the shape of the sum.
         """
         context, site = self.context, self.context.site
-        fingerprint = update.fingerprint(self.start.model_digest)
-        self._check_unused(update, fingerprint, known)
+        computed = fingerprint(self.start.purpose, self.start.subject.model_digest, draws)
+        self._check_unused(computed, history)
         own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
         vector, vector_hash = masked_vector(
             update, site.shapes[self.start.purpose], self.code, self._signed(own_seed), rounding_key, site.threads
@@ -119,9 +155,12 @@ class Contributing:
         )
         tags = tuple((peer, confirmation_tag(seed, transcript)) for peer, seed in self.seeds.items())
         promise = commitment(own_seed, transcript, site.member)
-        fields = (transcript, site.member, vector_hash, promise, tags, envelopes)
+        promised = tuple(
+            (holder, share_digests(transcript, site.member, holder, held)) for holder, held in shares.items()
+        )
+        fields = (transcript, site.member, vector_hash, promise, tags, envelopes, promised)
         signature = sign(site.signing_key, "upload", *Upload(*fields, b"").signed_fields())
-        uploaded = Uploaded(context, dict(self.receiving), Secret(b"".join(shares[site.member])), fingerprint)
+        uploaded = Uploaded(context, dict(self.receiving), Secret(b"".join(shares[site.member])), computed)
         own_seed.erase()
         self._erase_sent()
         return uploaded, Upload(*fields, signature).encode(), vector
@@ -132,19 +171,22 @@ class Contributing:
         for key in self.receiving.values():
             key.erase()
 
-    def _check_unused(self, update: Update, fingerprint: bytes, known: Mapping[bytes, Exposure]) -> None:
+    def _check_unused(self, computed: bytes, history: History) -> None:
+        # Everybody sees who is refused here, so nothing counts but what was computed and where it was sent: a site
+        # without records is refused as one with records.
         # Where t of the others suffice to open a sum, a site that uploaded and was asked nothing further cannot
         # know that its sum stayed closed; only a trusted aggregator, or a policy that accepts it, may have it
-        # again. Where everybody's answer is needed, the site does know.
-        context, earlier = self.context, known.get(fingerprint)
+        # again. Where everybody's answer is needed, the site does know; and where only the whole cohort can be
+        # open, the same cohort gives the same sum.
+        context, earlier = self.context, history.exposure(computed)
         trusting = context.mode is Mode.SEMI_HONEST or self.start.purpose in context.site.policy.repeatable
         require(
-            update.abstains
-            or earlier is None
+            earlier is None
             or (trusting and not earlier.answered)
-            or (context.unanimous and earlier.allows(context.cohort)),
+            or (context.opens_whole and earlier.allows(context.cohort)),
             Check.REUSED_UPDATE,
-            "this very update was part of an earlier attempt, whose masks others may have opened",
+            "an update from this model and these very draws was part of an earlier attempt, whose masks others "
+            "may have opened",
             "draw fresh batches, or abstain",
         )
 
@@ -228,9 +270,10 @@ class Uploaded:
 
     def _open_from(self, sender: int, envelope: bytes) -> bytes:
         context = self.context
-        opened = open_envelope(self.receiving[sender], context.transcript, sender, context.site.member, envelope)
+        name, member = context.site.roster.name(sender), context.site.member
+        opened = open_envelope(self.receiving[sender], context.transcript, sender, member, envelope, name)
         expected = 32 * len(context.cohort)
-        require(len(opened) == expected, Check.ENVELOPE, f"member {sender} sealed {len(opened)} bytes of shares")
+        require(len(opened) == expected, Check.ENVELOPE, f"{name} sealed {len(opened)} bytes of shares")
         return opened
 
     def erase(self) -> None:

@@ -1,7 +1,7 @@
 """What a site or the aggregator must do next, as values; whoever owns sockets and files does it, in order.
 
-`Log` must have reached the disk before the `Send` after it begins: that is what keeps a killed and restarted
-site from ever sending two different things for one round.
+What is written must have reached the disk before the `Send` after it begins: that is what keeps a killed and
+restarted site from ever sending two different things for one round.
 """
 
 from __future__ import annotations
@@ -25,10 +25,22 @@ class ReplaceLog:
     """Replace the whole write-ahead log by these parts, atomically and synced: its round is over.
 
     Attributes:
-        parts: what must outlive rounds and restarts, then the records of the round that has begun; not copied.
+        parts: what must outlive rounds and is not in the table yet, then the records of the round that has begun;
+            not copied.
     """
 
     parts: tuple[bytes | bytearray, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Write these rows into the table that is never cut, all or none, and sync.
+
+    Attributes:
+        rows: keys and their new values.
+    """
+
+    rows: tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +114,42 @@ class SumOpened:
 
 @dataclass(frozen=True, slots=True)
 class RoundAborted:
-    """The round is lost and nothing was learnt; a retry has a new number and fresh updates.
+    """The round is lost and nothing was learnt: it is opened again, or repeated with a new number.
 
     Attributes:
         round: its number.
         reason: in words.
         answered: whether masks may have been opened by some; the same updates are then never sent again.
-        missing: who had not uploaded when the uploads were closed.
+        missing: whom the next attempt should go without: who had not uploaded when the uploads were closed, or
+            who kept the round from being opened.
+        survivors: whose sum some may have helped to open; empty unless `answered`.
+        reopens: whether the very same round can be opened once its survivors are back: only messages were missing.
     """
 
     round: int
     reason: str
     answered: bool
     missing: tuple[int, ...] = ()
+    survivors: tuple[int, ...] = ()
+    reopens: bool = False
 
 
-SiteEffect = Log | ReplaceLog | Send | Contribute
-ServerEffect = SendTo | SessionReady | SessionFailed | SumOpened | RoundAborted
+@dataclass(frozen=True, slots=True)
+class Contradicted:
+    """A member's messages contradict those of others; it lies, or they do.
+
+    Attributes:
+        member: its roster index.
+        reason: in words, with the names of the others.
+        proven: whether it lies, if most members are honest; it is not to be asked again.
+        left_out: whether the sum under way goes on without it.
+    """
+
+    member: int
+    reason: str
+    proven: bool
+    left_out: bool
+
+
+SiteEffect = Log | ReplaceLog | Remember | Send | Contribute
+ServerEffect = SendTo | SessionReady | SessionFailed | SumOpened | RoundAborted | Contradicted

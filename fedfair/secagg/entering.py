@@ -1,6 +1,6 @@
 """Entering a round: everything that is checked before a site derives a single key for it.
 
-Order, session, cohort, threshold, model, clips and attempts; only then do the chains move forward. What follows
+Order, session, cohort, threshold, subject, clips and attempts; only then do the chains move forward. What follows
 is in `client`.
 """
 
@@ -9,40 +9,49 @@ from __future__ import annotations
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.client import Contributing, RoundContext
 from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.history import set_digest
 from fedfair.secagg.params import SessionTerms, threshold
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import GREATEST_JUMP, ROUNDS_PER_SESSION, Session
 from fedfair.secagg.shape import SumShape
-from fedfair.secagg.transcript import RoundTerms
+from fedfair.secagg.transcript import RoundTerms, Subject
 
 
-def enter_round(session: Session, raw: bytes, model_digest: bytes) -> Contributing:
+def enter_round(session: Session, raw: bytes, subject: Subject) -> Contributing:
     """Check a round start, move every chain forward and derive the round's keys.
 
     Args:
         session: the session; changed only if everything is in order.
         raw: the message.
-        model_digest: SHA-256 of the model that this site holds, by its own computation.
+        subject: what the round is about, by this site's own computation.
 
     Raises:
-        SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, MODEL or
-            ATTEMPTS.
+        SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, MODEL,
+            REQUEST, COHORT or ATTEMPTS.
     """
     start, site = RoundStart.decode(raw), session.site
     _check_order(session, start)
-    _check_terms(session, start, model_digest)
+    _check_terms(session, start, subject)
+    settled = _settled(session, start)
     shape = site.shapes[start.purpose]
     code = body_code(session.terms, start, shape)
     transcript = round_transcript(start, shape.digest())
-    subject = (start.purpose, start.model_digest)
-    attempts = session.history.attempts
-    attempts[subject] = attempts.get(subject, 0) + 1
+    session.history.entered(start.purpose, start.subject.model_digest)
     session.last_round, session.rounds = start.round, session.rounds + 1
     for chain in session.chains.values():
         chain.advance_to(start.round)
     peers = [member for member in start.cohort if member != site.member]
     return Contributing(
-        RoundContext(site, session.terms.mode, session.terms.colluders, start.cohort, start.threshold, transcript),
+        RoundContext(
+            site,
+            session.terms.mode,
+            session.terms.colluders,
+            start.cohort,
+            start.threshold,
+            transcript,
+            start.subject.sum_digest,
+            settled,
+        ),
         start,
         code,
         {peer: session.chains[peer].mask_seed(transcript) for peer in peers},
@@ -65,7 +74,7 @@ def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:
         start.purpose,
         start.cohort,
         start.threshold,
-        start.model_digest,
+        start.subject,
         start.clips,
         shape_digest,
     ).transcript()
@@ -86,7 +95,7 @@ def _check_order(session: Session, start: RoundStart) -> None:
     )
 
 
-def _check_terms(session: Session, start: RoundStart, model_digest: bytes) -> None:
+def _check_terms(session: Session, start: RoundStart, subject: Subject) -> None:
     site, terms, cohort = session.site, session.terms, start.cohort
     require(start.purpose in site.shapes, Check.POLICY, f"this site takes no part in a {start.purpose!r} sum")
     require(site.member in cohort, Check.MEMBERSHIP, "a cohort without this site")
@@ -100,14 +109,21 @@ def _check_terms(session: Session, start: RoundStart, model_digest: bytes) -> No
         f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}, or everybody",
     )
     require(
-        start.model_digest == model_digest,
+        start.subject.sum_digest == subject.sum_digest,
+        Check.REQUEST,
+        f"a round for sum {start.subject.sum_digest.hex()[:16]}, this site was asked for "
+        f"{subject.sum_digest.hex()[:16]}",
+    )
+    require(
+        start.subject.model_digest == subject.model_digest,
         Check.MODEL,
-        f"a round about model {start.model_digest.hex()[:16]}, this site holds {model_digest.hex()[:16]}",
+        f"a round about model and scaling {start.subject.model_digest.hex()[:16]}, this site holds "
+        f"{subject.model_digest.hex()[:16]}",
     )
     groups = len(site.shapes[start.purpose].groups)
     require(len(start.clips) == groups, Check.LAYOUT, f"{len(start.clips)} clips for {groups} groups")
     site.policy.check_clips(start.clips)
-    attempts = session.history.attempts.get((start.purpose, start.model_digest), 0)
+    attempts = session.history.attempts(start.purpose, subject.model_digest)
     require(
         attempts < site.policy.greatest_attempts,
         Check.ATTEMPTS,
@@ -116,3 +132,23 @@ def _check_terms(session: Session, start: RoundStart, model_digest: bytes) -> No
         asked=f"attempt {attempts + 1}",
         allowed=f"at most {site.policy.greatest_attempts}",
     )
+
+
+def _settled(session: Session, start: RoundStart) -> bytes:
+    """Return `set_digest` of the sites for which this very sum was opened before; empty where it was not.
+
+    Two openings of one sum for two sets of sites could be subtracted, so the second is for the same set. Attempts
+    of which this site opened nothing do not count: whoever helped to open one of them refuses another set itself.
+    """
+    if start.purpose in session.site.policy.any_cohort:
+        return b""
+    settled = session.history.opened_for(start.subject.sum_digest)
+    require(
+        settled in (b"", set_digest(start.cohort)),
+        Check.COHORT,
+        f"this site helped to open this {start.purpose} sum before, for other sites than {list(start.cohort)}",
+        "repeat the sum with the very same sites",
+        asked=f"sites {', '.join(map(str, start.cohort))}",
+        allowed="the sites of the sum that was opened",
+    )
+    return settled

@@ -11,6 +11,11 @@ is at most n 2^f <= 2^(b-1) - 1. In the header n * bound < 2^63 in the same way.
 Error of the sum of w*v over m contributors: below m * C * W * 2^-f; of the mean: that over the sum of w.
 u comes from a keystream on the grid 2^-16, which leaves a bias below 2^-16 of one step of the ring.
 
+A site never leaves a sum because of a value, which would tell of its records in the clear. NaN becomes 0, what is
+beyond a bound becomes the bound, and both are counted in the masked header. `replaced` counts values of the body
+that are NaN or infinite, and values of the header that are NaN or beyond their bound. `clipped` counts values of
+the body beyond the clip.
+
 A body of whole numbers (differential privacy of collaborators) is summed as it is, modulo 2^b.
 Decides the clip of the next round from the histogram of sizes, too.
 """
@@ -20,12 +25,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import PlanError, TrainingError
+from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.shape import GREATEST_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
 
@@ -105,10 +110,17 @@ class BodyCode:
 
 @dataclass(slots=True)
 class SizeReport:
-    """What was seen while encoding: how many values were clipped, and the largest magnitude."""
+    """What was seen while encoding.
+
+    Attributes:
+        clipped: how many values were beyond the clip, infinities among them.
+        largest: the largest magnitude; an infinity has that of the clip.
+        replaced: how many values were NaN or infinite.
+    """
 
     clipped: int = 0
     largest: float = 0.0
+    replaced: int = 0
 
 
 class BodyEncoder:
@@ -135,34 +147,36 @@ class BodyEncoder:
             start: where the block begins.
             uniform: random 16-bit words, one for each value.
             out: uint32, at most 65536 values.
-
-        Raises:
-            TrainingError: a value is NaN or infinite.
         """
         if self._code.unit is not None:
             out[:] = body[start : start + out.size].astype(np.uint32)
             return
+        real = cast("NDArray[np.floating]", body)  # Only a code with a unit has whole numbers.
         for first, last, clip in self._code.parts(start, start + out.size):
-            values = body[first:last]
+            values = self._counted(real[first:last], clip)
             here = slice(first - start, last - start)
-            self._look_at(values, clip)
             self._round(values, clip, uniform[here], out[here])
 
-    def _look_at(self, values: Body, clip: float) -> None:
+    def _counted(self, values: NDArray[np.floating], clip: float) -> NDArray[np.floating]:
+        """Return finite values for a block; count what is clipped, and what has no number to be clipped."""
         low, high = float(values.min()), float(values.max())
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise TrainingError(
-                "the update of this site holds values that are NaN or infinite; nothing was sent",
-                "lower learning_rate, or look for missing or extreme values in the local data",
-            )
+            self.report.replaced += int(np.count_nonzero(~np.isfinite(values)))
+            self.report.clipped += int(np.count_nonzero(np.isinf(values)))
+            values = np.nan_to_num(values, nan=0.0, posinf=clip, neginf=-clip)
+            low, high = float(values.min()), float(values.max())
         largest = max(-low, high)
         self.report.largest = max(self.report.largest, largest)
         if largest > clip:
             self.report.clipped += int(np.count_nonzero(np.abs(values) > clip))
+        return values
 
-    def _round(self, values: Body, clip: float, uniform: NDArray[np.uint16], out: NDArray[np.uint32]) -> None:
+    def _round(
+        self, values: NDArray[np.floating], clip: float, uniform: NDArray[np.uint16], out: NDArray[np.uint32]
+    ) -> None:
         words = self._words[: values.size]
-        np.multiply(values, self._scale / clip, out=words, dtype=np.float64)
+        with np.errstate(over="ignore"):  # An infinite product is clipped like any other that is too large.
+            np.multiply(values, self._scale / clip, out=words, dtype=np.float64)
         if self.report.largest > clip:
             limit = self._scale
             np.clip(words, -limit, limit, out=words)
@@ -235,19 +249,44 @@ def check_header(shape: SumShape, members: int, greatest_weight: int) -> None:
             raise PlanError(f"a count of up to {run.bound:g} from {members} members overflows 63 bits")
 
 
+def bounded_header(values: NDArray[np.float64], runs: Sequence[HeaderRun]) -> tuple[NDArray[np.float64], int]:
+    """Return header values within their bounds, and how many had to be replaced.
+
+    NaN becomes 0, a value beyond a bound becomes the bound, and a count becomes the nearest count from 0 on.
+
+    Args:
+        values: float64 array, one value for each of the runs.
+        runs: what the values mean.
+    """
+    bounded = np.empty_like(values)
+    start = 0
+    for run in runs:
+        part = slice(start, start + run.length)
+        least = 0.0 if run.whole else -run.bound
+        kept = np.clip(np.nan_to_num(values[part], nan=0.0, posinf=run.bound, neginf=least), least, run.bound)
+        bounded[part] = np.rint(kept) if run.whole else kept
+        start = part.stop
+    # NaN differs from every number, and so counts as replaced.
+    return bounded, int(np.count_nonzero(bounded != values))
+
+
 def encode_header(values: NDArray[np.float64], runs: Sequence[HeaderRun], members: int) -> NDArray[np.uint64]:
     """Return header values as elements of Z_2^64.
 
+    Args:
+        values: as `bounded_header` returns them.
+        runs: what they mean.
+        members: n, the size of the cohort.
+
     Raises:
-        TrainingError: a value is not finite, larger than its bound, or not a count where one is due.
+        LocalProtocolError: a value is not within its bound (a bug on this side).
     """
+    _, beyond = bounded_header(values, runs)
+    if beyond:
+        raise LocalProtocolError(f"{beyond} header values are not within their bounds")
     encoded = np.empty(values.size, np.int64)
     for run, part, scale in _runs(runs, members):
         given = values[part]
-        if not np.isfinite(given).all() or (np.abs(given) > run.bound).any():
-            raise TrainingError(f"a header value of this site is not finite or beyond its bound of {run.bound:g}")
-        if run.whole and ((given < 0).any() or (given != np.rint(given)).any()):
-            raise TrainingError("a count of this site is negative or not a whole number")
         limit = run.bound * scale
         encoded[part] = np.clip(np.rint(given * scale), -limit, limit).astype(np.int64)
     return encoded.view(np.uint64)
@@ -272,6 +311,67 @@ def decode_header(words: NDArray[np.uint64], runs: Sequence[HeaderRun], members:
                 "a contribution was malformed or the masks do not cancel; the round must be discarded",
             )
     return decoded
+
+
+def check_header_sum(
+    words: NDArray[np.uint64], runs: Sequence[HeaderRun], members: int, contributors: int
+) -> None:
+    """Refuse a sum of headers that no contributors within their bounds have.
+
+    A site can send any element of the ring, and masks hide which; only the sum can be looked at.
+
+    Args:
+        words: uint64 array, the unmasked sum.
+        runs: what the values mean.
+        members: n, the size of the cohort.
+        contributors: how many sites contributed.
+
+    Raises:
+        SecaggError: PLAUSIBILITY: a value is more than `contributors` times its bound in magnitude.
+    """
+    signed = words.view(np.int64)
+    for run, part, scale in _runs(runs, members):
+        if not run.length:
+            continue
+        most = contributors * int(run.bound * scale)
+        low, high = int(signed[part].min()), int(signed[part].max())
+        require(
+            -most <= low and high <= most,
+            Check.PLAUSIBILITY,
+            f"a header value of the sum is {max(-low, high) / scale:g}, {contributors} contributors have at most "
+            f"{contributors} * {run.bound:g}",
+            "a site sent a number that no honest site sends; the masks do not tell which",
+        )
+
+
+def check_body_sum(words: NDArray[np.uint32], code: BodyCode, weight: int, contributors: int) -> None:
+    """Refuse a sum of changes with a coordinate beyond C times the sum of the weights.
+
+    One honest element of the ring is at most floor(2^f w/W) + 1 in magnitude (see the module), so their sum is at
+    most floor(2^f (sum of w)/W) + m over m contributors. Whole numbers with noise have no such bound.
+
+    Args:
+        words: uint32 (d,), the unmasked sum; only the low ring_bits count.
+        code: the round's parameters.
+        weight: sum of the weights.
+        contributors: m.
+
+    Raises:
+        SecaggError: PLAUSIBILITY.
+    """
+    if code.unit is not None:
+        return
+    most = (weight << code.bits) // code.greatest_weight + contributors
+    shift = np.uint32(32 - code.ring_bits)
+    for start in range(0, words.size, BLOCK_VALUES):
+        signed = (words[start : start + BLOCK_VALUES] << shift).view(np.int32) >> (32 - code.ring_bits)
+        largest = max(-int(signed.min()), int(signed.max()))
+        require(
+            largest <= most,
+            Check.PLAUSIBILITY,
+            f"a change in the sum is {largest / most:.3g} times as large as the clip and the weights allow",
+            "a site sent a number that no honest site sends; the masks do not tell which",
+        )
 
 
 def _runs(runs: Sequence[HeaderRun], members: int) -> list[tuple[HeaderRun, slice, float]]:

@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey  # not in every version
 
 X25519_BYTES = 32
+FIELD_PRIME = 2**255 - 19
 KEM_SEED_BYTES = 64
 KEM_PUBLIC_BYTES = 1184
 KEM_CIPHERTEXT_BYTES = 1088
 CHAIN_BYTES = 32
 TAG_BYTES = 16
+ENVELOPE_KEY_BYTES = 64
+"""AES-256-SIV takes two keys of 32 bytes."""
+
+_NO_HONEST_KEY = "no honest site sends it: find out what runs there under that name"
 
 
 class Secret:
@@ -102,6 +107,7 @@ class EphemeralKey:
         try:
             return Secret(self._key.exchange(X25519PublicKey.from_public_bytes(peer[:X25519_BYTES])))
         except ValueError as error:
+            # `check_public_key` has refused it with the name of its owner.
             raise SecaggError(Check.KEY, "a member's public key has low order") from error
 
     def open(self, ciphertext: bytes) -> Secret:
@@ -192,8 +198,8 @@ class Chain:
         return derive(self._key, "mask", transcript, length=SECRET_BYTES)
 
     def envelope_key(self, transcript: bytes, sender: int, receiver: int) -> Secret:
-        """Return the key (32 bytes) of the one message that `sender` seals for `receiver` in this round."""
-        return derive(self._key, "env", transcript, u16(sender), u16(receiver), length=32)
+        """Return the key (64 bytes) of the one message that `sender` seals for `receiver` in this round."""
+        return derive(self._key, "env", transcript, u16(sender), u16(receiver), length=ENVELOPE_KEY_BYTES)
 
     def erase(self) -> None:
         """Forget the chain."""
@@ -240,11 +246,47 @@ def check_suite(suite: Suite) -> None:
         kem_key(bytes(KEM_SEED_BYTES))
 
 
-def check_public_key(key: bytes, suite: Suite) -> None:
-    """Refuse a public key of the wrong length.
+def check_public_key(key: bytes, suite: Suite, owner: str) -> None:
+    """Refuse a public key that no honest member advertises; it takes no private key to see that.
+
+    X25519 takes every 32 bytes, and reads them modulo 2^255 - 19 and without the last bit (RFC 7748, section 5). A
+    copy of somebody's key in another spelling would not look like one, so every key has one spelling.
+
+    A point of low order, in whatever form it is written, gives zero with every private key of X25519: those are
+    multiples of 8, the cofactor of the curve, and its twist's is 4. So one exchange with a key that everybody
+    knows finds them all. Source: RFC 7748, section 6.1.
+
+    Args:
+        key: what was advertised.
+        suite: of the session.
+        owner: who signed it, for the message.
 
     Raises:
-        SecaggError: KEY.
+        SecaggError: KEY: the length is wrong, the X25519 key has low order or another spelling, or the ML-KEM key
+            is malformed.
     """
     expected = public_key_bytes(suite)
-    require(len(key) == expected, Check.KEY, f"a public key of {len(key)} bytes, {suite.name} has {expected}")
+    require(
+        len(key) == expected,
+        Check.KEY,
+        f"{owner} advertises a public key of {len(key)} bytes, {suite.name} has {expected}",
+        _NO_HONEST_KEY,
+    )
+    try:
+        X25519PrivateKey.from_private_bytes(bytes(X25519_BYTES)).exchange(
+            X25519PublicKey.from_public_bytes(key[:X25519_BYTES])
+        )
+    except ValueError as error:
+        low = f"{owner} advertises a public key of low order ({key[:X25519_BYTES].hex()})"
+        raise SecaggError(Check.KEY, low, _NO_HONEST_KEY) from error
+    point = int.from_bytes(key[:X25519_BYTES], "little")
+    spelt = f"{owner} advertises an X25519 public key that is not below 2^255 - 19"
+    require(point < FIELD_PRIME, Check.KEY, spelt, _NO_HONEST_KEY)
+    if suite is Suite.X25519_MLKEM768:
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey  # newer than the rest
+
+        try:
+            MLKEM768PublicKey.from_public_bytes(key[X25519_BYTES:])
+        except ValueError as error:
+            malformed = f"{owner} advertises a malformed ML-KEM-768 key"
+            raise SecaggError(Check.KEY, malformed, _NO_HONEST_KEY) from error

@@ -8,7 +8,6 @@ order; seeds come from `client` and `recovery`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from fedfair.secagg.fixedpoint import (
     BodyCode,
     BodyEncoder,
     SizeReport,
+    bounded_header,
     encode_header,
     pack,
     size_histogram,
@@ -31,12 +31,10 @@ from fedfair.secagg.fixedpoint import (
 )
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.prg import Keystreams, Mask, apply_masks, open_stream, segment_key
-from fedfair.secagg.shape import SumShape, packed_bytes
+from fedfair.secagg.shape import MAX_REPLACED, SumShape, packed_bytes
 from fedfair.secagg.transcript import leaf_digest, root_digest
 
 UNIFORM_BYTES = 2
-_FINGERPRINT_WINDOWS = 16
-_FINGERPRINT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +42,19 @@ class Update:
     """What one site contributes to one sum, before anything is hidden.
 
     Attributes:
-        header: float64 (header_length,), within the bounds of the shape.
-        body: float32 or float64 (body_length,): the change itself, not yet weighted; int64 where the shape has a
-            unit.
+        header: float64 (header_length,); what is beyond the bounds of the shape is replaced and counted.
+        body: float32 or float64 (body_length,): the change itself, not yet weighted, NaN and infinities included;
+            int64 where the shape has a unit.
         weight: integer in [1, W]; 0 with an abstention.
         abstains: True for a site that takes part with nothing, so that nobody can tell.
+        replaced: how many values were replaced already because they could not be summed; at least 0.
     """
 
     header: NDArray[np.float64]
     body: Body
     weight: int
     abstains: bool = False
-
-    def fingerprint(self, model_digest: bytes) -> bytes:
-        """Return 32 bytes that are equal for equal updates about one model; they never leave the site.
-
-        The model is part of it: a site whose steps change nothing is not taken for one that repeats itself.
-
-        Long bodies are sampled in 16 windows: equal updates always agree, and two rounds of training that agree
-        in a million sampled bytes and in the header are the same update for every purpose here.
-        """
-        if self.abstains:
-            return bytes(32)
-        seen = hashlib.sha256(model_digest + str(self.weight).encode() + self.header.tobytes())
-        body = np.ascontiguousarray(self.body).view(np.uint8)
-        last = body.size - _FINGERPRINT_BYTES
-        if last <= _FINGERPRINT_WINDOWS * _FINGERPRINT_BYTES:
-            seen.update(body.data)
-        else:
-            for start in np.linspace(0, last, _FINGERPRINT_WINDOWS).astype(int):
-                seen.update(body[start : start + _FINGERPRINT_BYTES].data)
-        return seen.digest()
+    replaced: int = 0
 
 
 def abstention(shape: SumShape) -> Update:
@@ -116,7 +96,7 @@ def masked_vector(
 
     Raises:
         LocalProtocolError: the update does not have the shape.
-        TrainingError: a value is not finite or out of its bound; nothing must be sent.
+        TrainingError: the weight is larger than W; nothing must be sent.
     """
     _check_update(update, shape, code)
     vector = bytearray(shape.vector_bytes(code.ring_bits))
@@ -125,7 +105,11 @@ def masked_vector(
     bounds = [blocks * thread // threads for thread in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(work.run, bounds[:-1], bounds[1:])) if threads > 1 else [work.run(0, blocks)]
-    report = SizeReport(sum(part.clipped for part, _ in parts), max(part.largest for part, _ in parts))
+    report = SizeReport(
+        sum(part.clipped for part, _ in parts),
+        max(part.largest for part, _ in parts),
+        sum(part.replaced for part, _ in parts),
+    )
     header = _header_words(update, shape, code, report)
     apply_masks(header, segment_masks(seeds, "hdr"))
     vector[: shape.header_bytes()] = header.tobytes()
@@ -159,11 +143,16 @@ class MaskedSum:
         self.body = np.zeros(shape.body_length, np.uint32)
         self._block = np.empty(BLOCK_VALUES, np.uint32)
 
-    def add(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
-        """Add one vector; it is not needed afterwards.
+    def clear(self) -> None:
+        """Begin again with nothing."""
+        self.header[:] = 0
+        self.body[:] = 0
+
+    def check(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+        """Refuse a vector that cannot be added.
 
         Raises:
-            SecaggError: VECTOR: wrong length or digest; nothing was added.
+            SecaggError: VECTOR: wrong length or digest.
         """
         expected = self.shape.vector_bytes(self.ring_bits)
         require(
@@ -174,6 +163,14 @@ class MaskedSum:
         )
         found = vector_digest(vector, self.shape, self.ring_bits)
         require(found == expected_digest, Check.VECTOR, "a masked vector was altered on its way")
+
+    def add(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+        """Add one vector; it is not needed afterwards.
+
+        Raises:
+            SecaggError: VECTOR: wrong length or digest; nothing was added.
+        """
+        self.check(vector, expected_digest)
         first = self.shape.header_bytes()
         self.header += np.frombuffer(vector, np.uint64, self.header.size)
         if self.ring_bits == 32:
@@ -249,11 +246,16 @@ class _BodyWork:
 
 
 def _header_words(update: Update, shape: SumShape, code: BodyCode, report: SizeReport) -> NDArray[np.uint64]:
-    own = [np.array([update.weight, 0.0 if update.abstains else 1.0])]
+    header, beyond = bounded_header(update.header, shape.header)
+    replaced = min(update.replaced + report.replaced + beyond, MAX_REPLACED)
+    if shape.unit is not None or update.abstains:
+        replaced = 0  # Nothing that is counted of a sum under noise may depend on the numbers.
+    present = 0.0 if update.abstains else 1.0
+    own = [np.array([update.weight, present, float(replaced), float(replaced > 0)])]
     if shape.body_length:
         histogram = size_histogram(report.largest) * (not update.abstains)
         own += [np.array([float(report.clipped)]), histogram]
-    values = np.concatenate([*own, update.header])
+    values = np.concatenate([*own, header])
     return encode_header(values, shape.header_runs(code.greatest_weight), code.members)
 
 
@@ -268,6 +270,6 @@ def _check_update(update: Update, shape: SumShape, code: BodyCode) -> None:
         raise LocalProtocolError(f"a body of {update.body.dtype} values for a sum with unit {shape.unit}")
     if not (0 if update.abstains else 1) <= update.weight <= code.greatest_weight:
         raise TrainingError(
-            f"a weight of {update.weight} is not in 1 to {code.greatest_weight}, so nothing was sent",
-            "raise the greatest weight of the plan, or let the site abstain",
+            "the weight of this site's contribution is not one that the plan allows, so nothing was sent",
+            "compare the number of training records with secure_aggregation.most_records of the plan",
         )

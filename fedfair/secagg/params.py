@@ -1,9 +1,9 @@
 """How many members, how many may collude, and what follows from it.
 
-Decides thresholds and says in words what they guarantee; what a site insists on is its own `SitePolicy`,
-which no aggregator can lower. Source: Bonawitz et al. 2017, theorems 6.3 and 6.5; the malicious rule
-2t > n + n_C makes two different sets of survivors impossible, because each needs t answers and an honest member
-answers once.
+Decides thresholds and says in words what they guarantee. A site takes part under the very terms of the plan that
+it approved (`SessionPlan`), and insists on more by its own `SitePolicy`; no aggregator can change either. Source:
+Bonawitz et al. 2017, theorems 6.3 and 6.5; the malicious rule 2t > n + n_C makes two different sets of survivors
+impossible, because each needs t answers and an honest member answers once.
 """
 
 from __future__ import annotations
@@ -102,84 +102,83 @@ class SessionTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class SitePolicy:
-    """What one site insists on, whatever the aggregator proposes.
+class SessionPlan:
+    """What a session is for, and under which terms; the aggregator proposes it, and every site has its own copy.
 
     Attributes:
-        mode: MALICIOUS refuses a semi-honest session.
-        colluders: the least n_C that a session must withstand.
+        digest: 32 bytes, of the plan that was approved.
+        terms: what follows from that plan.
+    """
+
+    digest: bytes
+    terms: SessionTerms
+
+    def check(self, digest: bytes, terms: SessionTerms) -> None:
+        """Refuse whatever is not exactly what this site approved.
+
+        No proposal is better than the plan's in every respect: a greater ring shows more digits, a smaller
+        greatest weight makes a site say that it does not fit. So nothing but the plan's own terms is accepted.
+
+        Args:
+            digest: of the plan that is proposed, 32 bytes.
+            terms: that are proposed.
+
+        Raises:
+            SecaggError: PLAN, POLICY, or THRESHOLD where nothing but t differs.
+        """
+        require(
+            digest == self.digest,
+            Check.PLAN,
+            f"the aggregator proposes a session for plan {digest.hex()[:16]}, this site approved "
+            f"{self.digest.hex()[:16]}",
+            "compare the plan digests on both sides",
+        )
+        own = self.terms
+        for what, proposed, approved in (
+            ("mode", terms.mode.value, own.mode.value),
+            ("colluders", terms.colluders, own.colluders),
+            ("ring_bits", terms.ring_bits, own.ring_bits),
+            ("greatest weight", terms.greatest_weight, own.greatest_weight),
+            ("suite", terms.suite.name, own.suite.name),
+        ):
+            require(
+                proposed == approved,
+                Check.POLICY,
+                f"the aggregator proposes {what} {proposed}, the plan that this site approved has {approved}",
+                "run the same plan and the same version of fedfair on both sides",
+                asked=f"{what} {proposed}",
+                allowed=f"{what} {approved}",
+            )
+        require(
+            terms.threshold == own.threshold,
+            Check.THRESHOLD,
+            f"the aggregator proposes threshold {terms.threshold}, expected {own.threshold}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SitePolicy:
+    """What one site insists on beyond the terms of the plan, whatever the aggregator proposes.
+
+    Attributes:
         least_members: the smallest cohort this site contributes to, at least 2.
-        least_ring_bits: the coarsest ring.
         greatest_clip: the largest C; a clip bounds what one record can do to the sum.
-        greatest_weight: the largest W.
+        fixed_clip: whether every C must be that very value, because the plan states it.
         greatest_attempts: uploads about one and the same model and purpose.
         repeatable: purposes whose update does not change between attempts (an evaluation of the same model); for
             these alone an update may leave the site again after an attempt that this site did not answer.
-        hybrid: True refuses a session without ML-KEM-768.
+        any_cohort: purposes for which this site helps to open one and the same sum for another set of sites too.
         least_survivors: fewest contributors of a sum that this site helps to open, where it wants more than the
             protocol does.
     """
 
-    mode: Mode = Mode.MALICIOUS
-    colluders: int = 0
     least_members: int = 2
-    least_ring_bits: int = 16
     greatest_clip: float = 1024.0
-    greatest_weight: int = 1 << 40
+    fixed_clip: bool = False
     greatest_attempts: int = 3
     repeatable: frozenset[str] = frozenset()
-    hybrid: bool = False
+    any_cohort: frozenset[str] = frozenset()
     least_survivors: int = 0
-
-    def check_terms(self, terms: SessionTerms, roster_size: int) -> None:
-        """Refuse terms that are weaker than this policy.
-
-        Raises:
-            SecaggError: POLICY, or THRESHOLD where t does not follow from the rest.
-        """
-        demands = (
-            (
-                terms.mode is self.mode or self.mode is Mode.SEMI_HONEST,
-                "mode",
-                terms.mode.value,
-                self.mode.value,
-            ),
-            (terms.colluders >= self.colluders, "colluders", terms.colluders, f"at least {self.colluders}"),
-            (terms.colluders <= roster_size - 2, "colluders", terms.colluders, f"at most {roster_size - 2}"),
-            (
-                terms.ring_bits >= self.least_ring_bits,
-                "ring_bits",
-                terms.ring_bits,
-                f">= {self.least_ring_bits}",
-            ),
-            (
-                1 <= terms.greatest_weight <= self.greatest_weight,
-                "greatest weight",
-                terms.greatest_weight,
-                f"1 to {self.greatest_weight}",
-            ),
-            (
-                terms.suite is Suite.X25519_MLKEM768 or not self.hybrid,
-                "suite",
-                terms.suite.name,
-                "ML-KEM-768",
-            ),
-        )
-        for met, what, proposed, demanded in demands:
-            require(
-                met,
-                Check.POLICY,
-                f"the aggregator proposes {what} {proposed}, this site demands {demanded}",
-                "change the plan, or this site's policy if its owner agrees",
-                asked=f"{what} {proposed}",
-                allowed=f"{demanded}",
-            )
-        expected = threshold(terms.mode, roster_size, terms.colluders)
-        require(
-            terms.threshold == expected,
-            Check.THRESHOLD,
-            f"the aggregator proposes threshold {terms.threshold} for {roster_size} members, expected {expected}",
-        )
 
     def check_cohort(self, members: int, colluders: int) -> None:
         """Refuse a cohort that is smaller than this site allows.
@@ -198,16 +197,24 @@ class SitePolicy:
         )
 
     def check_clips(self, clips: tuple[float, ...]) -> None:
-        """Refuse a clip that is wider than this site allows.
+        """Refuse a clip that is wider than this site allows, or another one than the plan states.
 
         Raises:
             SecaggError: POLICY.
         """
+        greatest = f"{self.greatest_clip:g}"
         for clip in clips:
+            require(
+                clip == self.greatest_clip or not self.fixed_clip,
+                Check.POLICY,
+                f"a clip of {clip:g}, the plan that this site approved has {greatest}",
+                asked=f"clip {clip:g}",
+                allowed=greatest,
+            )
             require(
                 0.0 < clip <= self.greatest_clip,
                 Check.POLICY,
-                f"a clip of {clip:g}, this site demands more than 0 and at most {self.greatest_clip:g}",
+                f"a clip of {clip:g}, this site demands more than 0 and at most {greatest}",
                 asked=f"clip {clip:g}",
-                allowed=f"at most {self.greatest_clip:g}",
+                allowed=f"at most {greatest}",
             )

@@ -13,8 +13,9 @@ import hashlib
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Answered, Contributing, RoundPhase, Uploaded, Voted
-from fedfair.secagg.effects import Contribute, Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.entering import enter_round
+from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.log import (
     Record,
     after_answer,
@@ -29,8 +30,9 @@ from fedfair.secagg.log import (
 )
 from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.session import Advertised, Agreed, History, Joining, Session, Site
+from fedfair.secagg.session import Advertised, Agreed, Joining, Session, Site
 from fedfair.secagg.shamir import Randomness
+from fedfair.secagg.transcript import Subject
 
 
 class Participant:
@@ -40,18 +42,22 @@ class Participant:
         site: what the site knows before anybody speaks.
         randomness: source of every key and coefficient: `secrets.token_bytes`.
         log: the write-ahead log as it was found; empty on a first start.
+        settled: the table that `Remember` writes to; None for an empty one.
 
     Raises:
-        LocalProtocolError: the log is damaged.
+        LocalProtocolError: the log is damaged, or newer than the table.
     """
 
-    def __init__(self, site: Site, randomness: Randomness, log: bytes = b"") -> None:
+    def __init__(
+        self, site: Site, randomness: Randomness, log: bytes = b"", settled: SettledRows | None = None
+    ) -> None:
         self._site = site
         self._randomness = randomness
         self._setup: Joining | Advertised | Agreed = Joining(site)
         self._session: Session | None = None
         self._phase: RoundPhase | None = None
-        self._history = History()
+        self._settled: SettledRows = {} if settled is None else settled
+        self._history = History(self._settled)
         self._start = b""  # digest of the round start under way
         self._sent: dict[bytes, Send] = {}
         self._restore(log)
@@ -66,12 +72,12 @@ class Participant:
         """Return the phase of the round under way, if any."""
         return self._phase
 
-    def receive(self, raw: bytes, model_digest: bytes) -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: Subject) -> list[SiteEffect]:
         """Take one message of the aggregator.
 
         Args:
             raw: the message.
-            model_digest: SHA-256 of the model that this site holds, computed by itself; 32 bytes.
+            subject: what a round that begins now is about, computed by this site from what it holds.
 
         Returns:
             what to do now, in order.
@@ -86,7 +92,7 @@ class Participant:
             case Kind.PROPOSAL | Kind.ADVERTS | Kind.CONFIRMS:
                 return self._set_up(kind, raw, request)
             case Kind.ROUND_START:
-                return self._enter(raw, request, model_digest)
+                return self._enter(raw, request, subject)
             case Kind.SURVIVORS:
                 return self._vote(raw, request)
             case Kind.OPEN:
@@ -94,30 +100,43 @@ class Participant:
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is never for a site")
 
-    def contribute(self, update: Update) -> list[SiteEffect]:
+    def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
         """Return the upload of this site's update for the round under way.
 
+        Args:
+            update: what it adds.
+            draws: 32 bytes that stand for what was drawn to make it, and for no value (see `history.fingerprint`).
+
         Raises:
-            LocalProtocolError: no update is due, or it does not have the shape of the sum.
+            LocalProtocolError: no update is due, it does not have the shape of the sum, or the draws do not have
+                32 bytes.
             TrainingError: it must not be sent; `abstain` or `drop_out` instead.
             SecaggError: REUSED_UPDATE.
         """
         if not isinstance(self._phase, Contributing):
             raise LocalProtocolError("no update is due; wait for Contribute")
-        uploaded, message, vector = self._phase.upload(update, self._history.updates, self._randomness)
+        uploaded, message, vector = self._phase.upload(update, draws, self._history, self._randomness)
         # Nothing of this round has left the site yet, so one step on the disk ends the round before and begins it.
-        before = history_record(self._history)
+        settled, before = self._settle(), history_record(self._history)
         record = frame(Record.UPLOAD, upload_fields(uploaded, self._start, message), vector)
         self._phase = uploaded
-        self._history.sent(uploaded.fingerprint, unanimous=uploaded.context.unanimous)
+        self._note_sent(uploaded)
         self._sent[self._start] = Send(message, vector)
-        return [ReplaceLog((before, record, vector)), self._sent[self._start]]
+        return [*settled, ReplaceLog((before, record, vector)), self._sent[self._start]]
 
-    def abstain(self) -> list[SiteEffect]:
-        """Return an upload of nothing with weight 0: the aggregator cannot tell it from another."""
+    def abstain(self, draws: bytes) -> list[SiteEffect]:
+        """Return an upload of nothing with weight 0: the aggregator cannot tell it from another.
+
+        Args:
+            draws: 32 bytes that stand for what was drawn, as if this site had records.
+
+        Raises:
+            LocalProtocolError: no update is due.
+            SecaggError: REUSED_UPDATE, just where a site with records would be refused.
+        """
         if not isinstance(self._phase, Contributing):
             raise LocalProtocolError("no update is due; wait for Contribute")
-        return self.contribute(abstention(self._site.shapes[self._phase.start.purpose]))
+        return self.contribute(abstention(self._site.shapes[self._phase.start.purpose]), draws)
 
     def drop_out(self) -> None:
         """Leave the round under way, visibly; its secrets are forgotten."""
@@ -131,8 +150,12 @@ class Participant:
                 advertised, message = Joining(self._site).advertise(raw, self._randomness)
                 self._leave_session()
                 self._setup = advertised
-                replaced: list[SiteEffect] = [ReplaceLog((history_record(self._history),))]
-                return [*replaced, self._reply(request, message)]
+                settled = self._settle()
+                return [
+                    *settled,
+                    ReplaceLog((history_record(self._history),)),
+                    self._reply(request, message),
+                ]
             case Kind.ADVERTS, Advertised() as phase:
                 self._setup, message = phase.agree(raw)
                 return [self._reply(request, message)]
@@ -143,12 +166,23 @@ class Participant:
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is not due")
 
-    def _enter(self, raw: bytes, request: bytes, model_digest: bytes) -> list[SiteEffect]:
+    def _note_sent(self, uploaded: Uploaded) -> None:
+        """Remember that an update has left, and for whom its sum may be opened without this site's answer."""
+        context = uploaded.context
+        self._history.sent(uploaded.fingerprint, whole=context.opens_whole)
+        if context.opens_whole and not context.unanimous:
+            self._history.exposed(uploaded.fingerprint, context.cohort)
+
+    def _settle(self) -> list[SiteEffect]:
+        """Return the writing of what the log need not repeat in every round, where that has become much."""
+        return [Remember(self._history.settle())] if self._history.is_due else []
+
+    def _enter(self, raw: bytes, request: bytes, subject: Subject) -> list[SiteEffect]:
         require(
             self._session is not None, Check.SESSION, "this site is in no session; a new set-up must come first"
         )
         session = _known(self._session)
-        contributing = enter_round(session, raw, model_digest)
+        contributing = enter_round(session, raw, subject)
         self.drop_out()
         self._phase, self._start, self._sent = contributing, request, {}
         start = contributing.start
@@ -173,7 +207,7 @@ class Participant:
             case Uploaded() | Voted() as phase:
                 answered, message = phase.answer(raw)
                 record = frame(Record.ANSWER, reply_fields(answered.survivors, request, message))
-                self._history.answered(answered.fingerprint, answered.survivors)
+                self._history.answered(answered.fingerprint, answered.context.sum_digest, answered.survivors)
                 self._phase = answered
                 return [Log((record,)), self._reply(request, message)]
             case Answered():
@@ -199,11 +233,11 @@ class Participant:
         for entry in entries(log):
             match entry.record, self._phase:
                 case Record.HISTORY, _:
-                    self._history = read_history(entry.fields)
+                    self._history = read_history(entry.fields, self._settled)
                 case Record.UPLOAD, _:
                     self._phase, self._start, message = read_upload(self._site, entry.fields)
                     self._sent = {self._start: Send(message, entry.vector)}
-                    self._history.sent(self._phase.fingerprint, unanimous=self._phase.context.unanimous)
+                    self._note_sent(self._phase)
                 case Record.VOTE, Uploaded() as phase:
                     survivors, request, message = read_reply(entry.fields)
                     self._phase = Voted(phase, survivors)
@@ -212,7 +246,7 @@ class Participant:
                     survivors, request, message = read_reply(entry.fields)
                     uploaded = phase.uploaded if isinstance(phase, Voted) else phase
                     self._phase = after_answer(uploaded, survivors)
-                    self._history.answered(uploaded.fingerprint, survivors)
+                    self._history.answered(uploaded.fingerprint, uploaded.context.sum_digest, survivors)
                     self._reply(request, message)
                 case _:
                     raise LocalProtocolError(f"the write-ahead log has a {entry.record.name} out of order")

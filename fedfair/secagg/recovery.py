@@ -1,28 +1,32 @@
 """The aggregator's side of one round: what arrived, and how the sum is opened.
 
 Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head.
-Masks are rebuilt from exactly t members' shares, and each is checked against what its owner promised before
-it is used. Decides no order of events; that is `server`.
+Masks are rebuilt from exactly t members' shares. Each share is compared with the digest that its owner signed, so
+a wrong one is known when it arrives; each mask is checked against what its owner promised before it is used.
+Decides no order of events; that is `server`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.secagg.checks import Check, require
+from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
+from fedfair.secagg.disputes import Pair
 from fedfair.secagg.entering import body_code, round_transcript
-from fedfair.secagg.fixedpoint import decode_body, decode_header
+from fedfair.secagg.fixedpoint import check_body_sum, check_header_sum, decode_body, decode_header
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import MaskedSum, SignedSeed
 from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import Answer, Open, RoundStart, Upload, Vote, vote_fields
-from fedfair.secagg.sealing import envelope_bytes
+from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes, share_digest
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
-from fedfair.secagg.shape import SIZE_BUCKETS, SumShape
+from fedfair.secagg.shape import COUNTED, SumShape
 from fedfair.secagg.signing import Roster
 
 
@@ -40,6 +44,8 @@ class OpenedSum:
         clipped: how many values were clipped, over all sites.
         histogram: how many sites' largest magnitude fell into each power of two; () without a body.
         errors: for each group of the body, the bound on the error of a coordinate of `body`.
+        replaced: how many values were replaced because they were no numbers that can be summed, over all sites.
+        replacing: how many sites had such values.
     """
 
     purpose: str
@@ -51,16 +57,30 @@ class OpenedSum:
     clipped: int
     histogram: tuple[int, ...]
     errors: tuple[float, ...]
+    replaced: int = 0
+    replacing: int = 0
 
 
 class Gathering:
     """One round as the aggregator sees it.
+
+    Memory: one running sum, and the signed head of each upload. A vector that contradicts an earlier upload is not
+    added; once it is decided who stays, whatever of it is lacking is asked for again, and a site sends the same
+    bytes again.
 
     Args:
         roster: everybody's pinned keys.
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.
+
+    Attributes:
+        start: the round start that was sent.
+        transcript: T_r.
+        uploads: the head of every upload that came, in the order of arrival, without those that were left out or
+            must come once more.
+        votes: the signatures of the voters.
+        answers: what came to open the sum.
     """
 
     def __init__(self, roster: Roster, terms: SessionTerms, start: RoundStart, shape: SumShape) -> None:
@@ -69,8 +89,14 @@ class Gathering:
         self.uploads: dict[int, Upload] = {}
         self._tags: dict[int, dict[int, bytes]] = {}
         self._envelopes: dict[int, dict[int, bytes]] = {}
+        self._promised: dict[int, dict[int, bytes]] = {}
+        self._added: set[int] = set()
+        self._contradictions: set[Pair] = set()
+        self._once_more: dict[int, Upload] = {}
         self.votes: dict[int, bytes] = {}
         self.answers: dict[int, Answer] = {}
+        self._wrong: set[Pair] = set()
+        self._known_weights: dict[tuple[int, ...], list[int]] = {}
         self._roster = roster
         self._terms = terms
         self._shape = shape
@@ -78,40 +104,76 @@ class Gathering:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """Return who has uploaded, in order of the roster."""
-        return tuple(sorted(self.uploads))
+        """Return whose upload is in the running sum, in order of the roster."""
+        return tuple(sorted(self._added))
 
     @property
     def dropped(self) -> tuple[int, ...]:
-        """Return who of the cohort has not uploaded."""
-        return tuple(member for member in self.start.cohort if member not in self.uploads)
+        """Return whose of the cohort is not."""
+        return tuple(member for member in self.start.cohort if member not in self._added)
+
+    @property
+    def contradictions(self) -> tuple[Pair, ...]:
+        """Return the pairs of uploads whose tags differ: at least one of the two members lies."""
+        return tuple(sorted(self._contradictions))
+
+    @property
+    def wrong_shares(self) -> tuple[Pair, ...]:
+        """Return (holder, owner) of every share that is not the one that its owner promised: one of them lies."""
+        return tuple(sorted(self._wrong))
 
     def add_upload(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
-        """Check one upload, add its vector and forget it.
+        """Check one upload; add its vector where no earlier upload contradicts it, and forget it.
 
         Raises:
-            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, TAG or VECTOR; nothing was added.
+            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE or VECTOR; nothing
+                changed.
         """
         upload = Upload.decode(raw)
         self._check_author(sender, upload.member, upload.transcript, self.start.cohort)
-        peers = [member for member in self.start.cohort if member != sender]
-        everyone = [[peer for peer, _ in pairs] == peers for pairs in (upload.tags, upload.envelopes)]
-        require(all(everyone), Check.ENVELOPE, f"member {sender} did not seal shares for exactly its cohort")
-        length = envelope_bytes(len(self.start.cohort))
-        right_length = all(len(envelope) == length for _, envelope in upload.envelopes)
-        require(right_length, Check.ENVELOPE, f"an envelope of member {sender} does not have {length} bytes")
+        self._check_form(sender, upload)
         self._roster.verify(sender, upload.signature, "upload", *upload.signed_fields())
-        for peer, tag in upload.tags:
-            if peer in self.uploads:
-                require(
-                    self._tags[peer][sender] == tag,
-                    Check.TAG,
-                    f"{self._roster.name(sender)} and {self._roster.name(peer)} derived different keys",
-                    "they were shown different rounds; nothing of this round can be opened for both",
-                )
-        self._sum.add(vector, upload.vector_digest)
+        same = self._once_more.get(sender, upload) == upload
+        require(same, Check.DUPLICATE, f"{self._roster.name(sender)} sends another upload than before")
+        tags = dict(upload.tags)
+        opposed = {peer for peer in self.uploads if self._tags[peer][sender] != tags[peer]}
+        if opposed:
+            self._sum.check(vector, upload.vector_digest)
+        else:
+            self._sum.add(vector, upload.vector_digest)
+            self._added.add(sender)
+        self._contradictions |= {(min(sender, peer), max(sender, peer)) for peer in opposed}
         self.uploads[sender] = upload
-        self._tags[sender], self._envelopes[sender] = dict(upload.tags), dict(upload.envelopes)
+        self._tags[sender], self._envelopes[sender] = tags, dict(upload.envelopes)
+        self._promised[sender] = dict(upload.share_digests)
+
+    def leave_out(self, members: Collection[int]) -> tuple[int, ...]:
+        """Go on without those whom the others contradict; return who of the others must send its upload once more.
+
+        Nothing can be taken out of the running sum, so it begins again where one of `members` is in it.
+        """
+        for member in members:
+            del self.uploads[member]
+        self._contradictions.clear()
+        if not self._added <= self.uploads.keys():
+            self._sum.clear()
+            self._added.clear()
+        lacking = sorted(self.uploads.keys() - self._added)
+        self._once_more = {member: self.uploads.pop(member) for member in lacking}
+        return tuple(lacking)
+
+    def _check_form(self, sender: int, upload: Upload) -> None:
+        name, cohort = self._roster.name(sender), list(self.start.cohort)
+        peers = [member for member in cohort if member != sender]
+        expected = ((upload.tags, peers), (upload.envelopes, peers), (upload.share_digests, cohort))
+        everyone = all([member for member, _ in pairs] == whom for pairs, whom in expected)
+        require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
+        for what, pairs, length in (
+            ("an envelope", upload.envelopes, envelope_bytes(len(cohort))),
+            ("a list of digests of shares", upload.share_digests, SHARE_DIGEST_BYTES * len(cohort)),
+        ):
+            right_length = all(len(found) == length for _, found in pairs)
+            require(right_length, Check.ENVELOPE, f"{what} of {name} does not have {length} bytes")
 
     def add_vote(self, sender: int, raw: bytes) -> None:
         """Check one vote.
@@ -127,7 +189,7 @@ class Gathering:
         self.votes[sender] = vote.signature
 
     def add_answer(self, sender: int, raw: bytes) -> None:
-        """Check the form of one answer; whether its shares are right shows when they are combined.
+        """Check one answer; a share that its owner did not promise is noted and never used.
 
         Raises:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SHARE.
@@ -136,11 +198,42 @@ class Gathering:
         self._check_author(sender, answer.member, answer.transcript, self.survivors)
         about = tuple(member for member, _ in answer.shares)
         same = answer.survivors == self.survivors == about
-        require(same, Check.SHARE, f"member {sender} answered for another set")
+        require(same, Check.SHARE, f"{self._roster.name(sender)} answered for another set")
         length = SHARE_BYTES * (1 + len(self.dropped))
         right_length = all(len(shares) == length for _, shares in answer.shares)
-        require(right_length, Check.SHARE, f"an answer of member {sender} does not have {length} bytes a survivor")
+        require(
+            right_length,
+            Check.SHARE,
+            f"an answer of {self._roster.name(sender)} does not have {length} bytes a survivor",
+        )
         self.answers[sender] = answer
+        self._wrong |= {
+            (sender, owner) for owner, held in answer.shares if not self._promises(owner, sender, held)
+        }
+
+    @property
+    def fewest_shares(self) -> int:
+        """Return how many right shares there are of the mask of which there are fewest."""
+        wrong = Counter(owner for _, owner in self._wrong)
+        return len(self.answers) - max(wrong.values(), default=0)
+
+    def holders(self, owner: int) -> list[int]:
+        """Return whose answers have the shares that a survivor promised, in order of the roster."""
+        return [holder for holder in sorted(self.answers) if (holder, owner) not in self._wrong]
+
+    def _promises(self, owner: int, holder: int, shares: bytes) -> bool:
+        promised = self._promised[owner][holder]
+        for at, position in enumerate(self._positions(owner)):
+            share = shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
+            digest = promised[SHARE_DIGEST_BYTES * position : SHARE_DIGEST_BYTES * (position + 1)]
+            if share_digest(self.transcript, owner, holder, position, share) != digest:
+                return False
+        return True
+
+    def _positions(self, owner: int) -> list[int]:
+        """Return where in an owner's envelope the shares of an answer stand: its own mask's, then the dropped."""
+        peers = [member for member in self.start.cohort if member != owner]
+        return [0, *(1 + peers.index(gone) for gone in self.dropped)]
 
     def request_for(self, member: int, *, with_votes: bool) -> Open:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
@@ -150,11 +243,11 @@ class Gathering:
         return Open(self.transcript, self.survivors, votes, envelopes)
 
     def open(self, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
-        """Rebuild the masks from t answers, take them away and decode; the running sum is used up.
+        """Rebuild each mask from t of the shares that its owner promised, take all away, decode; use up the sum.
 
         Raises:
-            SecaggError: SHARE, COMMITMENT or TAG: a member lied about its shares; PLAUSIBILITY: no honest
-                contributions have such a total.
+            SecaggError: SHARE, COMMITMENT or TAG: a member promised other shares than those of its masks, and is
+                named as the liar; PLAUSIBILITY: no honest contributions have such a total.
         """
         self._sum.remove(self._masks(), threads)
         cohort = len(self.start.cohort)
@@ -162,13 +255,22 @@ class Gathering:
         values = decode_header(self._sum.header, runs, cohort)
         weight, contributors = int(values[0]), int(values[1])
         require(
-            0 < contributors <= len(self.survivors) and weight > 0,
+            0 < contributors <= len(self.survivors) and weight >= contributors,
             Check.PLAUSIBILITY,
             f"{contributors} contributors of {len(self.survivors)} survivors with a total weight of {weight}",
             "everybody abstained, or a contribution was malformed",
         )
+        check_header_sum(self._sum.header, runs, cohort, contributors)
         own = self._shape.masked_header_length() - self._shape.header_length
         code = body_code(self._terms, self.start, self._shape)
+        check_body_sum(self._sum.body, code, weight, contributors)
+        histogram = tuple(int(count) for count in values[COUNTED + 1 : own]) if self._shape.body_length else ()
+        require(
+            not histogram or sum(histogram) == contributors,
+            Check.PLAUSIBILITY,
+            f"the sizes of {sum(histogram)} changes of {contributors} contributors",
+            "a contribution was malformed",
+        )
         return OpenedSum(
             self.start.purpose,
             self.survivors,
@@ -176,19 +278,21 @@ class Gathering:
             weight,
             values[own:],
             decode_body(self._sum.body, code, dtype),
-            int(values[2]) if self._shape.body_length else 0,
-            tuple(int(count) for count in values[3 : 3 + SIZE_BUCKETS]) if self._shape.body_length else (),
+            int(values[COUNTED]) if self._shape.body_length else 0,
+            histogram,
             tuple(code.sum_error(clip, contributors) for clip in code.clips),
+            replaced=int(values[2]),
+            replacing=int(values[3]),
         )
 
     def _masks(self) -> list[SignedSeed]:
-        responders = sorted(self.answers)[: self.start.threshold]
-        weights = lagrange_at_zero(responders)
-        held = [dict(self.answers[member].shares) for member in responders]
         found = []
         for survivor in self.survivors:
+            responders = self.holders(survivor)[: self.start.threshold]
+            weights = self._weights(tuple(responders))
+            held = [dict(self.answers[member].shares)[survivor] for member in responders]
             seeds = [
-                Secret(combine(weights, [shares[survivor][at : at + SHARE_BYTES] for shares in held]))
+                self._seed(survivor, weights, [shares[at : at + SHARE_BYTES] for shares in held])
                 for at in range(0, SHARE_BYTES * (1 + len(self.dropped)), SHARE_BYTES)
             ]
             self._check_seeds(survivor, seeds)
@@ -196,19 +300,29 @@ class Gathering:
             found += [SignedSeed(s, gone < survivor) for gone, s in zip(self.dropped, seeds[1:], strict=True)]
         return found
 
+    def _weights(self, responders: tuple[int, ...]) -> list[int]:
+        # Nearly always the same responders for every survivor.
+        if responders not in self._known_weights:
+            self._known_weights[responders] = lagrange_at_zero(responders)
+        return self._known_weights[responders]
+
+    def _seed(self, survivor: int, weights: list[int], shares: list[bytes]) -> Secret:
+        try:
+            return Secret(combine(weights, shares))
+        except SecaggError as fault:
+            words = f"the shares that {self._roster.name(survivor)} promised are of no mask: {fault.message}"
+            raise SecaggError(fault.check, words, liar=survivor) from fault
+
     def _check_seeds(self, survivor: int, seeds: list[Secret]) -> None:
-        require(
-            commitment(seeds[0], self.transcript, survivor) == self.uploads[survivor].commitment,
-            Check.COMMITMENT,
-            f"the shares of {self._roster.name(survivor)}'s mask combine to another one than it promised",
-        )
+        """Refuse masks that their owner did not promise: it has signed the digest of every share that is used."""
+        name = self._roster.name(survivor)
+        if commitment(seeds[0], self.transcript, survivor) != self.uploads[survivor].commitment:
+            words = f"the shares of {name}'s mask combine to another one than it promised"
+            raise SecaggError(Check.COMMITMENT, words, liar=survivor)
         for gone, seed in zip(self.dropped, seeds[1:], strict=True):
-            promised = self._tags[survivor][gone]
-            require(
-                confirmation_tag(seed, self.transcript) == promised,
-                Check.TAG,
-                f"the shares of the mask of {self._roster.name(survivor)} and {self._roster.name(gone)} are wrong",
-            )
+            if confirmation_tag(seed, self.transcript) != self._tags[survivor][gone]:
+                words = f"the shares of the mask of {name} and {self._roster.name(gone)} are wrong"
+                raise SecaggError(Check.TAG, words, liar=survivor)
 
     def _check_author(self, sender: int, member: int, transcript: bytes, allowed: tuple[int, ...]) -> None:
         require(member == sender, Check.MEMBERSHIP, f"member {sender} speaks as member {member}")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import Kind, Pairs, begin, open_message
 from fedfair.secagg.params import MAX_MEMBERS
-from fedfair.secagg.sealing import envelope_bytes
+from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.signing import SIGNATURE_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES, digest, indices, u16
+from fedfair.secagg.transcript import DIGEST_BYTES, Subject, digest, indices, u16
 
 MAX_PURPOSE_BYTES = 40
 MAX_GROUPS = 4096
@@ -25,14 +25,14 @@ class RoundStart:
     purpose: str
     cohort: tuple[int, ...]
     threshold: int
-    model_digest: bytes
+    subject: Subject
     clips: tuple[float, ...]
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.ROUND_START).fixed(self.session_id).number(self.round, 8)
         writer.sized(self.purpose.encode("ascii")).members(self.cohort).number(self.threshold, 2)
-        writer.fixed(self.model_digest).number(len(self.clips), 2)
+        writer.fixed(self.subject.model_digest).fixed(self.subject.sum_digest).number(len(self.clips), 2)
         for clip in self.clips:
             writer.real(clip)
         return writer.done()
@@ -42,18 +42,23 @@ class RoundStart:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.ROUND_START)
         head = (reader.fixed(DIGEST_BYTES), reader.number(8), reader.text(MAX_PURPOSE_BYTES))
-        body = (reader.members(), reader.number(2), reader.fixed(DIGEST_BYTES))
+        body = (reader.members(), reader.number(2))
+        subject = Subject(reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES))
         groups = reader.number(2)
         if groups > MAX_GROUPS:
             raise reader.refuse(f"{groups} clips")
-        message = cls(*head, *body, tuple(reader.real() for _ in range(groups)))
+        message = cls(*head, *body, subject, tuple(reader.real() for _ in range(groups)))
         reader.end()
         return message
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Member to aggregator: beside the masked vector, all that makes its masks recoverable by enough members."""
+    """Member to aggregator: beside the masked vector, all that makes its masks recoverable by enough members.
+
+    `share_digests` has, for everybody in the cohort, the digests of all shares that it holds: whoever answers with
+    another share than the one that it was given is known at once.
+    """
 
     transcript: bytes
     member: int
@@ -61,18 +66,23 @@ class Upload:
     commitment: bytes
     tags: Pairs
     envelopes: Pairs
+    share_digests: Pairs
     signature: bytes
 
     def signed_fields(self) -> tuple[bytes, ...]:
         """Return what the signature covers."""
+        promised = digest(
+            "share digests", *(part for holder, found in self.share_digests for part in (u16(holder), found))
+        )
         tags = digest("tags", *(part for peer, tag in self.tags for part in (u16(peer), tag)))
         sealed = digest("envelopes", *(part for peer, box in self.envelopes for part in (u16(peer), box)))
-        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, tags, sealed)
+        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, tags, sealed, promised)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.UPLOAD).fixed(self.transcript).number(self.member, 2).fixed(self.vector_digest)
         writer.fixed(self.commitment).by_member(self.tags).by_member(self.envelopes)
+        writer.by_member(self.share_digests)
         return writer.fixed(self.signature).done()
 
     @classmethod
@@ -86,6 +96,7 @@ class Upload:
             reader.fixed(DIGEST_BYTES),
             reader.by_member(TAG_BYTES),
             reader.by_member(envelope_bytes(MAX_MEMBERS)),
+            reader.by_member(SHARE_DIGEST_BYTES * MAX_MEMBERS),
             reader.fixed(SIGNATURE_BYTES),
         )
         if any(len(tag) != TAG_BYTES for _, tag in message.tags):

@@ -1,22 +1,26 @@
 """The aggregator's order of events: a transition table; messages, departures and deadlines in, effects out.
 
-IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. Whoever drives it says who sent a
-message (from the certificate, never from the message), who is gone and when time is up. A refused message
-changes nothing. Cryptography is in `recovery`; this module decides when a phase is complete.
+IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. A round that was interrupted begins
+again at UPLOADS, with the bytes of its record. Whoever drives it says who sent a message (from the certificate,
+never from the message), who is gone and when time is up. A refused message changes nothing. Cryptography is in
+`recovery`; this module decides when a phase is complete.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.disputes import Disputes
 from fedfair.secagg.effects import (
+    Contradicted,
     RoundAborted,
     SendTo,
     ServerEffect,
@@ -24,15 +28,18 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
+from fedfair.secagg.keys import check_public_key
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SessionTerms, least_survivors, threshold
+from fedfair.secagg.params import Mode, SessionPlan, Suite, least_survivors, threshold
 from fedfair.secagg.recovery import Gathering, OpenedSum
 from fedfair.secagg.round_messages import RoundStart, Survivors
+from fedfair.secagg.round_record import RoundRecord
+from fedfair.secagg.session import check_key_is_new
 from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster
-from fedfair.secagg.transcript import session_identity
+from fedfair.secagg.transcript import Subject, session_identity
 
 
 class State(enum.Enum):
@@ -68,7 +75,7 @@ class Server:
 
     Args:
         roster: everybody's pinned keys.
-        terms: what is proposed for every session.
+        plan: what every session is for, and its terms.
         shapes: the shape of the sum of every purpose.
         randomness: source of nonces: `secrets.token_bytes`.
         body_dtype: float32 or float64: width of an opened body.
@@ -79,7 +86,7 @@ class Server:
     def __init__(
         self,
         roster: Roster,
-        terms: SessionTerms,
+        plan: SessionPlan,
         shapes: Mapping[str, SumShape],
         randomness: Randomness,
         body_dtype: np.dtype[np.floating],
@@ -87,7 +94,7 @@ class Server:
         quorum: int = 0,
     ) -> None:
         self._roster = roster
-        self._terms = terms
+        self._plan_digest, self._terms = plan.digest, plan.terms
         self._shapes = shapes
         self._randomness = randomness
         self._body_dtype = body_dtype
@@ -106,6 +113,10 @@ class Server:
         self._adverts: dict[int, Advert] = {}
         self._session_id = b""
         self._gathering: Gathering | None = None
+        self._disputes = Disputes(len(roster))
+        self._told: set[int] = set()  # who is proven to lie, and whoever drives this knows
+        self._record: RoundRecord | None = None
+        self._is_reopened = False
         self._opened: OpenedSum | None = None
 
     @property
@@ -114,17 +125,24 @@ class Server:
         return self._session_id
 
     @property
+    def round_record(self) -> RoundRecord | None:
+        """Return what `reopen` needs for the round under way, or for the last one of this session.
+
+        Whoever drives the server keeps it before anything that was asked meanwhile is sent.
+        """
+        return self._record
+
+    @property
     def awaited(self) -> tuple[int, ...]:
         """Return who was asked, has not answered, and is not gone."""
         return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
-        self._gathering = None
+        self._gathering, self._record = None, None
         self._earlier_proposals.append(self._proposal)
-        self._proposal = Proposal(
-            self._terms, self._roster.digest, layout_digest(self._shapes), self._randomness(NONCE_BYTES)
-        ).encode()
+        layout, nonce = layout_digest(self._shapes), self._randomness(NONCE_BYTES)
+        self._proposal = Proposal(self._terms, self._plan_digest, self._roster.digest, layout, nonce).encode()
         self._gone.clear()
         self.round = 0
         return self._ask(State.ADVERTS, dict.fromkeys(members, self._proposal))
@@ -132,7 +150,7 @@ class Server:
     def start_round(
         self,
         purpose: str,
-        model_digest: bytes,
+        subject: Subject,
         clips: tuple[float, ...],
         cohort: Iterable[int],
         *,
@@ -142,7 +160,7 @@ class Server:
 
         Args:
             purpose: why something is summed.
-            model_digest: 32 bytes, what it is about.
+            subject: what it is about.
             clips: C of each group of the body.
             cohort: whom to ask, members of the session.
             unanimous: whether the sum is opened for the whole cohort or for nobody. Then whoever has not answered
@@ -157,10 +175,31 @@ class Server:
             raise LocalProtocolError(f"no round can start with {chosen} while waiting for {self.state.value}")
         least = threshold(self._terms.mode, len(chosen), self._terms.colluders)
         needed = len(chosen) if unanimous else least
-        start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, model_digest, clips)
+        start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
+        self._record, self._is_reopened = RoundRecord(self.members, start), False
         self._gathering = Gathering(self._roster, self._terms, start, self._shapes[purpose])
         self.round += 1
         return self._ask(State.UPLOADS, dict.fromkeys(chosen, start.encode()))
+
+    def reopen(self, record: RoundRecord) -> list[ServerEffect]:
+        """Ask for the very same round again, byte for byte; whatever was under way is over.
+
+        Sites that have uploaded, voted or answered send what they sent then. Where the survivors were known, the
+        sum is opened for them or for nobody.
+
+        Args:
+            record: of a round of this plan, by this process or an earlier one.
+
+        Raises:
+            LocalProtocolError: its sum is none of this plan.
+        """
+        start = record.start
+        if start.purpose not in self._shapes:
+            raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
+        self._gathering = Gathering(self._roster, self._terms, start, self._shapes[start.purpose])
+        self._record, self._is_reopened = record, True
+        self.members, self.round, self._session_id = record.members, start.round, start.session_id
+        return self._ask(State.UPLOADS, dict.fromkeys(record.asked, start.encode()))
 
     def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
         """Take one message of a member; an exact repetition, or one answer too many, is passed over.
@@ -190,7 +229,7 @@ class Server:
         self._take(kind, sender, raw, vector)
         self._received[sender] = seen
         self._gone.discard(sender)
-        return self._advance()
+        return [*self._wrong_shares_of(sender), *self._advance()]
 
     def gone(self, member: int) -> list[ServerEffect]:
         """Note that a member cannot answer any more; a phase that waits only for it is closed."""
@@ -236,6 +275,8 @@ class Server:
         advert = Advert.decode(raw)
         require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
         self._check_advert(sender, advert)
+        check_public_key(advert.public_key, self._terms.suite, self._roster.name(sender))
+        check_key_is_new(advert, (self._adverts[member] for member in self._replies), self._roster)
         self._adverts[sender] = advert
         self._replies[sender] = raw
 
@@ -261,13 +302,18 @@ class Server:
         require(confirm.member == sender, Check.MEMBERSHIP, f"member {sender} confirms as {confirm.member}")
         require(confirm.session_id == self._session_id, Check.SESSION, f"member {sender} is in another session")
         self._roster.verify(sender, confirm.signature, "confirm", *confirm.signed_fields())
+        hybrid = self._terms.suite is Suite.X25519_MLKEM768
+        later = (member for member in sorted(self._asked) if hybrid and member > sender)
+        confirm.check_sealed(later, self._roster.name(sender))
         self._replies[sender] = raw
 
     def _advance(self) -> list[ServerEffect]:
         missing = set(self._asked) - set(self._received) - self._gone
         if self.state is State.ANSWERS:
-            enough = len(self._received) >= self._current.start.threshold
-            hopeless = len(self._received) + len(missing) < self._current.start.threshold
+            shares, needed = self._current.fewest_shares, self._current.start.threshold
+            # What the others still answer tells who lies, so a hopeless round with a wrong share waits for them.
+            patient = bool(missing) and bool(self._current.wrong_shares)
+            enough, hopeless = shares >= needed, shares + len(missing) < needed and not patient
             return self._close() if enough or hopeless else []
         return [] if missing or EXPECTED[self.state] is None else self._close()
 
@@ -313,22 +359,39 @@ class Server:
 
     def _close_uploads(self) -> list[ServerEffect]:
         gathering, terms = self._current, self._terms
-        survivors = gathering.survivors
+        effects, once_more = self._settle()
         protocol = least_survivors(terms.mode, len(gathering.start.cohort), terms.colluders)
         least = max(protocol, self._quorum, gathering.start.threshold)
-        if len(survivors) < least:
-            return self._abort(
-                f"{len(survivors)} of {len(gathering.start.cohort)} contributed, {least} are needed"
-            )
+        contributed = len(gathering.uploads) + len(once_more)
+        if contributed < least:
+            words = f"{contributed} of {len(gathering.start.cohort)} contributed, {least} are needed"
+            owing = set(gathering.start.cohort) - gathering.uploads.keys() - set(once_more)
+            reopens = bool(self._known_record.survivors)
+            return [*effects, *self._abort(words, tuple(sorted(owing)), reopens=reopens)]
+        if once_more:
+            return effects + self._ask(State.UPLOADS, dict.fromkeys(once_more, gathering.start.encode()))
+        return effects + self._ask_for_the_masks()
+
+    def _ask_for_the_masks(self) -> list[ServerEffect]:
+        gathering, terms, record = self._current, self._terms, self._known_record
+        survivors = gathering.survivors
+        if record.survivors not in ((), survivors):
+            again = f"{len(survivors)} of {len(record.survivors)} survivors sent their uploads again"
+            return self._abort(f"{again}, all are needed", reopens=True)
+        self._record = replace(record, survivors=survivors)
         if survivors == gathering.start.cohort or terms.mode is Mode.SEMI_HONEST:
             return self._ask_to_open(survivors, with_votes=False)
+        if record.votes:
+            gathering.votes |= record.votes
+            return self._ask_to_open(tuple(gathering.votes), with_votes=True)
         question = Survivors(gathering.transcript, survivors).encode()
         return self._ask(State.VOTES, dict.fromkeys(survivors, question))
 
     def _close_votes(self) -> list[ServerEffect]:
         votes, needed = self._current.votes, self._current.start.threshold
         if len(votes) < needed:
-            return self._abort(f"{len(votes)} votes on the survivors, {needed} are needed")
+            return self._abort(f"{len(votes)} votes on the survivors, {needed} are needed", reopens=True)
+        self._record = replace(self._known_record, votes=tuple(sorted(votes.items())))
         return self._ask_to_open(tuple(sorted(votes)), with_votes=True)
 
     def _ask_to_open(self, members: tuple[int, ...], *, with_votes: bool) -> list[ServerEffect]:
@@ -339,19 +402,76 @@ class Server:
 
     def _close_answers(self) -> list[ServerEffect]:
         gathering = self._current
-        if len(gathering.answers) < gathering.start.threshold:
-            return self._abort(f"{len(gathering.answers)} answers, {gathering.start.threshold} are needed")
+        if gathering.fewest_shares < gathering.start.threshold:
+            return self._abort_for_want_of_shares()
         try:
             self._opened = gathering.open(self._body_dtype, self._threads)
         except SecaggError as error:
             # Not the fault of whoever answered last, so it is no refusal of that message.
-            return self._abort(error.message)
+            if not error.liar:
+                return self._abort(error.message)
+            self._disputes.convict(error.liar)
+            found = self._exposed(error.liar, error.message, left_out=False)
+            return [*found, *self._abort(error.message, (error.liar,))]
         self._rest(State.READY)
         return [SumOpened(gathering.start.round, gathering.survivors)]
 
-    def _abort(self, reason: str) -> list[ServerEffect]:
-        missing = self._current.dropped if self.state is State.UPLOADS else ()
-        aborted = RoundAborted(self.round, reason, self.state is State.ANSWERS, missing)
+    def _abort_for_want_of_shares(self) -> list[ServerEffect]:
+        gathering = self._current
+        needed, wrong = gathering.start.threshold, gathering.wrong_shares
+        if not wrong:
+            return self._abort(f"{len(gathering.answers)} answers, {needed} are needed", reopens=True)
+        name = self._roster.name(Counter(owner for _, owner in wrong).most_common(1)[0][0])
+        words = f"{gathering.fewest_shares} right shares of {name}'s mask, {needed} are needed"
+        return self._abort(words, self._disputes.settle(tuple(gathering.uploads), wrong))
+
+    def _settle(self) -> tuple[list[ServerEffect], tuple[int, ...]]:
+        """Leave out whom the uploads of others contradict; return what to tell, and who must upload once more."""
+        gathering = self._current
+        pairs = gathering.contradictions
+        self._disputes.add(pairs)
+        without = self._disputes.settle(tuple(gathering.uploads), pairs)
+        effects: list[ServerEffect] = []
+        for member in without:
+            others = sorted({one for pair in pairs if member in pair for one in pair} - {member})
+            reason = f"{self._roster.name(member)} has other keys than {self._names(others)}"
+            effects += self._exposed(member, reason, left_out=True)
+        return effects, gathering.leave_out(without)
+
+    def _wrong_shares_of(self, sender: int) -> list[ServerEffect]:
+        """Return what to tell about the answer that came last, where a share in it is not the promised one."""
+        pairs = [] if self._gathering is None else [p for p in self._gathering.wrong_shares if p[0] == sender]
+        if self.state is not State.ANSWERS or not pairs:
+            return []
+        owners = [owner for _, owner in pairs]
+        self._disputes.add(pair for pair in pairs if pair[1] != sender)
+        if sender in owners:
+            # It has signed the digest of its own share.
+            self._disputes.convict(sender)
+        reason = f"{self._roster.name(sender)} answers with other shares than {self._names(owners)} promised"
+        effects = self._exposed(sender, reason, left_out=False)
+        for owner in owners:
+            if owner in self._disputes.liars - self._told:
+                told = (
+                    f"{self._roster.name(owner)} promised other shares than {self._roster.name(sender)} received"
+                )
+                effects += self._exposed(owner, told, left_out=False)
+        return effects
+
+    def _exposed(self, member: int, reason: str, *, left_out: bool) -> list[ServerEffect]:
+        proven = member in self._disputes.liars
+        if proven:
+            self._told.add(member)
+        return [Contradicted(member, reason, proven, left_out)]
+
+    def _names(self, members: Iterable[int]) -> str:
+        return ", ".join(self._roster.name(member) for member in members)
+
+    def _abort(self, reason: str, missing: tuple[int, ...] = (), *, reopens: bool = False) -> list[ServerEffect]:
+        # What an earlier attempt at this very round has asked may have been answered then.
+        earlier = self._known_record.survivors if self._is_reopened else ()
+        survivors = self._current.survivors if self.state is State.ANSWERS else earlier
+        aborted = RoundAborted(self.round, reason, bool(survivors), missing, survivors, reopens)
         self._rest(State.READY)
         return [aborted]
 
@@ -366,6 +486,12 @@ class Server:
         self.state = state
         self._asked, self._received, self._replies = {}, {}, {}
         self._gathering = None
+
+    @property
+    def _known_record(self) -> RoundRecord:
+        if self._record is None:
+            raise LocalProtocolError("no round is under way")
+        return self._record
 
     @property
     def _current(self) -> Gathering:

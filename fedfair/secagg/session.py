@@ -8,14 +8,16 @@ signatures), replayed adverts (nonces and confirms), invented members (roster) a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import check_header
+from fedfair.secagg.history import History
 from fedfair.secagg.keys import (
+    X25519_BYTES,
     Chain,
     EphemeralKey,
     Secret,
@@ -23,12 +25,12 @@ from fedfair.secagg.keys import (
     encapsulate,
     pair_chain,
 )
-from fedfair.secagg.params import SessionTerms, SitePolicy, Suite
+from fedfair.secagg.params import SessionPlan, SessionTerms, SitePolicy, Suite
 from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster, sign
-from fedfair.secagg.transcript import digest, session_identity, u16
+from fedfair.secagg.transcript import digest, session_identity
 
 ROUNDS_PER_SESSION = 100
 GREATEST_JUMP = 1000
@@ -42,7 +44,8 @@ class Site:
         member: its roster index.
         roster: everybody's pinned keys.
         signing_key: its own private key.
-        policy: what it insists on.
+        plan: which plan it approved, and the terms that follow.
+        policy: what it insists on beyond them.
         shapes: the shape of the sum of every purpose; another purpose is refused.
         threads: how many threads may build a vector.
     """
@@ -50,6 +53,7 @@ class Site:
     member: int
     roster: Roster
     signing_key: Ed25519PrivateKey = field(repr=False)
+    plan: SessionPlan
     policy: SitePolicy
     shapes: Mapping[str, SumShape]
     threads: int = 1
@@ -62,12 +66,13 @@ class Joining:
     site: Site
 
     def advertise(self, raw: bytes, randomness: Randomness) -> tuple[Advertised, bytes]:
-        """Check a proposal against roster, layout and policy; return the next phase and our advert.
+        """Check a proposal against plan, terms, roster and layout; return the next phase and our advert.
 
         Raises:
-            SecaggError: ENCODING, LAYOUT, POLICY or THRESHOLD.
+            SecaggError: ENCODING, PLAN, POLICY, THRESHOLD or LAYOUT.
         """
         proposal, site = Proposal.decode(raw), self.site
+        site.plan.check(proposal.plan_digest, proposal.terms)
         for what, proposed, own in (
             ("roster", proposal.roster_digest, site.roster.digest),
             ("layout", proposal.layout_digest, layout_digest(site.shapes)),
@@ -78,7 +83,6 @@ class Joining:
                 f"the aggregator proposes {what} {proposed.hex()[:16]}, this site approved {own.hex()[:16]}",
                 "compare the plan digests on both sides",
             )
-        site.policy.check_terms(proposal.terms, len(site.roster))
         for shape in site.shapes.values():
             check_header(shape, len(site.roster), proposal.terms.greatest_weight)
         key = EphemeralKey(proposal.terms.suite, randomness)
@@ -124,15 +128,14 @@ class Advertised:
         site = self.site
         own = dict(message.adverts).get(site.member)
         require(own == self.advert, Check.OWN_ADVERT, "our own advert was changed or left out on its way")
-        adverts = {}
+        adverts: dict[int, Advert] = {}
         for index, raw in message.adverts:
             advert = Advert.decode(raw)
             require(advert.member == index, Check.MEMBERSHIP, f"an advert of member {advert.member} as {index}")
             site.roster.verify(index, advert.signature, "advert", *advert.signed_fields(self.proposal))
-            check_public_key(advert.public_key, self.terms.suite)
+            check_public_key(advert.public_key, self.terms.suite, site.roster.name(index))
+            check_key_is_new(advert, adverts.values(), site.roster)
             adverts[index] = advert
-        distinct = len({advert.public_key[:32] for advert in adverts.values()})
-        require(distinct == len(adverts), Check.KEY, "two members advertise the same public key")
         site.policy.check_cohort(len(adverts), self.terms.colluders)
         return adverts
 
@@ -141,6 +144,22 @@ class Advertised:
         if self.terms.suite is Suite.X25519_MLKEM768 and self.site.member < advert.member:
             return Peer(advert.public_key, shared, *encapsulate(advert.public_key))
         return Peer(advert.public_key, shared, None, b"")
+
+
+def check_key_is_new(advert: Advert, others: Iterable[Advert], roster: Roster) -> None:
+    """Refuse a public key that another member of the same set-up advertises.
+
+    Raises:
+        SecaggError: KEY.
+    """
+    for other in others:
+        same = other.public_key[:X25519_BYTES] == advert.public_key[:X25519_BYTES]
+        require(
+            not same or other.member == advert.member,
+            Check.KEY,
+            f"{roster.name(advert.member)} and {roster.name(other.member)} advertise the same public key",
+            "no two honest sites have the same: one has the private key of the other",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +219,7 @@ class Agreed:
             "its advert was replayed, or it was shown other adverts than this site",
         )
         self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
-        ciphertext = confirm.ciphertext_for(self.site.member)
+        ciphertext = confirm.ciphertext_for(self.site.member, self.site.roster.name(index))
         due = self.terms.suite is Suite.X25519_MLKEM768 and index < self.site.member
         require(
             bool(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
@@ -211,61 +230,11 @@ class Agreed:
         site, peer = self.site, self.peers[index]
         kem, ciphertext = peer.kem, peer.ciphertext
         if self.terms.suite is Suite.X25519_MLKEM768 and index < site.member:
-            ciphertext = confirm.ciphertext_for(site.member)
+            ciphertext = confirm.ciphertext_for(site.member, site.roster.name(index))
             kem = self.key.open(ciphertext)
         ours, theirs = (site.member, self.key.public), (index, peer.public_key)
         pair = (ours, theirs) if site.member < index else (theirs, ours)
         return pair_chain(peer.shared, kem, ciphertext, self.session_id, pair)
-
-
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """What may have become of an update that left this site.
-
-    Attributes:
-        unanimous: every round that it was sent in needed everybody's answer, so no sum with it is open unless this
-            site answered.
-        answered: `set_digest` of the one set that this site helped to open with it in; empty where it helped to
-            open none.
-    """
-
-    unanimous: bool
-    answered: bytes = b""
-
-    def allows(self, cohort: tuple[int, ...]) -> bool:
-        """Return whether it may be sent again in a round that opens for the whole of `cohort` or for nobody.
-
-        Then the only sums with it that can ever be open are over one and the same set, and are equal.
-        """
-        return self.unanimous and self.answered in (b"", set_digest(cohort))
-
-
-def set_digest(members: tuple[int, ...]) -> bytes:
-    """Return 32 bytes that stand for a set of members, in increasing order."""
-    return digest("set", *map(u16, members))
-
-
-@dataclass(slots=True)
-class History:
-    """What a site remembers beyond a session, so that a new session is no way around a limit.
-
-    Attributes:
-        attempts: rounds entered so far about each (purpose, model).
-        updates: fingerprints of updates that left the site, and what may have become of them.
-    """
-
-    attempts: dict[tuple[str, bytes], int] = field(default_factory=dict)
-    updates: dict[bytes, Exposure] = field(default_factory=dict)
-
-    def sent(self, fingerprint: bytes, *, unanimous: bool) -> None:
-        """Note that an update leaves this site."""
-        known = self.updates.pop(fingerprint, Exposure(unanimous=True))
-        self.updates[fingerprint] = Exposure(known.unanimous and unanimous, known.answered)
-
-    def answered(self, fingerprint: bytes, survivors: tuple[int, ...]) -> None:
-        """Note that this site helps to open a sum over `survivors` with this update in it."""
-        known = self.updates.get(fingerprint, Exposure(unanimous=False))
-        self.updates[fingerprint] = Exposure(known.unanimous, set_digest(survivors))
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fedfair.secagg.checks import Check, require
@@ -17,9 +18,13 @@ MAX_PUBLIC_KEY_BYTES = X25519_BYTES + KEM_PUBLIC_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Aggregator to all: let us agree on keys under these terms."""
+    """Aggregator to all: let us agree on keys under these terms, for this plan.
+
+    The name of the session is a digest of the proposal's bytes, so members of one session have approved one plan.
+    """
 
     terms: SessionTerms
+    plan_digest: bytes
     roster_digest: bytes
     layout_digest: bytes
     nonce: bytes
@@ -30,7 +35,8 @@ class Proposal:
         writer = begin(Kind.PROPOSAL).number(terms.mode is Mode.MALICIOUS, 1).number(terms.suite.value, 1)
         writer.number(terms.colluders, 2).number(terms.threshold, 2).number(terms.ring_bits, 1)
         writer.number(terms.greatest_weight, 8)
-        return writer.fixed(self.roster_digest).fixed(self.layout_digest).fixed(self.nonce).done()
+        writer.fixed(self.plan_digest).fixed(self.roster_digest).fixed(self.layout_digest)
+        return writer.fixed(self.nonce).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> Proposal:
@@ -49,7 +55,8 @@ class Proposal:
         )
         if terms.ring_bits not in RING_BITS:
             raise reader.refuse(f"a ring of {terms.ring_bits} bits")
-        message = cls(terms, reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES), reader.fixed(NONCE_BYTES))
+        plan, roster, layout = (reader.fixed(DIGEST_BYTES) for _ in range(3))
+        message = cls(terms, plan, roster, layout, reader.fixed(NONCE_BYTES))
         reader.end()
         return message
 
@@ -129,13 +136,42 @@ class Confirm:
         kept = tuple((peer, ciphertext) for peer, ciphertext in self.ciphertexts if peer == receiver)
         return replace(self, ciphertexts=kept)
 
-    def ciphertext_for(self, receiver: int) -> bytes:
-        """Return what was sealed for `receiver`, checked against its signed digest; empty where nothing was."""
+    def ciphertext_for(self, receiver: int, author: str) -> bytes:
+        """Return what was sealed for `receiver`, checked against its signed digest; empty where nothing was.
+
+        Args:
+            receiver: its roster index.
+            author: the member's name, for the message.
+
+        Raises:
+            SecaggError: CONFIRM: it does not have the signed digest.
+        """
         ciphertext = dict(self.ciphertexts).get(receiver, b"")
         expected = dict(self.sealed).get(receiver, b"")
         intact = (digest("sealed", ciphertext) if ciphertext else b"") == expected
-        require(intact, Check.CONFIRM, f"what member {self.member} sealed for member {receiver} was altered")
+        require(intact, Check.CONFIRM, f"what {author} sealed for member {receiver} was altered")
         return ciphertext
+
+    def check_sealed(self, receivers: Iterable[int], author: str) -> None:
+        """Refuse a confirm that does not carry one intact ciphertext for each of `receivers` and nobody else.
+
+        Args:
+            receivers: roster indices, increasing.
+            author: the member's name, for the message.
+
+        Raises:
+            SecaggError: CONFIRM.
+        """
+        expected = list(receivers)
+        for what, pairs in (("digests", self.sealed), ("ciphertexts", self.ciphertexts)):
+            found = [receiver for receiver, _ in pairs]
+            require(
+                found == expected,
+                Check.CONFIRM,
+                f"{author} confirms with {what} for the members {found}, due are {expected}",
+            )
+        for receiver in expected:
+            self.ciphertext_for(receiver, author)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""

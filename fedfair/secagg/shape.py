@@ -1,8 +1,8 @@
 """The shape of one masked sum: which numbers are in its header, how long its body is.
 
 Both sides know it from the plan; only its digest travels, and every round is bound to it. The header always
-begins with what the protocol itself counts (weights, contributors, clipped values, a histogram of sizes), so
-that these are masked like everything else.
+begins with what the protocol itself counts (weights, contributors, replaced values and the sites that had any,
+clipped values, a histogram of sizes), so that these are masked like everything else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from fedfair.secagg.transcript import digest, f64, u32
 SIZE_BUCKETS = 32
 GREATEST_BUCKET_EXPONENT = 11
 MAX_HEADER_VALUES = 1 << 16
+MAX_REPLACED = 1 << 40
+COUNTED = 4
+"""Values that every masked header begins with: weight, contributors, replaced values, sites that had any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class HeaderRun:
 
     Attributes:
         length: how many values.
-        bound: no value is larger than this in magnitude; a larger one is refused before anything is sent.
+        bound: no value is larger than this in magnitude; a site sends the bound in place of a larger one.
         whole: True for counts: integers from 0 to bound, summed exactly. False for real numbers.
     """
 
@@ -76,13 +79,14 @@ class SumShape:
     def header_runs(self, greatest_weight: int) -> tuple[HeaderRun, ...]:
         """Return every run of the header as it is masked, the protocol's own first."""
         own = [HeaderRun(1, greatest_weight, whole=True), HeaderRun(1, 1, whole=True)]
+        own += [HeaderRun(1, MAX_REPLACED, whole=True), HeaderRun(1, 1, whole=True)]
         if self.body_length:
             own += [HeaderRun(1, self.body_length, whole=True), HeaderRun(SIZE_BUCKETS, 1, whole=True)]
         return (*own, *self.header)
 
     def masked_header_length(self) -> int:
         """Return the number of u64 words of a masked header."""
-        return self.header_length + 2 + (1 + SIZE_BUCKETS if self.body_length else 0)
+        return self.header_length + COUNTED + (1 + SIZE_BUCKETS if self.body_length else 0)
 
     def header_bytes(self) -> int:
         """Return the bytes of a masked header."""

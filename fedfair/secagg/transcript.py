@@ -65,16 +65,29 @@ def session_identity(proposal: bytes, adverts: Iterable[tuple[int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """What a round is about; each side computes it from what it holds itself, and never takes it from the other.
+
+    Attributes:
+        model_digest: 32 bytes, of everything that was broadcast and that contributions depend on.
+        sum_digest: 32 bytes, which sum of which run this is, however often it is attempted.
+    """
+
+    model_digest: bytes
+    sum_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RoundTerms:
     """Everything that must be the same for everybody in one round.
 
     Attributes:
-        session_id: 32 bytes; it binds the roster, the mode, the ring and the greatest weight.
+        session_id: 32 bytes; it binds the plan, the roster, the mode, the ring and the greatest weight.
         round: number of the round within its session, from 1; every attempt has a number of its own.
         purpose: why something is summed.
         cohort: roster indices, increasing: who is asked to contribute (P_r in the specification).
         threshold: shares that open a mask (t).
-        model_digest: 32 bytes, SHA-256 of the global model, threshold c included.
+        subject: what the round is about.
         clips: one bound C for each group of the body.
         shape_digest: 32 bytes, of header and body.
     """
@@ -84,7 +97,7 @@ class RoundTerms:
     purpose: str
     cohort: tuple[int, ...]
     threshold: int
-    model_digest: bytes
+    subject: Subject
     clips: tuple[float, ...]
     shape_digest: bytes
 
@@ -97,7 +110,8 @@ class RoundTerms:
             self.purpose.encode("utf-8"),
             indices(self.cohort),
             u32(self.threshold),
-            self.model_digest,
+            self.subject.model_digest,
+            self.subject.sum_digest,
             b"".join(f64(clip) for clip in self.clips),
             self.shape_digest,
         )

@@ -26,10 +26,12 @@ class Contribution:
     Attributes:
         header: float64 array (header_length,).
         body: float32 or float64 array (body_length,).
+        replaced: how many numbers about its records the site replaced; only under masks more than 0.
     """
 
     header: NDArray[np.float64]
     body: NDArray[np.floating]
+    replaced: int = 0
 
 
 def encode(contribution: Contribution, spec: SumSpec) -> bytearray:

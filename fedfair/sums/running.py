@@ -31,11 +31,16 @@ class Totals:
         header: float64 array (header_length,).
         body: array (body_length,) in the body's own width.
         contributors: how many uploads were added, at least 1.
+        replaced: how many values sites had to replace because they could not be summed; in the clear none, because
+            a site refuses to send them.
+        replacing: how many sites had such values.
     """
 
     header: NDArray[np.float64]
     body: NDArray[np.floating]
     contributors: int
+    replaced: int = 0
+    replacing: int = 0
 
 
 class RunningSum(Protocol):

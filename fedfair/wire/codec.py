@@ -42,6 +42,7 @@ from fedfair.wire.limits import (
     MAX_PREFIXES,
     MAX_TEXT_CHARACTERS,
 )
+from fedfair.wire.refusals import RefusalReason
 from fedfair.wire.v1 import federation_pb2 as pb
 
 _Parsed = TypeVar("_Parsed", bound=Message)
@@ -58,6 +59,7 @@ _PURPOSES = {
     Purpose.STANDARDISATION: pb.SumStart.PURPOSE_STANDARDISATION,
     Purpose.EXACT_EVALUATION: pb.SumStart.PURPOSE_EXACT_EVALUATION,
 }
+_REASON_OF = {pb.Abstain.Reason.Value(f"REASON_{reason.name}"): reason for reason in RefusalReason}
 _BROADCAST_KIND_OF = {number: kind for kind, number in _BROADCAST_KINDS.items()}
 _PURPOSE_OF = {number: purpose for purpose, number in _PURPOSES.items()}
 
@@ -76,7 +78,7 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
         case Chunk(data):
             return pb.CollaboratorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
         case Abstain(sum_number, reason, leaving):
-            abstain = pb.Abstain(sum_number=sum_number, reason=reason, leaving=leaving)
+            abstain = pb.Abstain(sum_number=sum_number, reason=f"REASON_{reason.name}", leaving=leaving)
             return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
         case SecaggMessage():
             return pb.CollaboratorFrame(masked=_masked_message(frame)).SerializeToString()
@@ -112,6 +114,9 @@ def _hello_message(frame: Hello) -> pb.Hello:
         approval=frame.approval,
         certificate_binding=frame.certificate_binding,
         session=frame.session,
+        last_sum_number=frame.last_sum_number,
+        run_id=frame.run_id,
+        rounds_done=frame.rounds_done,
     )
 
 
@@ -123,6 +128,9 @@ def _hello(message: pb.Hello) -> Hello:
         message.approval,
         message.certificate_binding,
         message.session,
+        SumNumber(message.last_sum_number),
+        _short(message.run_id, "Hello.run_id", MAX_NAME_CHARACTERS),
+        message.rounds_done,
     )
 
 
@@ -131,7 +139,10 @@ def _upload_start(message: pb.UploadStart) -> UploadStart:
 
 
 def _abstain(message: pb.Abstain) -> Abstain:
-    return Abstain(SumNumber(message.sum_number), _short(message.reason, "Abstain.reason"), message.leaving)
+    reason = _REASON_OF.get(message.reason)
+    if reason is None:
+        raise RemoteProtocolError(f"Abstain.reason is {int(message.reason)}, which is not in the list of reasons")
+    return Abstain(SumNumber(message.sum_number), reason, message.leaving)
 
 
 # ------------------------------------------------------------------ aggregator -> collaborator

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.radix import KEYS, STEPS
+from fedfair.ids import SumNumber
+from fedfair.printable import printable
 from fedfair.sums.spec import Purpose
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,
@@ -35,13 +37,14 @@ from fedfair.wire.limits import (
     MAX_TEXT_CHARACTERS,
     MAX_VECTOR_BYTES,
 )
+from fedfair.wire.refusals import RefusalReason
 
 if TYPE_CHECKING:
     from fedfair.evaluation.exact_query import QueryStep
-    from fedfair.ids import SumNumber
 
 DIGEST_BYTES = 32
 BINDING_BYTES = 64
+NO_SUM = SumNumber(0)
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -51,8 +54,8 @@ def showable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     Everything that is not printable becomes a space: the C0 and C1 controls with which an escape sequence begins,
     the marks that reverse the reading direction, lone surrogates, line ends.
     """
-    printable = "".join(character if character.isprintable() else " " for character in text[: limit + 1])
-    return printable if len(printable) <= limit else printable[: limit - 1] + "…"
+    shown = printable(text[: limit + 1], instead=" ")
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 # ------------------------------------------------------------------ collaborator -> aggregator
@@ -62,7 +65,9 @@ def showable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 class Hello:
     """First frame of every stream: which protocol, which plan, approved by whom, on which certificate.
 
-    `session` names the masking session of which the sender holds keys; empty after a start.
+    `session` names the masking session of which the sender holds keys; empty after a start. `last_sum_number`,
+    `run_id` and `rounds_done` say what the sender's process was asked for last, and where that run stood then; 0
+    and empty after a start. They repeat the aggregator's own words, so that it notices what it has forgotten.
     """
 
     protocol_version: int
@@ -71,11 +76,18 @@ class Hello:
     approval: bytes
     certificate_binding: bytes
     session: bytes = b""
+    last_sum_number: SumNumber = NO_SUM
+    run_id: str = ""
+    rounds_done: int = 0
 
     def __post_init__(self) -> None:
         _check_introduction(self)
         if self.session:
             _exactly(self, "session", self.session, DIGEST_BYTES)
+        _within(self, "last_sum_number", self.last_sum_number, 0, MAX_SUM_NUMBER)
+        if self.run_id:
+            _check_run_id(self, self.run_id)
+        _within(self, "rounds_done", self.rounds_done, 0, MAX_ROUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +108,18 @@ class UploadStart:
 class Abstain:
     """Instead of an upload: this site takes no part in this sum, and in no later one where it is `leaving`.
 
-    A site that leaves, or declines to come, without having been asked for a sum says so about sum 0.
+    A site that leaves, or declines to come, without having been asked for a sum says so about sum 0. The reason is
+    from a closed list, because words of a site's own could tell of its records.
     """
 
     sum_number: SumNumber
-    reason: str
+    reason: RefusalReason
     leaving: bool = False
 
     def __post_init__(self) -> None:
         _within(self, "sum_number", self.sum_number, 0 if self.leaving else 1, MAX_SUM_NUMBER)
-        _make_showable(self, "reason", self.reason)
+        if not isinstance(self.reason, RefusalReason):
+            raise _fault(self, "reason", "is not from the closed list of reasons")
 
 
 # ------------------------------------------------------------------ aggregator -> collaborator
@@ -121,8 +135,7 @@ class Welcome:
     evaluation_only: bool = False
 
     def __post_init__(self) -> None:
-        if not _RUN_ID.fullmatch(self.run_id):
-            raise _fault(self, "run_id", f"is {showable(self.run_id, 40)!r}, expected 32 lower-case hex digits")
+        _check_run_id(self, self.run_id)
         _within(self, "rounds_total", self.rounds_total, 1, MAX_ROUND)
         _within(self, "rounds_done", self.rounds_done, 0, self.rounds_total)
 
@@ -311,6 +324,11 @@ def _check_query(frame: SumStart, query: QueryStep) -> None:
     _within(frame, "prefixes", len(query.prefixes), least, most, " entries")
     for prefix in query.prefixes:
         _within(frame, "prefixes", prefix, 0, KEYS - 1)
+
+
+def _check_run_id(frame: Hello | Welcome, run_id: str) -> None:
+    if not _RUN_ID.fullmatch(run_id):
+        raise _fault(frame, "run_id", f"is {showable(run_id, 40)!r}, expected 32 lower-case hex digits")
 
 
 def _fault(frame: Frame, field: str, complaint: str) -> LocalProtocolError:

@@ -14,7 +14,7 @@ import torch
 from ledger_makers import LOOK, account, config, entry, holder, plan, written
 
 from collaborator.account import Account
-from collaborator.answers import MAY_RELEASE_NOTHING, Answers, Reluctance
+from collaborator.answers import Answers, Granted, Reluctance
 from collaborator.inbox import Question
 from collaborator.ledger import Ledger
 from fedfair.errors import PrivacyError
@@ -29,6 +29,7 @@ from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
+from fedfair.wire.refusals import RefusalReason
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 
@@ -206,6 +207,8 @@ def test_no_noise_is_drawn_before_its_release_is_recorded_and_none_that_is_refus
 class Refusing:
     """Has nothing that it may release."""
 
+    scaling = None
+
     def contribution(self, request: object, model: object) -> object:
         del request, model
         raise PrivacyError("0.01 of /home/ledger.sqlite is left", "ask")
@@ -224,11 +227,11 @@ async def _answered(answers: Answers) -> tuple[object, ...]:
 def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it() -> None:
     of_plan = full()
     layout = flat_model(of_plan, bc10.dataset().schema, torch.device("cpu"), Path()).layout
-    answers = Answers(Refusing(), sum_specs(of_plan, layout, bc10.dataset().schema), lambda _: None)
+    answers = Answers(Refusing(), sum_specs(of_plan, layout, bc10.dataset().schema), lambda _: Granted(1))
     (goodbye,) = asyncio.run(_answered(answers))
     answers.close()
-    assert (goodbye.reason, goodbye.leaving) == (MAY_RELEASE_NOTHING, True)
+    assert (goodbye.reason, goodbye.leaving) == (RefusalReason.BUDGET, True)
     assert answers.parting is not None
     assert "/home" in answers.parting.message
-    assert not any(character.isdigit() or character == "/" for character in goodbye.reason)
+    assert not any(character.isdigit() or character == "/" for character in goodbye.reason.value)
     assert Reluctance("busy").leaving is False

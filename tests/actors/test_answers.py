@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from collaborator.answers import Answers, Rule
+from collaborator.answers import Answers, Granted, Rule
 from collaborator.inbox import Question
 from collaborator.reluctance import Reluctance
 from fedfair.errors import TrainingError
@@ -47,6 +47,8 @@ class CountingTask:
             raise self.fault
         return Contribution(np.array([float(request.round)]), np.full(2, self.calls, np.float32))
 
+    scaling: FeatureScaling | None = None
+
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         del scaling
 
@@ -54,10 +56,10 @@ class CountingTask:
 def played(
     scenario: Callable[[Answers], Coroutine[object, object, T]],
     task: CountingTask | None = None,
-    objection: Rule = lambda _: None,
+    rule: Rule = lambda _: Granted(1),
 ) -> T:
     async def play() -> T:
-        answers = Answers(task or CountingTask(), SPECS, objection)
+        answers = Answers(task or CountingTask(), SPECS, rule)
         try:
             return await scenario(answers)
         finally:
@@ -131,7 +133,7 @@ def test_a_newer_question_makes_the_older_answer_worthless() -> None:
 def test_a_fault_of_training_becomes_a_reason_and_nothing_is_sent() -> None:
     task = CountingTask(TrainingError("the body holds 3 values that are NaN"))
     assert played(lambda answers: asked(answers, question(1)), task) == Reluctance(
-        "the body holds 3 values that are NaN"
+        "the body holds 3 values that are NaN", "values"
     )
 
 

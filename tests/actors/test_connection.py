@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from aggregator.connection import MAX_QUEUED, Connection
+from aggregator.connection import MAX_QUEUED, MAX_UNASKED, Connection
 from aggregator.publication import Publication, publish_model
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import RemoteProtocolError
@@ -16,7 +16,15 @@ from fedfair.ids import ParticipantId, SumNumber
 from fedfair.learning.exchange import GlobalModel
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.codec import decode_aggregator_frame
-from fedfair.wire.frames import Accepted, AggregatorFrame, BroadcastKind, BroadcastStart, Chunk, Finished
+from fedfair.wire.frames import (
+    Accepted,
+    AggregatorFrame,
+    BroadcastKind,
+    BroadcastStart,
+    Chunk,
+    Finished,
+    SecaggMessage,
+)
 from fedfair.wire.limits import MAX_CHUNK_BYTES
 
 T = TypeVar("T")
@@ -134,5 +142,19 @@ def test_only_the_sum_that_was_asked_last_is_expected_and_earlier_ones_are_late(
         for number in (2, 6):
             with pytest.raises(RemoteProtocolError, match="asked for sum 5"):
                 connection.expected(SumNumber(number))
+
+    run(scenario())
+
+
+def test_a_peer_that_says_more_than_it_was_asked_is_refused_before_its_record_grows() -> None:
+    async def scenario() -> None:
+        connection = Connection(ParticipantId("a"))
+        for _ in range(3):
+            connection.send(SecaggMessage(b"asked"))
+            for _ in range(MAX_UNASKED):
+                connection.heard()
+        connection.send(Accepted(SumNumber(1)))
+        with pytest.raises(RemoteProtocolError, match=f"a sent {MAX_UNASKED + 1} messages since it was asked"):
+            connection.heard()
 
     run(scenario())

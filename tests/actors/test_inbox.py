@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from collaborator.inbox import Inbox, Shapes
+from collaborator.inbox import Inbox, RunScalings, Shapes
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.sums.spec import Purpose
@@ -44,8 +45,10 @@ def question(
     return SumStart(SumNumber(number), purpose, round_number, 1, model_digest() if digest is None else digest, 60)
 
 
-def fed(*frames: AggregatorFrame, last_sum: int = 0) -> Inbox:
-    inbox = Inbox(SHAPES, SumNumber(last_sum))
+def fed(
+    *frames: AggregatorFrame, last_sum: int = 0, shapes: Shapes = SHAPES, scalings: RunScalings | None = None
+) -> Inbox:
+    inbox = Inbox(shapes, SumNumber(last_sum), scalings or RunScalings())
     for frame in frames:
         inbox.take(frame)
     return inbox
@@ -119,3 +122,36 @@ def test_a_run_that_was_announced_as_an_evaluation_may_ask_for_nothing_else(purp
         inbox.take(question(purpose=purpose, digest=b"" if purpose is Purpose.STANDARDISATION else None))
     # Nothing has moved: what was announced is still answered, under the same number.
     assert inbox.take(question(purpose=Purpose.EVALUATION)).start.purpose is Purpose.EVALUATION
+
+
+# ------------------------------------------------------------------ the scaling of the features
+
+SCALING = model_frames((1.0, -1.0, 2.0, 3.0), BroadcastKind.FEATURE_SCALING, threshold=0.0)
+OTHER_SCALING = model_frames((1.0, -1.0, 2.0, 1e300), BroadcastKind.FEATURE_SCALING, threshold=0.0)
+
+
+def test_a_scaling_under_a_plan_that_has_no_use_for_one_is_refused_before_any_of_it_is_taken() -> None:
+    unscaled = dataclasses.replace(SHAPES, numeric=0)
+    inbox = fed(WELCOME, shapes=unscaled)
+    with pytest.raises(RemoteProtocolError, match="the plan that this site approved has no use for one"):
+        inbox.take(SCALING[0])
+
+
+def test_a_second_scaling_in_one_run_is_refused_also_on_the_next_stream() -> None:
+    scalings = RunScalings()
+    fed(WELCOME, *SCALING, *SCALING, scalings=scalings)
+    with pytest.raises(RemoteProtocolError, match="a second feature scaling was sent in one run"):
+        fed(WELCOME, *OTHER_SCALING, scalings=scalings)
+    # Another run has a scaling of its own.
+    fed(dataclasses.replace(WELCOME, run_id="1" * 32), *OTHER_SCALING, scalings=scalings)
+
+
+def test_nothing_is_standardised_in_a_run_whose_features_are_scaled_already() -> None:
+    asked = question(purpose=Purpose.STANDARDISATION, digest=b"", round_number=0)
+    fed(WELCOME, asked)
+    with pytest.raises(RemoteProtocolError, match="after the feature scaling of this run had been sent"):
+        fed(WELCOME, *SCALING, asked)
+
+
+def test_a_site_that_comes_late_takes_the_scaling_of_the_others() -> None:
+    assert fed(WELCOME, *SCALING, *model_frames()).take(question()) is not None

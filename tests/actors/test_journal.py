@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import itertools
 import math
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aggregator.journal import PIECE_BYTES, SUMS_PER_START, Entry, Journal, forget
+from aggregator.journal import PIECE_BYTES, Entry, Journal, forget
 from fedfair.errors import FedfairError
+from fedfair.ids import SumNumber
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.rounds.continued import BLOCK_BITS, first_block
+from fedfair.rounds.events import UnfinishedSum
 
 DIGEST = bytes(range(32))
+NOW = 1_800_000_000.0
 RUN = "0123456789abcdef" * 2
 
 
@@ -26,10 +35,10 @@ def entry(value: float = 1.0, length: int = 5, dtype: type[np.floating] = np.flo
     )
 
 
-def test_a_new_journal_holds_nothing_and_counts_sums_from_one(path: Path) -> None:
-    journal = Journal.open(path, DIGEST, RUN)
+def test_a_new_journal_holds_nothing_and_counts_sums_by_the_clock(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
     assert journal.latest() is None
-    assert journal.last_sum_number == 0
+    assert journal.last_sum_number == first_block(NOW, SumNumber(0))
     assert journal.run_id == RUN
     journal.close()
 
@@ -39,10 +48,10 @@ def test_a_new_journal_holds_nothing_and_counts_sums_from_one(path: Path) -> Non
 def test_what_is_recorded_comes_back_bit_for_bit_after_a_restart(
     path: Path, dtype: type[np.floating], length: int
 ) -> None:
-    journal = Journal.open(path, DIGEST, RUN)
+    journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry(0.1, length, dtype))
     journal.close()
-    again = Journal.open(path, DIGEST, "f" * 32)
+    again = Journal.open(path, DIGEST, "f" * 32, NOW)
     found = again.latest()
     again.close()
     assert found.course.state == {"round": 0.1, "best": math.inf, "history": [1, "a", None]}
@@ -56,7 +65,7 @@ def test_what_is_recorded_comes_back_bit_for_bit_after_a_restart(
 def test_a_journal_and_what_lies_beside_it_are_readable_by_their_owner_only(path: Path, older: bool) -> None:
     if older:
         path.touch(0o644)
-    journal = Journal.open(path, DIGEST, RUN)
+    journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry())
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     journal.close()
@@ -65,7 +74,7 @@ def test_a_journal_and_what_lies_beside_it_are_readable_by_their_owner_only(path
 
 
 def test_a_newer_entry_replaces_the_older_one_with_all_its_vectors(path: Path) -> None:
-    journal = Journal.open(path, DIGEST, RUN)
+    journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry(1.0, length=3 * PIECE_BYTES))
     journal.record(Entry(CourseSnapshot({}, {"model": np.zeros(2)}), 3.0))
     found = journal.latest()
@@ -75,15 +84,18 @@ def test_a_newer_entry_replaces_the_older_one_with_all_its_vectors(path: Path) -
 
 
 def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path: Path) -> None:
-    for starts in range(3):
-        journal = Journal.open(path, DIGEST, RUN if starts == 0 else "f" * 32)
+    numbers = []
+    # The clock goes on, stands still, and goes back.
+    for start, seconds in enumerate((NOW, NOW + 1, NOW + 1, NOW - 3600)):
+        journal = Journal.open(path, DIGEST, RUN if start == 0 else "f" * 32, seconds)
         assert journal.run_id == RUN
-        assert journal.last_sum_number == starts * SUMS_PER_START
+        numbers.append(journal.last_sum_number)
         journal.close()
+    assert all(later - earlier >= 1000 << BLOCK_BITS for earlier, later in itertools.pairwise(numbers))
 
 
 def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:
-    journal = Journal.open(path, DIGEST, RUN)
+    journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry(1.0))
     with pytest.raises(TypeError):
         journal.record(Entry(CourseSnapshot({"not for JSON": object()}, {"model": np.zeros(2)}), 9.0))
@@ -94,38 +106,38 @@ def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:
 
 
 def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone(path: Path) -> None:
-    Journal.open(path, DIGEST, RUN).close()
+    Journal.open(path, DIGEST, RUN, NOW).close()
     other = bytes(32)
     with pytest.raises(FedfairError) as refusal:
-        Journal.open(path, other, RUN)
+        Journal.open(path, other, RUN, NOW)
     assert DIGEST.hex() in refusal.value.message
     assert other.hex() in refusal.value.message
     assert "--fresh" in refusal.value.remedy
-    Journal.open(path, DIGEST, RUN).close()
+    Journal.open(path, DIGEST, RUN, NOW).close()
 
 
 def test_a_journal_of_another_form_is_refused_for_what_it_is(path: Path) -> None:
-    journal = Journal.open(path, DIGEST, RUN)
+    journal = Journal.open(path, DIGEST, RUN, NOW)
     journal._connection.execute("UPDATE run SET format = 'fedfair/journal/1'")
     journal.close()
     with pytest.raises(FedfairError, match="a journal of the form fedfair/journal/1, this version of fedfair"):
-        Journal.open(path, DIGEST, RUN)
+        Journal.open(path, DIGEST, RUN, NOW)
 
 
 def test_a_second_aggregator_in_the_same_folder_is_refused(path: Path) -> None:
-    first = Journal.open(path, DIGEST, RUN)
-    with pytest.raises(FedfairError, match="another aggregator"):
-        Journal.open(path, DIGEST, RUN)
+    first = Journal.open(path, DIGEST, RUN, NOW)
+    with pytest.raises(FedfairError, match="an aggregator already runs here"):
+        Journal.open(path, DIGEST, RUN, NOW)
     first.close()
 
 
 def test_the_journal_of_an_aggregator_that_runs_is_not_forgotten(path: Path) -> None:
-    first = Journal.open(path, DIGEST, RUN)
+    first = Journal.open(path, DIGEST, RUN, NOW)
     first.record(entry(1.0))
-    with pytest.raises(FedfairError, match="another aggregator"):
+    with pytest.raises(FedfairError, match="an aggregator already runs here"):
         forget(path)
     first.close()
-    again = Journal.open(path, DIGEST, "f" * 32)
+    again = Journal.open(path, DIGEST, "f" * 32, NOW)
     assert again.run_id == RUN
     assert again.latest() is not None
     again.close()
@@ -134,14 +146,156 @@ def test_the_journal_of_an_aggregator_that_runs_is_not_forgotten(path: Path) -> 
 def test_a_file_that_is_no_journal_is_refused(path: Path) -> None:
     path.write_bytes(b"this is not a database, however long it may be" * 100)
     with pytest.raises(FedfairError, match="not a database"):
-        Journal.open(path, DIGEST, RUN)
+        Journal.open(path, DIGEST, RUN, NOW)
     forget(path)
     assert not path.exists()
 
 
 def test_forgetting_makes_room_for_another_plan(path: Path) -> None:
-    Journal.open(path, DIGEST, RUN).close()
+    Journal.open(path, DIGEST, RUN, NOW).close()
     forget(path)
-    Journal.open(path, bytes(32), RUN).close()
+    Journal.open(path, bytes(32), RUN, NOW).close()
     forget(path)
     forget(path)
+
+
+def recorded(path: Path) -> Entry:
+    """Write a journal of two vectors and let it go."""
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(entry(0.1, 3 * PIECE_BYTES // 8))
+    journal.close()
+    return entry(0.1, 3 * PIECE_BYTES // 8)
+
+
+def read(path: Path) -> Entry | None:
+    """Return what a restarted aggregator would continue from."""
+    journal = Journal.open(path, DIGEST, "f" * 32, NOW)
+    try:
+        return journal.latest()
+    finally:
+        journal.close()
+
+
+def run_sql(sql: str) -> Callable[[sqlite3.Connection], None]:
+    def spoil(connection: sqlite3.Connection) -> None:
+        connection.execute(sql)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "row"),
+    [
+        (run_sql("UPDATE piece SET bytes = zeroblob(length(bytes)) WHERE position > 0"), "the vector 'model'"),
+        (run_sql("DELETE FROM piece WHERE name = 'model' AND position > 0"), "the vector 'model'"),
+        (run_sql("DELETE FROM piece WHERE name = 'model' AND position = 0"), "the vector 'model'"),
+        (run_sql("DELETE FROM vector WHERE name = 'scaling.mean'"), "the vector 'scaling.mean'"),
+        (run_sql("UPDATE vector SET dtype = '<i8' WHERE name = 'model'"), "the vector 'model'"),
+        (run_sql("UPDATE run SET words = replace(words, '0.1', '0.2')"), "the row of the run"),
+        (run_sql("UPDATE run SET clip = 2 * clip"), "the row of the run"),
+        (run_sql("UPDATE run SET seconds = 0"), "the row of the run"),
+        (run_sql("UPDATE run SET block = 0"), "the row of the run"),
+        (run_sql("UPDATE run SET run_id = 'x'"), "the row of the run"),
+        (run_sql("UPDATE run SET vectors = '{}'"), "the row of the run"),
+        (run_sql("DELETE FROM run"), "the row of the run"),
+        (run_sql("DROP TABLE run"), "the row of the run"),
+    ],
+)
+def test_a_journal_with_a_damaged_row_is_refused_and_the_row_is_named(
+    path: Path, spoil: Callable[[sqlite3.Connection], None], row: str
+) -> None:
+    recorded(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        spoil(connection)
+    with pytest.raises(FedfairError, match="is damaged") as refusal:
+        read(path)
+    assert row in refusal.value.message
+    assert "backup" in refusal.value.remedy
+    assert "--fresh" in refusal.value.remedy
+
+
+def test_no_flipped_bit_of_a_journal_becomes_the_state_of_a_run(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(entry(0.1, 600))
+    journal.close()
+    sound, kept = path.read_bytes(), entry(0.1, 600)
+    draw = random.Random(1)  # noqa: S311 - damage, not a secret
+    refused = 0
+    for _ in range(250):
+        raw = bytearray(sound)
+        raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
+        path.write_bytes(raw)
+        try:
+            found = read(path)
+        except FedfairError:
+            refused += 1
+        else:
+            assert found.course.state == kept.course.state
+            assert (found.seconds, found.clip) == (kept.seconds, kept.clip)
+            assert found.course.vectors.keys() == kept.course.vectors.keys()
+            for name, vector in kept.course.vectors.items():
+                assert np.array_equal(found.course.vectors[name], vector)
+        forget(path)
+    assert refused > 20
+
+
+def test_what_opens_the_sum_under_way_is_there_after_a_kill_and_the_latest_counts(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, "run", NOW)
+    assert journal.unfinished() is None
+    journal.keep(UnfinishedSum(1, b"start"))
+    journal.keep(UnfinishedSum(2, b"start and survivors"))
+    journal.close()
+    again = Journal.open(path, DIGEST, "other", NOW)
+    assert again.unfinished() == UnfinishedSum(2, b"start and survivors")
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        run_sql("UPDATE unfinished SET attempt = 3"),
+        run_sql("UPDATE unfinished SET record = zeroblob(length(record))"),
+        run_sql("UPDATE unfinished SET record = substr(record, 2)"),
+        run_sql("UPDATE unfinished SET sha256 = NULL"),
+    ],
+)
+def test_a_damaged_record_of_the_sum_under_way_is_refused_and_the_row_is_named(
+    path: Path, spoil: Callable[[sqlite3.Connection], None]
+) -> None:
+    begun(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        spoil(connection)
+    with pytest.raises(FedfairError, match="is damaged: the row of the sum under way") as refusal:
+        found_unfinished(path)
+    assert "backup" in refusal.value.remedy
+    assert "--fresh" in refusal.value.remedy
+
+
+def test_no_flipped_bit_of_a_journal_becomes_the_record_of_the_sum_under_way(path: Path) -> None:
+    begun(path)
+    sound = path.read_bytes()
+    start = sound.index(RECORD)
+    for byte in range(start, start + len(RECORD)):
+        raw = bytearray(sound)
+        raw[byte] ^= 1 << byte % 8
+        path.write_bytes(raw)
+        with pytest.raises(FedfairError, match="is damaged: the row of the sum under way"):
+            found_unfinished(path)
+        forget(path)
+
+
+RECORD = bytes(range(200, 240))
+
+
+def begun(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.keep(UnfinishedSum(2, RECORD))
+    journal.close()
+
+
+def found_unfinished(path: Path) -> UnfinishedSum | None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    try:
+        return journal.unfinished()
+    finally:
+        journal.close()

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from collaborator.answers import Granted
 from collaborator.inbox import Question
 from collaborator.masked_answers import MaskedAnswers
+from collaborator.masked_answers import Task as MaskedTask
 from collaborator.reluctance import Reluctance
 from collaborator.write_ahead import WriteAheadLog
-from fedfair.errors import TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
-from fedfair.learning.masked_sums import model_digest
+from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.session import Site
 from fedfair.secagg.shape import SumShape
+from fedfair.secagg.transcript import Subject
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import Purpose
+from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.refusals import RefusalReason
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import shape_of, signing_key
 
@@ -35,17 +39,25 @@ class Task:
     """Adds a change of its own; has no records, or fails, where a test wants it."""
 
     change: LocalChange | None = LocalChange(1, 0.25, np.ones(5))
-    fault: TrainingError | None = None
     last_fault = ""
+    scaling: FeatureScaling | None = None
 
-    def training_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
-        del model, round_number, attempt
-        if self.fault is not None:
-            raise self.fault
+    def __init__(self) -> None:
+        self.drawn: Callable[[int], object] = lambda _: None
+        self.fresh = False
+
+    def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
+        del purpose, round_number
+        return (attempt if self.fresh else 0).to_bytes(32)
+
+    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        del model, round_number
+        self.drawn(attempt)
         return self.change
 
     def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
         del model
+        self.drawn(attempt)
         return np.array([int(round_number), attempt, 3, 4, 5])
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
@@ -58,17 +70,26 @@ class Task:
 class OneSite:
     """Member 1 as it is deployed, next to four that speak for themselves, and an aggregator between them."""
 
-    def __init__(self, folder: Path, shape: SumShape | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shape: SumShape | None = None,
+        task: MaskedTask | None = None,
+        model: GlobalModel = MODEL,
+    ) -> None:
         self.lies = Lies()
-        self.lies.model = model_digest(Purpose.TRAINING, MODEL)
-        self.lies.shapes = {"training": shape or shape_of(5, 2)}
+        self.model = model
+        self.lies.model = round_subject(SumKey("", Purpose.TRAINING, 1), model, None)
+        self.lies.shapes = {"training": shape or shape_of(len(model.vector), 2)}
         self.lies.__post_init__()
         self.task = Task()
         self.reluctance: Reluctance | None = None
-        site = Site(1, self.lies.roster, signing_key(1), self.lies.policy, self.lies.shapes)
+        site = Site(1, self.lies.roster, signing_key(1), self.lies.plan, self.lies.policy, self.lies.shapes)
         log = WriteAheadLog(folder / "site.secagg")
         counts: dict[Purpose, NDArray[np.bool_]] = {}
-        self.answers = MaskedAnswers(self.task, {}, counts, lambda _: self.reluctance, site, log)
+        self.answers = MaskedAnswers(
+            task or self.task, {}, counts, lambda _: self.reluctance or Granted(self.rounds), site, log
+        )
         self.rounds = 0
 
     def round(self) -> list[CollaboratorFrame]:
@@ -81,9 +102,15 @@ class OneSite:
         (start,) = (effect.message for effect in effects if isinstance(effect, SendTo) and effect.member == 1)
         return self._hear(start)
 
+    def start_of(self, subject: Subject) -> bytes:
+        """Return the start of the next round, about whatever the aggregator says."""
+        self.round()
+        self.answers._participant.drop_out()
+        return self.lies.start(session_id=self.lies.server.session_id, subject=subject)
+
     def _hear(self, message: bytes) -> list[CollaboratorFrame]:
-        start = SumStart(SumNumber(self.rounds), Purpose.TRAINING, self.rounds, 1, bytes(32), 60)
-        question = Question(start, MODEL)
+        start = SumStart(SumNumber(self.rounds), Purpose.TRAINING, 1, self.rounds, bytes(32), 60)
+        question = Question(start, self.model)
         self.answers.expect(question)
         return self.answers._hear(question, message)
 
@@ -110,7 +137,6 @@ def test_noised_numbers_are_uploaded_whatever_became_of_training_and_only_the_ow
     tmp_path: Path,
 ) -> None:
     one = OneSite(tmp_path, SumShape((), (5,), 0.5))
-    one.task.fault = TrainingError("the model fails on a batch")
     one.task.last_fault = "the model fails on a batch"
     (frame, *_) = one.round()
     assert isinstance(frame, SecaggMessage)
@@ -126,6 +152,7 @@ def test_an_update_is_uploaded(site: OneSite) -> None:
 
 
 def test_a_site_without_records_takes_part_with_nothing_and_nobody_can_tell(site: OneSite) -> None:
+    site.task.fresh = True
     (frame, *_) = site.round()
     site.task.change = None
     (empty, *_) = site.round()
@@ -137,23 +164,34 @@ def test_a_site_without_records_takes_part_with_nothing_and_nobody_can_tell(site
 
 def test_what_the_sites_policy_forbids_is_refused_in_the_open_not_answered_with_nothing(site: OneSite) -> None:
     site.reluctance = Reluctance("the policy of clinic-1 allows 3 rounds, this is round 4", "max_rounds")
-    assert site.round() == [Abstain(SumNumber(1), site.reluctance.reason)]
+    assert site.round() == [Abstain(SumNumber(1), RefusalReason.POLICY_MAX_ROUNDS)]
     assert site.answers.refused == site.reluctance
 
 
 def test_an_update_that_must_not_leave_is_refused_in_the_open(site: OneSite) -> None:
     site.round()
     (refusal,) = site.round()
-    assert isinstance(refusal, Abstain)
-    assert "this very update was part of an earlier attempt" in refusal.reason
+    assert refusal == Abstain(SumNumber(2), RefusalReason.SECAGG_REUSED_UPDATE)
+    assert site.answers.refused is not None
+    assert "these very draws was part of an earlier attempt" in site.answers.refused.reason
 
 
-def test_a_change_that_is_not_finite_is_refused_in_the_open(site: OneSite) -> None:
-    site.task.fault = TrainingError("the model has left the finite numbers")
-    assert site.round() == [Abstain(SumNumber(1), "the model has left the finite numbers")]
-    site.task.fault = None
-    (frame, *_) = site.round()
-    assert isinstance(frame, SecaggMessage)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])
+def test_a_change_that_is_not_finite_looks_like_any_other_and_only_the_owner_hears_of_it(
+    site: OneSite, value: float
+) -> None:
+    site.task.fresh = True
+    honest = [form(frame) for frame in site.round()]
+    site.task.change = LocalChange(1, value, np.full(5, value))
+    site.task.last_fault = "values that are no numbers"
+    assert [form(frame) for frame in site.round()] == honest
+    assert site.answers.refused is None
+    assert site.answers.fault == "values that are no numbers"
+
+
+def form(frame: CollaboratorFrame) -> tuple[str, int]:
+    """Return what anybody sees of a frame without its key: what it is, and how long."""
+    return type(frame).__name__, len(encode_collaborator_frame(frame))
 
 
 def test_a_masked_vector_that_is_kept_is_not_in_the_memory_that_the_next_change_is_made_in(site: OneSite) -> None:
@@ -166,3 +204,40 @@ def test_a_masked_vector_that_is_kept_is_not_in_the_memory_that_the_next_change_
     site.round()
     assert [bytes(chunk.data) for chunk in chunks] == kept
     assert not any(np.shares_memory(np.frombuffer(chunk.data, np.uint8), buffer) for chunk in chunks)
+
+
+SCALING, OTHER = (FeatureScaling(np.zeros(2), np.array([1.0, scale])) for scale in (1.0, 1e300))
+
+
+def test_a_round_is_compared_with_the_scaling_in_force_when_it_starts(
+    site: OneSite,
+) -> None:
+    key = SumKey("", Purpose.TRAINING, 1)
+    start = site.start_of(round_subject(key, MODEL, SCALING))
+    # The question came under the scaling that the round names; the worker has applied another one since.
+    site.task.scaling = OTHER
+    (refusal,) = site._hear(start)
+    assert isinstance(refusal, Abstain)
+    assert refusal.reason is RefusalReason.SECAGG_MODEL
+    site.task.scaling = SCALING
+    (frame, *_) = site._hear(start)
+    assert isinstance(frame, SecaggMessage)
+
+
+def test_the_policy_is_asked_about_the_scaling_in_force(site: OneSite) -> None:
+    asked: list[Question] = []
+    site.answers._rule = lambda question: asked.append(question) or Reluctance("no")
+    site.task.scaling = OTHER
+    site._hear(site.start_of(round_subject(SumKey("", Purpose.TRAINING, 1), MODEL, OTHER)))
+    assert asked[-1].scaling is OTHER
+
+
+@pytest.mark.parametrize("noised", [False, True])
+def test_what_is_drawn_is_decided_by_the_sites_own_count_of_attempts(tmp_path: Path, noised: bool) -> None:
+    site = OneSite(tmp_path, SumShape((), (5,), 0.5) if noised else None)
+    drawn: list[int] = []
+    site.task.drawn = drawn.append
+    site.answers._rule = lambda _: Granted(41)
+    site.round()
+    assert drawn == [41]
+    site.answers.close()

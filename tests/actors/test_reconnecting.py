@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_answers import SPECS, CountingTask
+from test_answers import CountingTask
 
-from collaborator.answers import Answers
+from collaborator.answers import Answers, Granted
 from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.inbox import Shapes
@@ -19,15 +19,26 @@ from collaborator.records import Records
 from collaborator.reluctance import Reluctance
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
-from fedfair.errors import FedfairError
+from fedfair.errors import AbortedError, FedfairError
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose
-from fedfair.wire.codec import encode_aggregator_frame
-from fedfair.wire.frames import Accepted, AggregatorFrame, Finished, Hello, SumStart, Welcome
+from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
+from fedfair.wire.frames import (
+    Accepted,
+    AggregatorFrame,
+    Finished,
+    Hello,
+    Refused,
+    SumStart,
+    UploadStart,
+    Welcome,
+)
 
 SHAPES = Shapes(2, np.dtype("<f4"), 0, 9)
+SPECS = {Purpose.STANDARDISATION: SumSpec(Purpose.STANDARDISATION, 1, 2, np.dtype("<f4"))}
 HELLO = Hello(1, "0", bytes(32), b"{}", bytes(64))
 WELCOME = Welcome("0" * 32, 0, SHAPES.rounds)
+FIRST_ACCEPTED = Accepted(SumNumber(1))
 QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 60)
 
 
@@ -36,15 +47,19 @@ class ScriptedCall:
 
     def __init__(self, frames: tuple[AggregatorFrame, ...]) -> None:
         self._frames = frames
+        self._uploaded = asyncio.Event()
 
     async def write(self, raw: bytes) -> None:
-        pass
+        if isinstance(decode_collaborator_frame(raw), UploadStart):
+            self._uploaded.set()
 
     async def done_writing(self) -> None:
         self._frames = ()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for frame in self._frames:
+            if frame == FIRST_ACCEPTED:
+                await self._uploaded.wait()
             yield encode_aggregator_frame(frame)
 
 
@@ -67,7 +82,9 @@ class CountedBackoff(Backoff):
         return 0.0
 
 
-def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[float]:
+def waits_between(
+    folder: Path, *streams: tuple[AggregatorFrame, ...], give_up_after_seconds: float | None = None
+) -> list[float]:
     """Play a site over these streams, one after the other, and return the waits between them."""
     script = iter(streams)
 
@@ -77,9 +94,12 @@ def waits_between(folder: Path, *streams: tuple[AggregatorFrame, ...]) -> list[f
 
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), Records(folder, "clinic-a")
-        answers = Answers(CountingTask(), SPECS, lambda _: Reluctance("not here"))
+        answers = Answers(
+            CountingTask(), SPECS, lambda q: Granted(1) if q.start.sum_number == 1 else Reluctance("not here")
+        )
         try:
-            await Driver(dial, SHAPES, answers, records, Silent(), Patience(backoff), lambda _: None).run()
+            patience = Patience(backoff, give_up_after_seconds)
+            await Driver(dial, SHAPES, answers, records, Silent(), patience, lambda _: None).run()
         finally:
             answers.close()
             records.close()
@@ -96,11 +116,30 @@ def test_streams_that_break_right_after_the_greeting_are_opened_less_and_less_of
 
 
 def test_an_accepted_answer_brings_the_short_waits_back(tmp_path: Path) -> None:
-    broken, useful = (WELCOME,), (WELCOME, QUESTION, Accepted(SumNumber(1)))
+    broken, useful = (WELCOME,), (WELCOME, QUESTION, FIRST_ACCEPTED)
     waits = waits_between(tmp_path, broken, broken, useful, broken, (WELCOME, Finished(9, "done")))
     assert waits == [0.125, 0.25, 0.125, 0.25]
+
+
+def test_an_acceptance_of_what_was_never_sent_brings_no_short_wait_back(tmp_path: Path) -> None:
+    another = SumStart(SumNumber(2), Purpose.STANDARDISATION, 0, 1, b"", 60)
+    useful, lying = (WELCOME, QUESTION, FIRST_ACCEPTED), (WELCOME, another, Accepted(SumNumber(2)))
+    broken = (WELCOME,)
+    waits = waits_between(tmp_path, useful, broken, lying, broken, (WELCOME, Finished(9, "done")))
+    assert waits == [0.125, 0.25, 0.5, 1.0]
 
 
 def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(FedfairError, match="announces 3 rounds"):
         waits_between(tmp_path, (Welcome("0" * 32, 0, 3),), (WELCOME, Finished(9, "done")))
+
+
+def test_a_site_comes_back_to_an_aggregator_that_can_be_mended(tmp_path: Path) -> None:
+    aborted = (WELCOME, Refused("the run was aborted: the disk is full", "make room", try_again=True))
+    assert waits_between(tmp_path, aborted, aborted, (WELCOME, Finished(9, "done"))) == [0.125, 0.25]
+
+
+def test_a_site_whose_patience_ends_says_what_it_was_told(tmp_path: Path) -> None:
+    aborted = (WELCOME, Refused("the run was aborted: the disk is full", "make room", try_again=True))
+    with pytest.raises(AbortedError, match="whose last words were: the run was aborted: the disk is full"):
+        waits_between(tmp_path, aborted, give_up_after_seconds=0.0)

@@ -21,7 +21,9 @@ def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> Recor
     for parent in (paths.save, paths.metrics.parent):
         parent.mkdir(exist_ok=True)
     layout = Layout((LayoutEntry("weight", (1, columns)),), np.dtype(np.float32))
-    return Records(paths, layout, Journal.open(paths.journal, bytes(32), "run"), {}, 0.1, every_sum=every_sum)
+    return Records(
+        paths, layout, Journal.open(paths.journal, bytes(32), "run", 1_800_000_000.0), {}, 0.1, every_sum=every_sum
+    )
 
 
 @pytest.mark.parametrize(

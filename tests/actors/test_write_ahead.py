@@ -25,7 +25,7 @@ def test_what_was_appended_and_replaced_is_there_after_a_restart(tmp_path: Path)
 
 def test_a_second_process_may_not_write_the_same_log(tmp_path: Path) -> None:
     first = WriteAheadLog(tmp_path / "a.secagg")
-    with pytest.raises(FedfairError, match="cannot be used as this site's write-ahead log"):
+    with pytest.raises(FedfairError, match="this site already runs here"):
         WriteAheadLog(tmp_path / "a.secagg")
     first.close()
     WriteAheadLog(tmp_path / "a.secagg").close()

@@ -23,6 +23,7 @@ from fedfair.secagg.params import Mode, SitePolicy, Suite
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import Gathering
 from fedfair.secagg.round_messages import Open, RoundStart, Survivors, Vote
+from fedfair.secagg.transcript import Subject
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
 
 
@@ -121,7 +122,7 @@ class Lies(Wire):
         return sends[0].message
 
 
-def refused(site: Participant, raw: bytes, model: bytes = MODEL) -> Check:
+def refused(site: Participant, raw: bytes, model: Subject = MODEL) -> Check:
     """Return the check with which a site refuses a message; the site must be as it was."""
     before = _state(site)
     with pytest.raises(SecaggError) as refusal:
@@ -148,7 +149,7 @@ def _state(site: Participant) -> tuple[object, ...]:
         id(site.phase),
         id(site._setup),
         id(session),
-        None if session is None else (session.last_round, session.rounds, dict(session.history.attempts)),
+        None if session is None else (session.last_round, session.rounds, dict(session.history.pending)),
         tuple(site._sent),
     )
 

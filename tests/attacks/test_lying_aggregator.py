@@ -19,9 +19,9 @@ from fedfair.secagg.round_messages import Answer, Open, Upload
 from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
 from fedfair.secagg.shamir import combine_shares
 from fedfair.secagg.signing import sign
-from fedfair.secagg.transcript import digest
+from fedfair.secagg.transcript import Subject, digest
 from tests.attacks.harness import Lies, noise, refused, refused_by_server
-from tests.secagg.federation_in_memory import MODEL, signing_key, unit_update
+from tests.secagg.federation_in_memory import MODEL, draws_of, signing_key, unit_update
 
 
 def _adverts(lies: Lies) -> tuple[bytes, dict[int, bytes]]:
@@ -148,7 +148,10 @@ def test_half_a_hybrid_key_is_no_key() -> None:
 
 
 def test_a_hybrid_session_cannot_be_talked_down_to_one_key_agreement() -> None:
-    lies = Lies(3, suite=Suite.X25519_MLKEM768, policy=SitePolicy(hybrid=True))
+    lies = Lies(
+        3,
+        suite=Suite.X25519_MLKEM768,
+    )
     proposal, adverts = _adverts(lies)
     honest = Proposal.decode(proposal)
     weaker = replace(honest, terms=replace(honest.terms, suite=Suite.X25519))
@@ -183,7 +186,9 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
         if isinstance(start, SendTo)
     }
     lies.server.receive(1, uploads[1].message, uploads[1].vector)
-    assert refused_by_server(lies, 2, uploads[2]) is Check.TAG
+    lies.server.receive(2, uploads[2].message, uploads[2].vector)
+    assert lies.gathering.contradictions == ((1, 2),)
+    assert lies.gathering.survivors == (1,)
 
 
 def test_an_invented_member_is_not_in_the_pinned_roster() -> None:
@@ -212,25 +217,39 @@ def test_a_cohort_with_a_member_that_never_confirmed_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "terms"),
+    "terms",
     [
-        (SitePolicy(colluders=2), {}),
-        (SitePolicy(), {"mode": Mode.SEMI_HONEST, "threshold": 3}),
-        (SitePolicy(least_ring_bits=24), {"ring_bits": 16}),
-        (SitePolicy(greatest_weight=1000), {"greatest_weight": 1001}),
-        (SitePolicy(), {"greatest_weight": 0}),
-        (SitePolicy(), {"colluders": 4}),
-        (SitePolicy(hybrid=True), {}),
+        {"colluders": 0, "threshold": 3},
+        {"colluders": 2},
+        {"mode": Mode.SEMI_HONEST, "threshold": 3},
+        {"ring_bits": 16},
+        {"greatest_weight": 1},
+        {"greatest_weight": 1001},
+        {"greatest_weight": 0},
+        {"suite": Suite.X25519_MLKEM768},
     ],
-    ids=["colluders", "mode", "ring", "weight", "no-weight", "all-collude", "suite"],
+    ids=str,
 )
-def test_a_proposal_weaker_than_the_sites_policy_is_refused(policy: SitePolicy, terms: dict[str, object]) -> None:
-    lies = Lies(5, 1, policy=policy)
+def test_terms_that_are_not_exactly_those_of_the_plan_are_refused(terms: dict[str, object]) -> None:
+    lies = Lies(5, 1)
     (effect, *_) = lies.server.open_session(lies.roster.indices)
     assert isinstance(effect, SendTo)
     honest = Proposal.decode(effect.message)
     forged = replace(honest, terms=replace(honest.terms, **terms))  # type: ignore[arg-type]
     assert refused(lies.sites[1], forged.encode()) is Check.POLICY
+
+
+def test_a_session_for_another_approved_plan_is_refused_and_two_plans_are_two_sessions() -> None:
+    # Same roster, same shapes, same terms: nothing but the plan's digest tells the two apart.
+    lies = Lies()
+    proposal, adverts = _adverts(lies)
+    other = replace(Proposal.decode(proposal), plan_digest=noise())
+    assert refused(lies.sites[1], other.encode()) is Check.PLAN
+    # Whoever approved the other plan signs a proposal that nobody here has seen.
+    lies.plan = replace(lies.plan, digest=other.plan_digest)
+    (_, stranger) = lies.site(2).receive(other.encode(), MODEL)
+    assert isinstance(stranger, Send)
+    assert refused(lies.sites[1], _bundle({**adverts, 2: stranger.message})) is Check.SIGNATURE
 
 
 def test_a_proposal_or_a_round_with_a_lower_threshold_is_refused() -> None:
@@ -259,6 +278,13 @@ def test_a_clip_wider_than_the_site_allows_is_refused() -> None:
     assert refused(lies.sites[1], lies.start(clips=())) is Check.LAYOUT
 
 
+def test_any_clip_but_the_one_that_the_plan_states_is_refused() -> None:
+    lies = Lies.in_session(policy=SitePolicy(greatest_clip=2.0, fixed_clip=True))
+    for clip in (0.0, 2.0**-30, 1.9, 2.1):
+        assert refused(lies.sites[1], lies.start(clips=(clip,))) is Check.POLICY
+    lies.sites[1].receive(lies.start(clips=(2.0,)), MODEL)
+
+
 def test_a_purpose_that_the_site_does_not_know_is_refused() -> None:
     lies = Lies.in_session()
     assert refused(lies.sites[1], lies.start(purpose="curiosity")) is Check.POLICY
@@ -272,7 +298,7 @@ def test_an_old_replayed_or_huge_round_number_is_refused(number: int, accepted: 
     lies = Lies.in_session()
     for _ in range(3):
         lies.round(lies.fresh_updates())
-    raw = lies.start(round=number, model_digest=noise())
+    raw = lies.start(round=number, subject=Subject(noise(), MODEL.sum_digest))
     expected = Check.MODEL if accepted else Check.ROUND_ORDER  # the wrong model proves that the number passed
     assert refused(lies.sites[1], raw) is expected
 
@@ -290,7 +316,12 @@ def test_a_session_is_not_used_for_more_than_a_hundred_rounds() -> None:
 
 def test_a_model_that_the_site_does_not_hold_is_refused() -> None:
     lies = Lies.in_session()
-    assert refused(lies.sites[1], lies.start(model_digest=noise())) is Check.MODEL
+    assert refused(lies.sites[1], lies.start(subject=Subject(noise(), MODEL.sum_digest))) is Check.MODEL
+
+
+def test_another_sum_round_or_run_than_the_site_was_asked_for_is_refused() -> None:
+    lies = Lies.in_session()
+    assert refused(lies.sites[1], lies.start(subject=Subject(MODEL.model_digest, noise()))) is Check.REQUEST
 
 
 def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
@@ -298,11 +329,11 @@ def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
     lies = Lies.in_session()
     lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
     lies.server.round -= 1
-    other = hashlib.sha256(b"another model").digest()
+    other = Subject(hashlib.sha256(b"another model").digest(), MODEL.sum_digest)
     uploads = {}
     for index, model in ((1, MODEL), (2, other)):
         lies.updates = lies.fresh_updates()
-        effects = lies.sites[index].receive(lies.start(model_digest=model), model)
+        effects = lies.sites[index].receive(lies.start(subject=model), model)
         uploads[index] = lies.carry_out(index, effects)[0]
     lies.gathering.add_upload(1, uploads[1].message, uploads[1].vector)
     # An honest aggregator sees another transcript; overlooking it neither cancels masks nor opens envelopes.
@@ -311,7 +342,9 @@ def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
     assert dict(ours.tags)[2] != dict(theirs.tags)[1]
     moved = replace(theirs, transcript=lies.transcript)
     moved = replace(moved, signature=sign(signing_key(2), "upload", *moved.signed_fields()))
-    assert refused_by_server(lies, 2, Send(moved.encode(), uploads[2].vector)) is Check.TAG
+    lies.gathering.add_upload(2, moved.encode(), uploads[2].vector)
+    assert lies.gathering.contradictions == ((1, 2),)
+    assert lies.gathering.survivors == (1,)
     lies.gathering._envelopes[2] = dict(theirs.envelopes)
     for index in (3, 4, 5):
         effects = lies.sites[index].receive(lies.start(), MODEL)
@@ -518,10 +551,10 @@ def test_an_update_of_an_answered_attempt_is_never_contributed_again() -> None:
     lies.sites[1].receive(lies.start(cohort=(1, 2, 3, 4), threshold=3), MODEL)
     before = lies.sites[1].phase
     with pytest.raises(SecaggError) as refusal:
-        lies.sites[1].contribute(update)
+        lies.sites[1].contribute(update, draws_of(update))
     assert refusal.value.check is Check.REUSED_UPDATE
     assert lies.sites[1].phase is before
-    lies.sites[1].contribute(unit_update(1, 5))
+    lies.sites[1].contribute(unit_update(1, 5), bytes(32))
 
 
 def test_an_update_whose_sum_others_may_have_opened_is_not_contributed_again() -> None:
@@ -531,7 +564,7 @@ def test_an_update_whose_sum_others_may_have_opened_is_not_contributed_again() -
     lies.server._rest(lies.server.state.READY)
     lies.sites[4].receive(lies.start(cohort=(4, 5), threshold=2), MODEL)
     with pytest.raises(SecaggError) as refusal:
-        lies.sites[4].contribute(update)
+        lies.sites[4].contribute(update, draws_of(update))
     assert refusal.value.check is Check.REUSED_UPDATE
 
 
@@ -544,10 +577,10 @@ def test_a_repeatable_sum_is_repeated_only_while_this_site_has_not_answered(answ
     lies.server._rest(lies.server.state.READY)
     lies.sites[1].receive(lies.start(), MODEL)
     if not answered:
-        lies.sites[1].contribute(update)
+        lies.sites[1].contribute(update, draws_of(update))
         return
     with pytest.raises(SecaggError) as refusal:
-        lies.sites[1].contribute(update)
+        lies.sites[1].contribute(update, draws_of(update))
     assert refusal.value.check is Check.REUSED_UPDATE
 
 
@@ -555,8 +588,9 @@ def test_a_repeatable_sum_is_repeated_only_while_this_site_has_not_answered(answ
 def test_a_weight_that_is_zero_negative_or_overflows_never_leaves_the_site(weight: int) -> None:
     lies = Lies.in_session()
     lies.sites[1].receive(lies.start(), MODEL)
-    with pytest.raises(TrainingError, match="a weight of"):
-        lies.sites[1].contribute(Update(np.zeros(1), np.zeros(5), weight))
+    with pytest.raises(TrainingError, match="not one that the plan allows") as fault:
+        lies.sites[1].contribute(Update(np.zeros(1), np.zeros(5), weight), bytes(32))
+    assert not any(character.isdigit() for character in fault.value.message), "weights are numbers of records"
 
 
 def test_a_sum_without_any_weight_is_aborted_in_words() -> None:
@@ -573,7 +607,7 @@ def test_a_sum_without_any_weight_is_aborted_in_words() -> None:
         site = lies.sites[effect.member]
         replies = site.receive(effect.message, MODEL)
         if effect.message[1] == Kind.ROUND_START:
-            replies = site.abstain()
+            replies = site.abstain(bytes(32))
         for reply in replies:
             if isinstance(reply, Send):
                 pending += lies.server.receive(effect.member, reply.message, reply.vector)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +19,18 @@ import pytest
 import torch
 import yaml
 
-from collaborator.allowance import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS, Allowance
-from collaborator.answers import Answers
-from collaborator.inbox import Inbox, Question
+from collaborator.allowance import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
+from collaborator.answers import Answers, Granted
+from collaborator.inbox import Inbox, Question, RunScalings
 from collaborator.participation import answers_of
 from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.reluctance import Reluctance
+from collaborator.request_record import RequestRecord
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
+from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.site import SitePolicy
 from fedfair.sums.spec import Purpose
 from fedfair.wire.chunking import broadcast_frames
@@ -102,7 +106,7 @@ class Liar:
         on_demand: bool,
     ) -> Question:
         """Return what one site understands of the frames."""
-        inbox = Inbox(self.ready.shapes, SumNumber(0))
+        inbox = Inbox(self.ready.shapes, SumNumber(0), RunScalings())
         inbox.take(Welcome(f"{run:032x}", 0, ROUNDS, on_demand))
         vector = np.array(self.ready.binding.vector)
         vector.view(np.uint64)[0] += bit
@@ -180,11 +184,12 @@ def test_a_sum_that_the_plan_does_not_have(liar_for: type, on_demand: bool) -> N
 
 
 def test_a_round_number_beyond_the_plan_ends_the_stream(liar_for: type) -> None:
+    site = liar_for()
     for number in (ROUNDS + 1, 10**9):
         with pytest.raises(
             RemoteProtocolError, match=f"training sum of round {number} follows round 0 of {ROUNDS}"
         ):
-            liar_for().ask(TRAINING, number)
+            site.ask(TRAINING, number)
 
 
 def test_rounds_that_are_all_called_round_1_are_counted_by_the_site(liar_for: type) -> None:
@@ -272,19 +277,39 @@ def test_training_in_what_was_announced_as_an_evaluation_ends_the_stream(liar_fo
         liar_for().ask(TRAINING, 1, on_demand=True)
 
 
-def masked(ready: Readiness, path: Path, **policy: object) -> Allowance:
+class Masked:
+    """The record of one masked site, in a process of its own for each question."""
+
+    def __init__(self, ready: Readiness, path: Path, **policy: object) -> None:
+        self._made = partial(_record, ready, path, policy)
+
+    def ask(self, question: Question) -> Reluctance | Granted:
+        with closing(self._made()) as record:
+            return record.admit(question)
+
+    def objection(self, question: Question) -> Reluctance | None:
+        said = self.ask(question)
+        return said if isinstance(said, Reluctance) else None
+
+    def attempt(self, question: Question) -> int:
+        said = self.ask(question)
+        assert isinstance(said, Granted)
+        return said.attempt
+
+
+def _record(ready: Readiness, path: Path, policy: Mapping[str, object]) -> RequestRecord:
     plan = ready.site.plan
     stated = plan.model_copy(
         update={"secure_aggregation": plan.secure_aggregation.model_copy(update={"mode": "malicious"})}
     )
-    return Allowance(path, stated, SitePolicy.model_validate(policy), "clinic-a")
+    return RequestRecord(path, stated, SitePolicy.model_validate(policy), "clinic-a")
 
 
 def test_masked_runs_and_evaluations_on_demand_are_limited_where_a_policy_says_nothing(
     liar_for: type, tmp_path: Path
 ) -> None:
     site = liar_for()
-    allowance = masked(site.ready, tmp_path / "record")
+    allowance = Masked(site.ready, tmp_path / "record")
     for on_demand, most, term in (
         (False, MASKED_RUNS, "max_runs"),
         (True, MASKED_EVALUATIONS_ON_DEMAND, "max_evaluations_on_demand"),
@@ -298,28 +323,29 @@ def test_masked_runs_and_evaluations_on_demand_are_limited_where_a_policy_says_n
 
 def test_another_scaling_of_the_features_is_another_model(liar_for: type, tmp_path: Path) -> None:
     site = liar_for()
-    allowance = masked(site.ready, tmp_path / "record")
-    question = site.question(EVALUATION, 0, 1, 0, 0, 0.0, on_demand=False)
+    allowance = Masked(site.ready, tmp_path / "record")
+    question = site.question(EVALUATION, EVERY, 1, 0, 0, 0.0, on_demand=False)
     assert allowance.objection(question) is None
-    refusal = allowance.objection(replace(question, scaling_sha256=bytes(32)))
+    refusal = allowance.objection(replace(question, scaling=FeatureScaling(np.zeros(1), np.ones(1))))
     assert refusal is not None
-    assert refusal.asked == "model 2 of round 0"
+    assert refusal.asked == f"model 2 of round {EVERY}"
 
 
-def test_what_a_crash_cut_off_was_not_answered_and_what_was_edited_is_refused(
-    liar_for: type, tmp_path: Path
-) -> None:
+def test_what_was_answered_survives_and_what_was_spoiled_is_refused(liar_for: type, tmp_path: Path) -> None:
     site, path = liar_for(), tmp_path / "record"
     question = site.question(TRAINING, 1, 1, 0, 0, 0.0, on_demand=False)
-    assert masked(site.ready, path, max_rounds=1).objection(question) is None
-    with path.open("a") as record:
-        record.write('{"run": "00')
-    allowance = masked(site.ready, path, max_rounds=1)
+    assert Masked(site.ready, path, max_rounds=1).objection(question) is None
+    allowance = Masked(site.ready, path, max_rounds=1)
     assert allowance.objection(question) is None
     assert allowance.objection(site.question(TRAINING, 2, 1, 0, 0, 0.0, on_demand=False)) is not None
     path.write_text('{"run": "00", "rounds": 3}\n')
-    with pytest.raises(FedfairError, match="cannot be read as this site's record of what it has answered"):
-        masked(site.ready, path)
+    with pytest.raises(
+        FedfairError, match="cannot be used as this site's record of what it has answered"
+    ) as fault:
+        Masked(site.ready, path).ask(question)
+    assert "copy it back from a backup" in fault.value.remedy
+    path.unlink()
+    assert Masked(site.ready, path, max_rounds=1).attempt(question) == 1, "without its file, a site begins anew"
 
 
 def test_a_plan_beyond_a_term_is_refused_at_connection(workspace: Workspace, tmp_path: Path) -> None:
@@ -341,9 +367,8 @@ def test_an_evaluation_over_other_sites_than_the_first_is_refused_where_a_site_s
     site, path = liar_for(), tmp_path / "record"
 
     def ask(round_number: int, openers: tuple[int, ...]) -> Reluctance | None:
-        # A new process for each question: what it knows is on the disk.
         question = site.question(EVALUATION, round_number, 1, 0, round_number, 0.0, on_demand=False)
-        allowance = masked(site.ready, path, evaluation_cohort="same")
+        allowance = Masked(site.ready, path, evaluation_cohort="same")
         return allowance.objection(replace(question, openers=openers))
 
     assert ask(0, (1, 2, 3)) is None
@@ -357,7 +382,47 @@ def test_an_evaluation_over_other_sites_than_the_first_is_refused_where_a_site_s
 def test_an_evaluation_that_a_part_of_those_asked_could_open_is_no_first_one_either(
     liar_for: type, tmp_path: Path
 ) -> None:
-    question = liar_for().question(EVALUATION, 0, 1, 0, 0, 0.0, on_demand=False)
-    refusal = masked(liar_for().ready, tmp_path / "record", evaluation_cohort="same").objection(question)
+    site = liar_for()
+    question = site.question(EVALUATION, 0, 1, 0, 0, 0.0, on_demand=False)
+    refusal = Masked(site.ready, tmp_path / "record", evaluation_cohort="same").objection(question)
     assert refusal is not None
     assert refusal.allowed == "one set of sites, all together"
+
+
+# ------------------------------------------------------------------ the site's own count of attempts
+
+
+def test_every_masked_training_sum_is_another_attempt_whatever_the_aggregator_calls_it(
+    liar_for: type, tmp_path: Path
+) -> None:
+    site, counted = liar_for(), []
+    for stated, bit in ((1, 0), (1, 0), (1, 1)):
+        question = site.question(TRAINING, 1, stated, 0, bit, 0.0, on_demand=False)
+        counted.append(Masked(site.ready, tmp_path / "record").attempt(question))
+    assert counted == [1, 2, 3]
+    refusal = Masked(site.ready, tmp_path / "record").objection(question)
+    assert refusal is not None
+    assert (refusal.term, refusal.asked) == ("max_attempts", "attempt 4")
+    # Another round begins anew, and so does another run: what a simulation draws, an undisturbed run draws.
+    for number, run in ((2, 0), (1, 1)):
+        question = site.question(TRAINING, number, 7, run, 0, 0.0, on_demand=False)
+        assert Masked(site.ready, tmp_path / "record").attempt(question) == 1
+
+
+def test_the_same_question_in_the_clear_is_the_same_attempt_and_has_the_same_answer(liar_for: type) -> None:
+    site = liar_for()
+    first, second = (site.ask(TRAINING, 1, attempt=stated) for stated in (1, 2))
+    site.restart()
+    again = site.ask(TRAINING, 1, attempt=1)
+    assert first != second
+    assert first == again
+    # The numbers that the aggregator states are names and nothing more.
+    assert site.ask(TRAINING, 2, attempt=5) != site.ask(TRAINING, 2, attempt=9)
+
+
+def test_the_stated_attempt_draws_nothing(liar_for: type) -> None:
+    site = liar_for()
+    first = site.ask(TRAINING, 1, attempt=1)
+    site.ready = replace(site.ready, site=replace(site.ready.site, state=site.ready.site.state / "other"))
+    site.restart()
+    assert first == site.ask(TRAINING, 1, attempt=200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.effects import Send, SendTo
+from fedfair.secagg.effects import Send, SendTo, ServerEffect
+from fedfair.secagg.history import Exposure, History, set_digest
 from fedfair.secagg.masking import Update
-from fedfair.secagg.messages import Kind
-from fedfair.secagg.session import Exposure, History, set_digest
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import SitePolicy
+from fedfair.secagg.round_messages import Answer
+from fedfair.secagg.transcript import Subject
 from tests.attacks.harness import Lies, refused
 
 RECORDS = {index: Update(np.array([2.0**index, 1.0]), np.zeros(0), 1) for index in range(1, 6)}
@@ -123,16 +127,22 @@ def test_whatever_is_asked_a_site_is_never_in_two_different_open_sums(data: st.D
 
 
 def test_an_exposure_only_ever_narrows() -> None:
-    history = History()
-    history.sent(b"x", unanimous=True)
-    assert history.updates[b"x"].allows((1, 2))
-    history.answered(b"x", (1, 2))
-    assert history.updates[b"x"] == Exposure(unanimous=True, answered=set_digest((1, 2)))
-    assert history.updates[b"x"].allows((1, 2))
-    assert not history.updates[b"x"].allows((1, 2, 3))
-    history.sent(b"x", unanimous=False)
-    history.sent(b"x", unanimous=True)
-    assert not history.updates[b"x"].allows((1, 2))
+    history = History({})
+
+    def exposure() -> Exposure:
+        found = history.exposure(b"x")
+        assert found is not None
+        return found
+
+    history.sent(b"x", whole=True)
+    assert exposure().allows((1, 2))
+    history.answered(b"x", b"s", (1, 2))
+    assert exposure() == Exposure(whole=True, answered=set_digest((1, 2)))
+    assert exposure().allows((1, 2))
+    assert not exposure().allows((1, 2, 3))
+    history.sent(b"x", whole=False)
+    history.sent(b"x", whole=True)
+    assert not exposure().allows((1, 2))
 
 
 def test_the_bytes_of_a_repetition_are_new() -> None:
@@ -141,3 +151,101 @@ def test_the_bytes_of_a_repetition_are_new() -> None:
     first: dict[int, Send] = dict(lies.uploads)
     assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
     assert all(lies.uploads[index].vector != send.vector for index, send in first.items())
+
+
+# ---------------------------------------------------------------- whatever the update is, one sum has one set
+
+ONE_COHORT = SitePolicy(greatest_attempts=1_000_000)
+
+
+def training(lies: Lies, cohort: Iterable[int], silent: Iterable[tuple[int, Kind]] = ()) -> tuple[int, ...] | None:
+    """Ask `cohort` for fresh updates to the very same sum; return over whom it was opened."""
+    chosen = sorted(cohort)
+    lies.updates, lies.opened, lies.aborted, lies.silent = lies.fresh_updates(), None, None, set(silent)
+    lies.deliver(lies.server.start_round("training", lies.model, (1.0,), chosen))
+    while lies.opened is None and lies.aborted is None:
+        lies.deliver(lies.server.deadline())
+    return None if lies.opened is None else lies.opened.survivors
+
+
+def test_a_sum_that_was_opened_is_not_opened_for_other_sites_whatever_they_add() -> None:
+    lies = Lies.in_session(policy=ONE_COHORT)
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
+    for index in lies.roster.indices:
+        lies.restart(index)
+    lies.set_up()
+    lies.server.round += 1
+    assert refused(lies.sites[1], lies.start(cohort=(1, 2, 3, 4), threshold=3)) is Check.COHORT
+    lies.server.round -= 1
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5), "the very same sites may repeat it"
+
+
+def test_the_next_sum_may_have_other_sites() -> None:
+    lies = Lies.in_session(policy=ONE_COHORT)
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
+    lies.model = Subject(lies.model.model_digest, b"n" * 32)
+    assert training(lies, range(1, 5)) == (1, 2, 3, 4)
+
+
+def test_a_sum_that_nobody_helped_to_open_may_have_other_sites() -> None:
+    lies = Lies.in_session(policy=ONE_COHORT)
+    assert training(lies, range(1, 6), [(i, Kind.UPLOAD) for i in (3, 4, 5)]) is None
+    assert training(lies, range(1, 5)) == (1, 2, 3, 4)
+
+
+def test_the_same_cohort_is_not_opened_for_a_part_of_it_afterwards() -> None:
+    lies = Lies.in_session(policy=ONE_COHORT)
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
+    lies.collect(lies.fresh_updates(), without=(5,))
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.COHORT
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.COHORT
+
+
+def test_a_site_killed_between_its_upload_and_its_vote_still_knows_for_whom_the_sum_was_opened() -> None:
+    lies = Lies.in_session(policy=ONE_COHORT)
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
+    lies.collect(lies.fresh_updates(), without=(5,))
+    lies.restart(1)
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.COHORT
+
+
+def test_a_site_that_allows_it_opens_a_sum_for_other_sites_too() -> None:
+    lies = Lies.in_session(policy=SitePolicy(greatest_attempts=9, any_cohort=frozenset({"training"})))
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
+    assert training(lies, range(1, 5)) == (1, 2, 3, 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_no_site_ever_helps_to_open_one_sum_for_two_sets(data: st.DataObject) -> None:
+    """The oracle reads answers: over a whole play, every site's answers to one sum name one set of sites."""
+    lies = Lies.in_session(4, policy=ONE_COHORT)
+    answers: dict[int, set[tuple[int, ...]]] = {index: set() for index in range(1, 5)}
+    to_server = lies.to_server
+
+    def overheard(member: int, send: Send) -> list[ServerEffect]:
+        if kind_of(send.message) is Kind.ANSWER:
+            answers[member].add(Answer.decode(send.message).survivors)
+        return to_server(member, send)
+
+    lies.to_server = overheard  # type: ignore[method-assign]  # a wire that is listened to
+    for _ in range(data.draw(st.integers(2, 4))):
+        cohort = data.draw(st.sets(st.integers(1, 4), min_size=2))
+        kinds = st.sampled_from([Kind.UPLOAD, Kind.VOTE, Kind.ANSWER])
+        silent = data.draw(st.sets(st.tuples(st.integers(1, 4), kinds), max_size=2))
+        for index in data.draw(st.sets(st.integers(1, 4), max_size=1)):
+            lies.restart(index)
+        lies.set_up()
+        with contextlib.suppress(SecaggError):
+            training(lies, cohort, silent)
+    assert all(len(found) <= 1 for found in answers.values())
+
+
+def test_an_evaluation_of_a_model_that_differs_in_the_last_bit_is_opened_for_no_other_sites() -> None:
+    # Its update is another one, so nothing but the memory of whom this sum was opened for can refuse it.
+    lies = Lies.in_session(policy=ONE_COHORT)
+    assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
+    lies.model = Subject(b"j" * 32, lies.model.sum_digest)
+    with pytest.raises(SecaggError) as refusal:
+        evaluation(lies, range(1, 5))
+    assert refusal.value.check is Check.COHORT

@@ -5,16 +5,24 @@ Noise is scaled to what the plan declares about the records, and its price is to
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from collaborator.inbox import Inbox, RunScalings
 from collaborator.ledger import Ledger
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.errors import LocalProtocolError
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import SumNumber
+from fedfair.learning.exchange import FeatureScaling
 from fedfair.sums.spec import Purpose
+from fedfair.wire.chunking import broadcast_frames
+from fedfair.wire.frames import BroadcastKind, Welcome
 from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused
 from tests.interop.federation_kit import small_plan
 
@@ -67,6 +75,21 @@ def test_columns_are_summed_before_the_first_round_and_never_again(liar_under: M
     assert answered(site.ask(STANDARDISATION, 0))
     term, asked, allowed = refused(site.ask(STANDARDISATION, 1))
     assert (term, asked, allowed) == ("task.standardize", "round 1", "before round 1")
+
+
+def test_features_are_scaled_only_under_a_plan_that_standardises(liar_under: Made) -> None:
+    payload = np.array([0.0] * 30 + [1e300] * 30).tobytes()
+    (start, *_) = broadcast_frames(BroadcastKind.FEATURE_SCALING, payload, hashlib.sha256(payload).digest(), 0.0)
+    sites = {plan: liar_under(plan) for plan in ("none", "secure")}
+    for plan, site in sites.items():
+        refuses = plan == "none"
+        inbox = Inbox(site.ready.shapes, SumNumber(0), RunScalings())
+        inbox.take(Welcome("0" * 32, 0, ROUNDS))
+        with pytest.raises(RemoteProtocolError, match="no use for one") if refuses else nullcontext():
+            inbox.take(start)
+    # What computes refuses too: it is the last that could.
+    with pytest.raises(LocalProtocolError, match="nothing scales its features"):
+        sites["none"].ready.task.apply_scaling(FeatureScaling(np.zeros(30), np.ones(30)))
 
 
 def test_the_same_question_has_another_noise_each_time_and_so_counts_each_time(liar_under: Made) -> None:

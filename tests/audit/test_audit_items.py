@@ -12,12 +12,13 @@ from fedfair.audit.items import EXPLANATIONS, Item, StreamItems
 from fedfair.ids import SumNumber
 from fedfair.secagg.messages import Kind, begin
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, SecaggMessage, UploadStart
+from fedfair.wire.refusals import RefusalReason
 
 FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, Item]] = {
     Hello: (Hello(1, "0", bytes(32), b"{}", bytes(64)), Item.INTRODUCTION),
     UploadStart: (UploadStart(SumNumber(1), 9, bytes(32)), Item.PLAIN_ANNOUNCEMENT),
     Chunk: (Chunk(b"piece"), Item.OUT_OF_PLACE),
-    Abstain: (Abstain(SumNumber(1), "not here"), Item.ABSTENTION),
+    Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), Item.ABSTENTION),
     SecaggMessage: (SecaggMessage(begin(Kind.VOTE).done()), Item.VOTE),
 }
 

@@ -130,7 +130,7 @@ def test_whose_key_it_is_comes_from_elsewhere_than_the_certificate(workspace: Pa
     assert "signed by aggregator" in run("verify", "certificate.json", *nowhere, "--key", public)
     assert "signed by aggregator" in run("verify", "certificate.json", "--key", "cert/aggregator/signing.pub")
     with pytest.raises(CertificateError, match="was issued with the key"):
-        run("verify", "certificate.json", "--key", format_public_key(bytes(32)))
+        run("verify", "certificate.json", "--key", format_public_key(bytes(range(32))))
     with pytest.raises(IdentityError, match="'nonsense' is not 'ed25519:'"):
         run("verify", "certificate.json", "--key", "nonsense")
 

@@ -20,6 +20,6 @@ def test_a_name_that_would_steer_the_terminal_is_shown_and_not_obeyed(tmp_path: 
         timeout=180,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "record\N{REPLACEMENT CHARACTER}[31m" in done.stderr
     assert {letter for letter in done.stderr if not letter.isprintable()} == {"\n"}

@@ -77,7 +77,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_file(tmp_path: Path, numbe
         time.sleep(0.05)
     process.send_signal(number)
     _, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "interrupted; every process was stopped and nothing was kept" in errors
     assert "Traceback" not in errors
     assert [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []

@@ -256,7 +256,7 @@ def test_check_holds_a_plan_against_a_sites_policy_term_by_term() -> None:
     path = Path("collaborator.yaml")
     path.write_text(path.read_text().replace("max_rounds: null", "max_rounds: 100"))
     outcome = CliRunner().invoke(app, ["check", "-c", "collaborator.yaml", "--json"])
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 2
     report = json.loads(outcome.stdout)
     assert report["collaborator"] == "clinic-a"
     held = {(row["term"], row["asked"]): row for row in report["policy"]}

@@ -15,7 +15,7 @@ from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.entries import Entry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, Unprotected
-from fedfair.privacy.statement import at_least
+from fedfair.privacy.statement import ZERO_OUT, at_least
 
 STEP = GaussianRelease("training", 8.0, 1.0, 5, clip=1.0)
 
@@ -46,7 +46,8 @@ def test_the_releases_the_sentence_and_what_is_left_are_shown(site: Path) -> Non
     text = shown("-c", str(site))
     for words in ("all records", "heart", "aaaaaaaaaaaa", "training", "2031-05-04"):
         assert words in text
-    assert f"(ε={at_least(spent)}, δ=1e-06) DP, unit = one record of collaborator clinic-a (add/remove)" in text
+    unit = f"one record of collaborator clinic-a ({ZERO_OUT})"
+    assert f"(ε={at_least(spent)}, δ=1e-06) DP, unit = {unit}" in text
     assert f"Budget: epsilon 4 at delta 1e-06; {4 - spent:.4g} is left." in text
 
 

@@ -37,7 +37,7 @@ def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest
 def test_a_folder_of_something_else_is_told_at_once_and_nothing_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--quiet") == 1
+    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--quiet") == 2
     shown = capsys.readouterr()
     assert "processed.cleveland.data cannot be read" in " ".join(shown.err.split())
     assert shown.out == ""

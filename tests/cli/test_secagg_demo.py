@@ -19,7 +19,7 @@ from fedfair.cli.secagg_demo import story as story_module
 from fedfair.cli.secagg_demo.page import demo_page
 from fedfair.cli.secagg_demo.story import CLIP, GREATEST_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
 from fedfair.cli.secagg_demo.words import histogram_lines, story_lines
-from fedfair.errors import AbortedError, FedfairError
+from fedfair.errors import FedfairError, StoppedError
 from fedfair.secagg.checks import Check
 from fedfair.secagg.params import Mode, threshold
 from tests.conftest import REPOSITORY
@@ -198,6 +198,6 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(story_module, "play", interrupted)
-    with pytest.raises(AbortedError, match="nothing was written"):
+    with pytest.raises(StoppedError, match="nothing was written"):
         run("--output", str(tmp_path / "page.html"))
     assert list(tmp_path.iterdir()) == []

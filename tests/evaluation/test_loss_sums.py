@@ -7,13 +7,18 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.evaluation.loss_sums import (
+    MAX_LOSS,
     SPLITS,
     HistogramSpec,
     block_length,
+    bounded_losses,
     confusion_matrix,
     evaluation_header_length,
     loss_block,
 )
+from fedfair.evaluation.secure_cvar import summarise
+from fedfair.sums.contribution import Contribution, encode
+from fedfair.sums.spec import Purpose, SumSpec
 
 SPEC = HistogramSpec(4, 2.0)
 losses_lists = st.lists(st.floats(0, 5), max_size=30)
@@ -95,10 +100,24 @@ def test_what_the_aggregator_may_be_told_of_bad_losses_does_not_depend_on_the_re
     assert len(messages) == 1
 
 
-def test_a_smoothed_sum_that_is_not_finite_never_leaves_the_site() -> None:
-    with pytest.raises(TrainingError) as fault:
-        loss_block(np.ones(1), np.ones(1, bool), math.nan, SPEC)
-    assert "sums to nan" in fault.value.remedy
+def test_a_smoothed_sum_that_is_not_finite_is_not_sent_in_the_clear() -> None:
+    header = loss_block(np.ones(1), np.ones(1, bool), math.nan, SPEC)
+    spec = SumSpec(Purpose.EVALUATION, len(header), 0, np.dtype("<f8"))
+    with pytest.raises(TrainingError, match="1 values that are NaN or infinite"):
+        encode(Contribution(header, np.zeros(0)), spec)
+
+
+@given(st.lists(st.floats(), max_size=30))
+def test_losses_of_any_kind_become_a_block_that_some_losses_have(losses: list[float]) -> None:
+    values = np.array(losses, np.float64)
+    bounded, replaced = bounded_losses(values, SPEC)
+    assert replaced == sum(not 0.0 <= loss <= max(MAX_LOSS, SPEC.loss_range) for loss in losses)
+    honest = (values >= 0.0) & (values <= MAX_LOSS)
+    np.testing.assert_array_equal(bounded[honest], values[honest])
+    assert (bounded[~np.isfinite(values)] == SPEC.loss_range).all(), "in the overflow bin, at the end of the range"
+    if losses:
+        made = loss_block(bounded, np.zeros(len(losses), bool), 0.0, SPEC)
+        assert summarise(made, [0.3, 1.0], SPEC).n == len(losses)
 
 
 def test_arrays_of_different_lengths_are_our_own_bug() -> None:

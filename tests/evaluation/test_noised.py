@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedfair.evaluation.loss_sums import (
-    HEAD,
     SPLITS,
     HistogramSpec,
     block_length,
@@ -20,7 +19,15 @@ from fedfair.evaluation.loss_sums import (
     loss_block,
     split_header,
 )
-from fedfair.evaluation.noised import EVALUATION_SENSITIVITY, evaluation_units, noised_split, possible_header
+from fedfair.evaluation.noised import (
+    EVALUATION_ROUNDED,
+    EVALUATION_SENSITIVITY,
+    added_up,
+    evaluation_units,
+    noised_split,
+    possible_header,
+    split_units,
+)
 from fedfair.evaluation.secure_cvar import summarise
 
 SPEC, CLASSES, GREATEST = HistogramSpec(8, 2.0), 3, 15.0
@@ -36,40 +43,64 @@ def split(values: list[float], smoothed: list[float]) -> tuple[NDArray[np.float6
     return block, confusion_matrix(np.zeros(len(held), int), predictions, CLASSES).ravel()
 
 
-def in_units(block: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what is released, in units: the offsets in place of the sums, and nothing where the unit is 0."""
-    units = evaluation_units(SPEC, CLASSES, GREATEST)
-    released = np.concatenate([block, matrix])
-    bins = SPEC.bins + 1
-    released[HEAD + bins : HEAD + 2 * bins] -= SPEC.edges * block[HEAD : HEAD + bins]
-    return np.divide(released, units, out=np.zeros_like(released), where=units > 0)
+def in_units(values: list[float], smoothed: list[float], classes: int = CLASSES) -> NDArray[np.float64]:
+    """Return what is released of such records, in units and without noise."""
+    block, matrix = split(values, smoothed)
+    shown = matrix if classes == CLASSES else np.zeros(0)
+    return split_units(np.array(values), np.array(smoothed), int(block[1]), shown, GREATEST, SPEC)
 
 
 @settings(deadline=None)
-@given(losses, st.floats(0.0, 2.0), st.floats(0.0, 1.0))
+@given(losses, st.floats(0.0, 2.0), st.floats(0.0, 1.0), st.sampled_from([CLASSES, 65]))
 def test_one_record_changes_what_is_released_by_at_most_the_sensitivity(
-    others: list[float], loss: float, share: float
+    others: list[float], loss: float, share: float, classes: int
 ) -> None:
     smoothed = [1.0] * len(others)
-    without = in_units(*split(others, smoothed))
-    with_it = in_units(*split([*others, loss], [*smoothed, share * GREATEST]))
-    # Sums of thirteen losses of at most 2, in bins of width 1/4.
-    assert np.linalg.norm(with_it - without) <= EVALUATION_SENSITIVITY + 1e-12
+    without = in_units(others, smoothed, classes)
+    with_it = in_units([*others, loss], [*smoothed, share * GREATEST], classes)
+    # Every number is a multiple of 2^-32, so that no sum is off.
+    assert np.linalg.norm(with_it - without) <= EVALUATION_SENSITIVITY
+    # Rounding to any coarser grid can move those entries alone that are not whole numbers.
+    change = with_it - without
+    assert np.count_nonzero(change != np.rint(change)) <= EVALUATION_ROUNDED
 
 
 def test_the_sensitivity_is_attained() -> None:
     nearly = math.nextafter(0.25, 0.0)
-    change = in_units(*split([nearly], [GREATEST])) - in_units(*split([], []))
+    change = in_units([nearly], [GREATEST]) - in_units([], [])
     assert np.linalg.norm(change) == pytest.approx(EVALUATION_SENSITIVITY, rel=1e-12)
 
 
+@pytest.mark.parametrize("values", [[2.0, -3.0, math.inf], [math.nan, 0.3, 1e300]])
+def test_a_number_beyond_its_unit_counts_as_one_unit(values: list[float]) -> None:
+    for place, value in enumerate(values):
+        alone = added_up(np.array([value]))[0]
+        assert abs(alone) <= 1.0
+        rest = np.array(values[:place] + values[place + 1 :])
+        assert added_up(np.array(values))[0] - added_up(rest)[0] == pytest.approx(alone, abs=1e-9)
+
+
+def test_sums_of_rounded_numbers_do_not_depend_on_their_order() -> None:
+    source = np.random.Generator(np.random.PCG64(3))
+    values, places = source.uniform(-1, 1, 50_000), source.integers(0, 5, 50_000)
+    order = source.permutation(len(values))
+    found = added_up(values, places, 5)
+    assert found.tobytes() == added_up(values[order], places[order], 5).tobytes()
+    np.testing.assert_allclose(found, np.bincount(places, weights=values), atol=1e-5)
+
+
 def test_everything_but_the_number_of_records_carries_noise_or_is_not_released() -> None:
-    block, matrix = split([0.1, 1.9, 2.0], [1.0] * 3)
-    units = evaluation_units(SPEC, CLASSES, GREATEST)
-    noised, noised_matrix = noised_split(block, matrix, units, np.ones(len(units)), SPEC)
+    values = [0.1, 1.9, 2.0]
+    block, matrix = split(values, [1.0] * 3)
+    units, exact = evaluation_units(SPEC, CLASSES, GREATEST), in_units(values, [1.0] * 3)
+    unmoved, same_matrix = noised_split(3, exact, units, SPEC, CLASSES)
+    # Without noise it is the block itself, up to the fine grid; correct ones are told by the matrix.
+    np.testing.assert_allclose(np.delete(unmoved, 1), np.delete(block, 1), atol=1e-8)
+    np.testing.assert_array_equal(same_matrix, matrix)
+    noised, noised_matrix = noised_split(3, exact + 1.0, units, SPEC, CLASSES)
     assert noised[0] == 3
-    assert noised[1] == 0.0  # the diagonal of the matrix tells it
-    released = np.concatenate([noised[2:], noised_matrix]) - np.concatenate([block[2:], matrix])
+    assert noised[1] == 0.0
+    released = np.concatenate([noised[2:], noised_matrix]) - np.concatenate([unmoved[2:], matrix])
     # The open bin's sum is its edge times its count: it has the noise of the count, and no other.
     assert (released != 0.0).all()
     many = evaluation_units(SPEC, 65, GREATEST)
@@ -116,7 +147,8 @@ def test_with_many_records_the_estimate_is_near_the_truth() -> None:
     block, matrix = split(values.tolist(), [0.0])
     units = evaluation_units(SPEC, CLASSES, GREATEST)
     noise = 40.0 * np.random.Generator(np.random.PCG64(2)).standard_normal(len(units))
-    noised, cells = noised_split(block, matrix, units, noise, SPEC)
+    exact = split_units(values, np.zeros(len(values)), int(block[1]), matrix, GREATEST, SPEC)
+    noised, cells = noised_split(len(values), exact + noise, units, SPEC, CLASSES)
     header = np.zeros(evaluation_header_length(SPEC, CLASSES))
     blocks, matrices = split_header(header, SPEC, CLASSES)
     assert matrices is not None

@@ -140,7 +140,10 @@ class Federation:
     async def take_part(self, name: str, record: Path | None = None) -> Finished:
         """Play an honest collaborator to the end; it may keep its record where another machine would."""
         ready = self.ready(name)
-        site = ready.site if record is None else replace(ready.site, egress=record)
+        if record is not None:
+            # Another machine has a record and a state of its own.
+            ready = replace(ready, site=replace(ready.site, egress=record, state=record.with_suffix(".state")))
+        site = ready.site
         folder = self.workspace.folder / "logs"
         answers, records = answers_of(ready), Records(folder, name)
         terms = Terms(Address("localhost", self.port), folder)

@@ -11,6 +11,9 @@ import pytest
 from federation_kit import NAMES, Federation, play, small_plan
 from typer.testing import CliRunner
 
+from collaborator.link import Address
+from collaborator.preflight import check_site
+from collaborator.preparation import read_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, IdentityError
@@ -162,3 +165,38 @@ def test_wrong_usage_is_told_apart_from_a_wrong_record(folder: Path) -> None:
     assert "is not ENTRY:CHAIN" in result.output
     assert RUNNER.invoke(app, ["verify"]).exit_code == 2
     assert folder.exists()
+
+
+def test_a_record_whose_last_lines_were_cut_is_noticed_by_verify_and_by_check(
+    finished: Workspace, tmp_path: Path
+) -> None:
+    copy = tmp_path / "moved"
+    shutil.copytree(finished.folder, copy)
+    record, head = copy / "egress" / "clinic-a.jsonl", copy / "state" / "clinic-a.egress-head"
+    lines = record.read_bytes().splitlines(keepends=True)
+    known = ["--cert-folder", str(copy / "cert"), "--plan", str(copy / "plan" / "plan.yaml")]
+    given = ["verify", str(record), "--head", str(head), *known]
+    assert RUNNER.invoke(app, given).exit_code == 0
+    # Cut behind a signature, where neither the chain nor a signature can show it.
+    signed = [number for number, line in enumerate(lines, 1) if b'"signed"' in line]
+    record.write_bytes(b"".join(lines[: signed[-2]]))
+    told = RUNNER.invoke(app, given)
+    assert isinstance(told.exception, AuditError)
+    assert f"ends with entry {signed[-2]}, it once had {len(lines)}: its end was cut off" in told.exception.message
+
+    original = finished.folder / "egress" / "clinic-a.jsonl"
+    whole = original.read_bytes()
+    original.write_bytes(record.read_bytes())
+    try:
+        beside = RUNNER.invoke(app, ["verify", str(original), *known])
+        assert isinstance(beside.exception, AuditError)
+        assert "its end was cut off" in beside.exception.message
+        site = read_site("clinic-a", finished.folder / "clinic-a.yaml", finished.plan, None)
+        items = {
+            item.name: item for item in check_site(site, lambda: Address("localhost", 1), finished.folder / "logs")
+        }
+        assert not items["egress record"].passed
+        assert "its end was cut off" in items["egress record"].detail
+        assert original.read_bytes() == record.read_bytes()
+    finally:
+        original.write_bytes(whole)

@@ -29,16 +29,20 @@ from fedfair.learning.task import flat_model
 from fedfair.plan.approval import MAX_BYTES as MAX_APPROVAL
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
+from fedfair.rounds.continued import first_block
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.round_messages import Answer, Upload
-from fedfair.secagg.sealing import envelope_bytes
+from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
 from fedfair.secagg.setup_messages import Advert, Confirm
 from fedfair.wire.chunking import masked_frames, upload_frames
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame
 from fedfair.wire.limits import MAX_APPROVAL_BYTES, MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS
 from fedfair.wire.v1 import federation_pb2 as pb
+
+FIRST = SumNumber(first_block(1_800_000_000.0, SumNumber(0)) + 1)
+"""A sum number of any year from 2020 on takes as many bytes."""
 
 TWO = ("clinic-a", "clinic-b")
 MASKED: Mapping[str, object] = {"mode": "malicious", "most_records": 200_000}
@@ -84,6 +88,9 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Hello.approval": ("signed before any training; names, a digest, a time, a signature", constant(MAX_APPROVAL)),
     "Hello.certificate_binding": ("a signature", constant(64)),
     "Hello.session": ("a digest that the aggregator knows", constant(32)),
+    "Hello.last_sum_number": ("given by the aggregator", constant(VARINT)),
+    "Hello.run_id": ("given by the aggregator", constant(32)),
+    "Hello.rounds_done": ("of the last question of the aggregator", constant(VARINT)),
     "UploadStart.sum_number": ("given by the aggregator", constant(VARINT)),
     "UploadStart.length": ("fixed by the plan, refused otherwise", constant(VARINT)),
     "UploadStart.sha256": ("a digest of the contribution", constant(32)),
@@ -92,11 +99,15 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
         lambda f: f.vector_bytes,
     ),
     "Abstain.sum_number": ("given by the aggregator", constant(VARINT)),
-    "Abstain.reason": ("a sentence, in place of a contribution", constant(TEXT)),
+    "Abstain.reason": ("one of a closed list, in place of a contribution", constant(1)),
     "Abstain.leaving": ("one bit, in place of every later contribution", constant(1)),
     "SecaggMessage.message": (
         "keys, signatures, shares of masks: about the members, never about records",
-        lambda facts: 512 + facts.members * (TAG_BYTES + 64 + envelope_bytes(facts.members) + 1200),
+        lambda facts: (
+            512
+            + facts.members
+            * (TAG_BYTES + 64 + envelope_bytes(facts.members) + SHARE_DIGEST_BYTES * facts.members + 1200)
+        ),
     ),
     "SecaggMessage.vector_length": ("fixed by the plan, refused otherwise", constant(VARINT)),
     "CheckRequest.protocol_version": ("of the software", constant(VARINT)),
@@ -200,14 +211,15 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
     found: dict[tuple[str, str], set[int]] = {}
     if not is_masked(plan):
         for purpose, spec in sum_specs(plan, layout, binding.schema).items():
-            first, *pieces = lengths(upload_frames(SumNumber(1), bytes(spec.upload_bytes)))
+            first, *pieces = lengths(upload_frames(FIRST, bytes(spec.upload_bytes)))
             found[purpose.value, "announcement"] = {first}
             found[purpose.value, "plain contribution"] = set(pieces)
         return found
     sealed = bytes(envelope_bytes(len(members)))
     upload = Upload(
         digest, 1, digest, digest, tuple((one, bytes(TAG_BYTES)) for one in others),
-        tuple((one, sealed) for one in others), signature,
+        tuple((one, sealed) for one in others),
+        tuple((one, bytes(SHARE_DIGEST_BYTES * len(members))) for one in members), signature,
     )  # fmt: skip
     answer = Answer(digest, 1, tuple(members), tuple((one, bytes(32)) for one in members))
     for word, shape in sum_shapes(plan, layout, binding.schema).items():

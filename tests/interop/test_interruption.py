@@ -59,7 +59,8 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
         output, _ = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
-    assert process.returncode == STOPPED_BY_SIGNAL
+    # A service that is asked to stop and stops is no failure.
+    assert process.returncode == (STOPPED_BY_SIGNAL if number == signal.SIGINT else 0)
     assert "Traceback" not in output
     assert list(temporary.iterdir()) == []
     # It was killed without being waited for; pytest's own time limit bounds the wait.

@@ -23,7 +23,7 @@ def processes() -> Iterator[Started]:
         process.communicate()
 
 
-def test_a_process_whose_budget_ends_leaves_with_status_1_and_cannot_be_started_again(
+def test_a_process_whose_budget_ends_leaves_with_status_2_and_cannot_be_started_again(
     tmp_path: Path, processes: Started
 ) -> None:
     workspace = processes.workspace = leaving.noised(tmp_path, leaving.MASKED)
@@ -33,7 +33,7 @@ def test_a_process_whose_budget_ends_leaves_with_status_1_and_cannot_be_started_
     sites = {name: processes.collaborator(name) for name in NAMES}
     until_line(sites["clinic-c"], f"it ends in round {leaving.LAST + 1} of {leaving.ROUNDS}")
     status, words = ended(sites["clinic-c"])
-    assert status == 1
+    assert status == 2
     assert "the budget of this site allows no further training release" in words
     assert "Traceback" not in words
     for name in NAMES[:2]:
@@ -47,7 +47,7 @@ def test_a_process_whose_budget_ends_leaves_with_status_1_and_cannot_be_started_
     assert trained == [3] * leaving.LAST + [2] * (leaving.ROUNDS - leaving.LAST)
 
     status, words = ended(processes.collaborator("clinic-c"))
-    assert status == 1
+    assert status == 2
     assert "is left, with this it would be" in words
     assert "cannot connect" not in words
 

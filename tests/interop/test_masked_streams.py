@@ -140,7 +140,7 @@ def test_a_collaborator_that_leaves_in_the_middle_returns_from_its_log(tmp_path:
     assert rounds == list(range(1, 13))
 
 
-def test_a_plan_that_is_run_again_repeats_no_update(tmp_path: Path) -> None:
+def test_a_plan_that_is_run_again_opens_the_same_sums_for_the_same_sites_only(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=1, protection={"mode": "malicious"}))
 
     async def everybody(federation: Federation) -> None:
@@ -149,10 +149,24 @@ def test_a_plan_that_is_run_again_repeats_no_update(tmp_path: Path) -> None:
 
     lost: list[list[str]] = []
     assert play(workspace, everybody).state.value == "finished"
-    # Standardisation and evaluation are the same sums over the same sites, which may have them again. The batches
-    # of the first round would be the same too, so its first attempt is refused, and the second draws fresh ones.
+    # A sum of all three opens for all three or for nobody, so what is the same again may be opened again for them.
     assert play(workspace, everybody, fresh=True).state.value == "finished"
-    words = "training sum of round 1, attempt 1, is lost: 0 of 3 contributed, 3 are needed"
+    assert lost == [[], []]
+
+
+def test_a_plan_that_is_run_again_repeats_no_update_that_two_of_three_could_open(tmp_path: Path) -> None:
+    stated = small_plan(rounds=1, federation={"min_collaborators": 2}, protection={"mode": "malicious"})
+    workspace = prepare(tmp_path, stated)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+        lost.append([note for note in federation.watching.notes if "is lost" in note])
+
+    lost: list[list[str]] = []
+    assert play(workspace, everybody).state.value == "finished"
+    # The batches of round 1 would be the same too, so its first attempt is refused, and the second draws others.
+    assert play(workspace, everybody, fresh=True).state.value == "finished"
+    words = "training sum of round 1, attempt 1, is lost: 0 of 3 contributed, 2 are needed"
     assert lost == [[], [words]]
 
 

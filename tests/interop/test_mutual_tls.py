@@ -339,7 +339,7 @@ def test_a_server_of_another_authority_is_refused_by_the_collaborator(heart: Hos
 def test_an_expired_aggregator_is_refused_by_the_collaborator(heart: Hospital) -> None:
     heart.sign(renew_site(heart.folder, "aggregator"), NOW - timedelta(days=10), days=1, hosts=tuple(HOSTS))
     message = refusal_in_preflight(heart.identity("clinic-a"), heart, heart.unchecked("aggregator"))
-    assert message.endswith("has expired")
+    assert message.endswith("has expired (directly)")
 
 
 def test_a_revoked_aggregator_is_refused_by_the_collaborator(heart: Hospital) -> None:
@@ -435,7 +435,7 @@ def test_a_server_without_tls_is_named_as_such(heart: Hospital) -> None:
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with listener(answer) as port, pytest.raises(IdentityError, match=r"does not speak TLS$"):
+    with listener(answer) as port, pytest.raises(IdentityError, match=r"does not speak TLS \(directly\)$"):
         preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
 
 

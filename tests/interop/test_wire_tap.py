@@ -24,7 +24,7 @@ from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
 from fedfair.sums.spec import Purpose
 from fedfair.wire.codec import encode_collaborator_frame
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 
 TWO = ("clinic-a", "clinic-b")
 MASKED = {"mode": "malicious", "most_records": 512}
@@ -72,7 +72,9 @@ def test_every_byte_that_leaves_real_processes_is_on_their_records(tmp_path: Pat
     with taps(tmp_path / "cert", TWO, started.port) as tapped_sites:
         started.port = tapped_sites["clinic-a"].port
         site = read_site("clinic-a", tmp_path / "clinic-a.yaml", started.workspace.plan, None)
-        assert all(item.passed for item in check_site(site, Address("localhost", started.port)))
+        assert all(
+            item.passed for item in check_site(site, lambda: Address("localhost", started.port), tmp_path / "logs")
+        )
         processes = [aggregator]
         for name in TWO:
             started.port = tapped_sites[name].port
@@ -142,7 +144,7 @@ def test_a_message_that_is_not_on_the_record_is_found(tmp_path: Path, monkeypatc
         await send(self, frame)
         in_training = isinstance(frame, SecaggMessage) and self._occasion.purpose is Purpose.TRAINING
         if in_training and self._address.port in leaking_ports:
-            await self._call.write(encode_collaborator_frame(Abstain(asked[-1].sum_number, secret.decode())))
+            await self._call.write(encode_collaborator_frame(SecaggMessage(secret)))
 
     asked: list[SumStart] = []
     leaking_ports: set[int] = set()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from scipy import stats
 
-from collaborator.preparation import masking_floors
+from collaborator.preparation import masking_policy
 from fedfair.errors import DataError, LocalProtocolError, PlanError, PrivacyError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.advice import advice
@@ -189,7 +189,7 @@ def opened_and_simulated(plan: Plan, dropped: int) -> tuple[OpenedSum, Totals, N
         5,
         session_terms(plan),
         sum_shapes(plan, layout, bc10.dataset().schema),
-        masking_floors(plan, SiteFile(colluders=1)),
+        masking_policy(plan, SiteFile(colluders=1)),
         dtype=layout.dtype.type,
     )
     wire.set_up()
@@ -243,8 +243,8 @@ def test_an_opened_sum_carries_the_noise_of_every_survivor_and_never_less_than_i
 
 
 def test_a_site_insists_on_the_survivors_that_its_noise_share_counts_on() -> None:
-    assert masking_floors(five(), SiteFile(colluders=1)).least_survivors == 4
-    assert masking_floors(five(), SiteFile(colluders=1)).greatest_clip == 0.5
+    assert masking_policy(five(), SiteFile(colluders=1)).least_survivors == 4
+    assert masking_policy(five(), SiteFile(colluders=1)).greatest_clip == 0.5
 
 
 # ------------------------------------------------------------------ what a site does whatever its data are

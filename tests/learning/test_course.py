@@ -15,7 +15,7 @@ from fedfair.evaluation.exact_query import exact_header
 from fedfair.evaluation.loss_sums import block_length, loss_block
 from fedfair.learning.averaging import BLOCK, IterateMean, add_mean
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import SumRequest, histogram_spec, reported_group_sizes
+from fedfair.learning.exchange import SumRequest, histogram_spec, reported_group_sizes, threshold_limit
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Course
 from fedfair.learning.snapshot import CourseSnapshot
@@ -167,9 +167,7 @@ def test_a_retry_asks_for_the_same_sum_one_attempt_later_and_success_counts_anew
     assert third.attempt == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "bound", "expected"), [(-40.0, None, 0.0), (40.0, 2.0, 2.0), (40.0, None, 11.0)]
-)
+@pytest.mark.parametrize(("change", "bound", "expected"), [(-20.0, None, 0.0), (8.0, 2.0, 2.0), (20.0, None, 6.0)])
 def test_the_threshold_is_projected_on_its_range(change: float, bound: float | None, expected: float) -> None:
     plan = make_plan(loss_bound=bound, threshold_init=1.0)
     course = make_course(plan)
@@ -367,7 +365,9 @@ def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() 
         (training(1.0, 0.0, math.nan, 0.0, 0.0), "not finite or too large"),
         (training(1.0, 0.0, 0.0, -math.inf, 0.0), "not finite or too large"),
         (training(1e-300, 0.0, 1e10, 0.0, 0.0), "not finite or too large"),
-        (training(5e-324, 1.0), "set the threshold to inf"),
+        (training(5e-324, 1.0), "would move the threshold by inf"),
+        (training(4.0, 22.2), "would move the threshold by 5.55, a round moves it by at most 5.54518"),
+        (training(4.0, -22.2), "would move the threshold by -5.55, a round moves it by at most 5.54518"),
     ],
 )
 def test_a_bad_training_total_is_refused_and_changes_nothing(totals: Totals, fault: str) -> None:
@@ -379,6 +379,14 @@ def test_a_bad_training_total_is_refused_and_changes_nothing(totals: Totals, fau
     with pytest.raises(RemoteProtocolError, match=fault):
         course.absorb(totals)
     assert fingerprint(course) == before
+
+
+@pytest.mark.parametrize(("bound", "highest"), [(None, threshold_limit(make_plan(), 2)), (3.0, 3.0)])
+def test_round_0_sets_no_threshold_above_what_a_round_may_move_it_by(bound: float | None, highest: float) -> None:
+    plan = make_plan(loss_bound=bound, threshold_init="quantile")
+    course = make_course(plan)
+    course.absorb(evaluation(plan, [1e15, 1e15]))
+    assert course.model.threshold == highest
 
 
 @pytest.mark.parametrize(
@@ -588,3 +596,26 @@ def test_an_exact_evaluation_that_cannot_be_had_is_given_up_in_words() -> None:
     assert course.next_sum() is None
     assert course.result().query_fault == "nobody came"
     assert course.result().finished
+
+
+@pytest.mark.parametrize("init", ["bound", "quantile"])
+@pytest.mark.parametrize("output", ["last", "best", "average", "tail"])
+def test_the_threshold_of_an_evaluation_is_one_number_wherever_it_is_told(init: str, output: str) -> None:
+    plan = make_plan(threshold_init=init, output=output, every=1)
+    course = make_course(plan)
+    told: dict[int, float] = {}
+    started: dict[int, float] = {}
+    while (request := course.next_sum()) is not None:
+        if request.purpose is Purpose.TRAINING:
+            started[request.round] = course.model.threshold
+        progress = course.absorb(answer(request, plan, 1.0 + 0.1 * request.round))
+        if progress.evaluation is not None:
+            assert progress.threshold == progress.evaluation.threshold
+            told.setdefault(request.round, progress.threshold)
+    result = course.result()
+    assert {past.round: past.threshold for past in result.history} == told
+    # Every round starts from what the evaluation before it says.
+    assert started == {number + 1: told[number] for number in range(len(started))}
+    assert result.evaluation is not None
+    assert course.evaluated is not None
+    assert result.threshold == result.evaluation.threshold == course.evaluated.threshold

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.errors import TrainingError
 from fedfair.evaluation.secure_cvar import MASKED_STEP
 from fedfair.learning.masked_sums import GREATEST_INTEGER, GREATEST_REST, plain_totals
 from fedfair.learning.masked_update import header_update, training_update
@@ -62,11 +61,13 @@ def test_counts_are_exact_and_reals_lose_less_than_a_step_a_site(
         assert abs(found[column] - sum(header[column] for header in headers)) <= allowed
 
 
-def test_a_number_that_is_too_large_or_not_finite_is_refused_at_its_site() -> None:
-    with pytest.raises(TrainingError, match="beyond its bound"):
-        summed([[1.0, 2.0**55, 0.0, 1.0]], 3)
-    with pytest.raises(TrainingError, match="NaN or infinite"):
-        summed([[1.0, np.inf, 0.0, 1.0]], 3)
+@pytest.mark.parametrize(
+    ("value", "sent"), [(2.0**55, 2.0**54), (np.inf, 2.0**54), (-np.inf, -(2.0**54)), (np.nan, 0.0)]
+)
+def test_a_number_that_is_too_large_or_not_finite_is_replaced_and_counted(value: float, sent: float) -> None:
+    contribution = Contribution(np.array([1.0, value, 0.0, 1.0]), np.zeros(0), replaced=2)
+    assert header_update(contribution, COUNTS).replaced == 3
+    assert summed([contribution.header.tolist()], 3).tolist() == [1.0, sent, 0.0, 1.0]
 
 
 def test_a_training_update_is_not_weighted_twice() -> None:

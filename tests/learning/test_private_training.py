@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,11 @@ from fedfair.learning.private_steps import Protection, simulated_protection, sit
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.standardisation import column_sums, noise_deviation, possible_sums, scaling_from_sums
-from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.learning.task import LocalChange, TrainingTask, flat_model, mechanism_of
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
+from fedfair.privacy.statement import ZERO_OUT
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose, SumSpec
 from tests import bc10
@@ -80,7 +82,8 @@ def test_a_fair_model_is_learnt_at_epsilon_eight_and_joint_clipping_undoes_the_f
 def test_a_simulation_states_what_a_deployment_would_and_that_it_protects_nobody() -> None:
     told = said(learnt("before_weighting"))
     assert "protects nobody" in str(told["statement"])
-    assert "unit = one record of collaborator site-0 (add/remove), Poisson sampling q=1," in str(told["statement"])
+    unit = f"unit = one record of collaborator site-0 ({ZERO_OUT}), Poisson sampling q=1,"
+    assert unit in str(told["statement"])
     assert told["noise_deviation"] == 6.0 * told["sensitivity"]  # type: ignore[operator]
     json.dumps(learnt("before_weighting").result, allow_nan=False)
 
@@ -270,3 +273,67 @@ def test_noise_on_a_column_that_never_varies_does_not_blow_it_up() -> None:
         possible = possible_sums(header + np.array([0.0, sign, -sign, -sign]) * deviation, deviation)
         # The variance is taken to be at least what noise makes of none.
         assert scaling_from_sums(possible, (1.0,)).scale[0] >= np.sqrt(deviation / 100) - 1e-9
+
+
+def test_what_is_noised_is_never_taken_for_what_was_sent_before_and_everything_else_is() -> None:
+    noised, _ = task(private(), site_protection(ReleaseLog().record))
+    plain = TrainingTask(bc10.plan(1), NAME, Splits(bc10.dataset()), noised._model)
+    for purpose in Purpose:
+        assert noised.draws(purpose, FIRST, 1) != noised.draws(purpose, FIRST, 1)
+        assert plain.draws(purpose, FIRST, 1) == plain.draws(purpose, RoundNumber(2), 2)
+
+
+# ------------------------------------------------------------------ a model that fails
+
+
+class Failing(TrainingTask):
+    """A task whose model raises on the second batch of every round."""
+
+    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        batches = 0
+
+        def fail(*_: object) -> None:
+            nonlocal batches
+            batches += 1
+            if batches > 1:
+                raise ValueError(batches)
+
+        hook = self._model.register_forward_pre_hook(fail)
+        try:
+            return super().summable_change(model, round_number, attempt)
+        finally:
+            hook.remove()
+
+
+def changes_of(kind: type[TrainingTask], splits: Splits, attempts: int) -> tuple[list[LocalChange], ReleaseLog]:
+    plan, log = private(batch_size=64, local_steps=3, threshold_learning_rate=0.01), ReleaseLog()
+    flat = flat_model(plan, splits.train.schema, torch.device("cpu"), Path())
+    work = kind(plan, NAME, splits, flat, protection=simulated_protection(plan, NAME, log), masked=True)
+    model, found = GlobalModel(flat.vector(), 1.0), []
+    for attempt in range(1, attempts + 1):
+        change = work.summable_change(model, FIRST, attempt)
+        assert change is not None
+        found.append(replace(change, model=change.model.copy()))
+        assert ("ValueError" in work.last_fault) is (kind is Failing)
+    return found, log
+
+
+def test_a_training_that_fails_adds_the_noise_of_its_steps_and_is_a_release() -> None:
+    attempts = 60
+    found, log = changes_of(Failing, Splits(bc10.dataset()), attempts)
+    assert log.releases == [GaussianRelease("training", 6.0, 64 / 569, 3, clip=1.0)] * attempts
+    plan = private(batch_size=64, local_steps=3, threshold_learning_rate=0.01)
+    assert plan.privacy.sample_level is not None
+    grid = mechanism_of(plan, plan.privacy.sample_level).grid(len(found[0].model), torch.float64)
+    # Three independent steps, each eta / b times noise of the grid's deviation.
+    expected = np.sqrt(3) * plan.training.learning_rate * grid.deviation / 64
+    moved = np.concatenate([change.model for change in found])
+    # 60 changes of 22 entries: the deviation of the mean is 1 / 36 of an entry's, that of the variance 4 %.
+    assert abs(moved.mean()) < 5 * expected / np.sqrt(moved.size)
+    assert moved.std() == pytest.approx(expected, rel=5 / np.sqrt(2 * moved.size))
+    thresholds = np.array([change.threshold for change in found])
+    assert thresholds.std() == pytest.approx(
+        np.sqrt(3) * 0.01 * grid.deviation / 64, rel=5 / np.sqrt(2 * attempts)
+    )
+    assert all(change.weight == 569 and not change.replaced for change in found)
+    assert not np.array_equal(found[0].model, found[1].model)

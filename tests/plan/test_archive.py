@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import stat
+import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from fedfair.plan.archive import MAX_FILES, MAX_TOTAL_BYTES, pack, read_archive,
 from fedfair.plan.source import load_plan
 from fedfair.plan.templates import TEMPLATES
 from fedfair.plan.workspace import create_workspace, write_site_file
+from tests.full_disk import full_beyond
 
 
 @pytest.fixture
@@ -169,3 +173,127 @@ def test_what_is_no_archive_is_one_clear_error(workspace: Path, tmp_path: Path) 
     (tmp_path / "big.zip").write_bytes(bytes(MAX_TOTAL_BYTES + 1))
     with pytest.raises(PlanError, match="has more than"):
         read_archive(tmp_path / "big.zip")
+
+
+def directory_of(count: int) -> bytes:
+    """Return an archive that is nothing but a directory of `count` names."""
+    names = [b"src/%d.py" % number for number in range(count)]
+    entries = b"".join(
+        struct.pack("<4s4B4H3L5H2L", b"PK\x01\x02", 20, 3, 20, *(0,) * 8, len(name), *(0,) * 6) + name
+        for name in names
+    )
+    return entries + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *(count & 0xFFFF,) * 2, len(entries), 0, 0)
+
+
+@pytest.mark.parametrize("count", [MAX_FILES + 1, 1 << 16, 500_000])
+def test_an_archive_of_many_names_is_refused_by_the_size_of_its_directory(tmp_path: Path, count: int) -> None:
+    raw = directory_of(count)
+    words = f"has {count} files" if count == MAX_FILES + 1 else "has a directory of"
+    with pytest.raises(PlanError, match=f"{words}.* at most {MAX_FILES}"):
+        unpack(raw, tmp_path / "w")
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_second_larger_directory_that_only_some_readers_find_is_refused(tmp_path: Path) -> None:
+    sound = archive(("plan/plan.yaml", b"a: 1"))
+    for raw in (sound + b"comment", sound[:-2] + struct.pack("<H", 7) + b"comment"):
+        with pytest.raises(PlanError, match="not a sound archive"):
+            unpack(raw, tmp_path / "w")
+    wide = sound[:-22] + struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1) + sound[-22:]
+    with pytest.raises(PlanError, match="not a sound archive"):
+        unpack(wide, tmp_path / "w")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compression_that_no_export_uses_is_refused_by_name(tmp_path: Path, method: int) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as target:
+        target.writestr("plan/plan.yaml", b"a: 1\n" * 100)
+    with pytest.raises(PlanError, match=rf"plan/plan\.yaml' is compressed by method {method}"):
+        unpack(stream.getvalue(), tmp_path / "w")
+
+
+def test_every_damage_to_an_archive_is_one_clear_error_and_writes_nothing(workspace: Path, tmp_path: Path) -> None:
+    draw = random.Random(1)  # noqa: S311 - damage, not a secret
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as target:
+        for number, method in enumerate((zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED)):
+            target.writestr(f"src/{number}.py", b"x = 1\n" * 20, compress_type=method)
+    refused = 0
+    for sound in (pack(workspace), stream.getvalue()):
+        for _ in range(1500):
+            raw = bytearray(sound)
+            for _ in range(draw.randint(1, 4)):
+                raw[draw.randrange(len(raw))] = draw.randrange(256)
+            try:
+                unpack(bytes(raw), tmp_path / "w")
+            except PlanError:
+                refused += 1
+                assert not (tmp_path / "w").exists()
+            else:
+                for path in sorted((tmp_path / "w").rglob("*"), reverse=True):
+                    path.rmdir() if path.is_dir() else path.unlink()
+                (tmp_path / "w").rmdir()
+    assert refused > 1500
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Return everything in a folder, with what is in the files."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def _a_file_called_src(folder: Path) -> None:
+    (folder / "src").write_text("mine")
+
+
+def _a_file_called_deep(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "deep").write_text("mine")
+
+
+def _a_file_in_the_way(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "z.py").write_text("mine")
+
+
+def _nothing(_: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("names", "before", "words"),
+    [
+        (("src/a", "src/a/b.py"), _nothing, "'src/a' is a file and a folder"),
+        (("src/A", "src/a/b.py"), _nothing, "'src/A' is a file and a folder"),
+        (("src/a/b.py", "src/a"), _nothing, "'src/a' is a file and a folder"),
+        (("src/a.py", "src/deep/b.py"), _a_file_called_src, "src is a file"),
+        (("src/a.py", "src/deep/b.py"), _a_file_called_deep, "deep is a file"),
+        (("src/a.py", "src/z.py"), _a_file_in_the_way, r"z\.py"),
+        (("src/a.py", "src/full.py"), _nothing, r"full\.py cannot be written: File too large"),
+    ],
+)
+def test_an_archive_that_cannot_be_unpacked_whole_leaves_the_folder_as_it_was(
+    tmp_path: Path, names: tuple[str, ...], before: Callable[[Path], None], words: str
+) -> None:
+    contents = [(name, bytes(5000) if "full" in name else b"x") for name in ("plan/plan.yaml", *names)]
+    folder = tmp_path / "w"
+    folder.mkdir()
+    before(folder)
+    found = tree(folder)
+    with pytest.raises(PlanError, match=words), full_beyond(4096):
+        unpack(archive(*contents), folder)
+    assert tree(folder) == found
+    if before is _nothing:
+        with pytest.raises(PlanError, match=words), full_beyond(4096):
+            unpack(archive(*contents), tmp_path / "new" / "w")
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_workspace_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "w").write_text("mine")
+    with pytest.raises(PlanError, match="w is a file"):
+        unpack(archive(("plan/plan.yaml", b"x")), tmp_path / "w")
+    assert (tmp_path / "w").read_text() == "mine"

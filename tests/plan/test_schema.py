@@ -71,7 +71,7 @@ def test_faults_of_several_sections_are_reported_together() -> None:
 
 
 def test_a_roster_pins_one_key_for_each_collaborator() -> None:
-    key = "ed25519:" + base64.b64encode(bytes(32)).decode()
+    key = "ed25519:" + base64.b64encode(bytes(range(1, 33))).decode()
     assert Plan.model_validate(minimal(federation={"roster": {"clinic-a": key}})).federation.roster == {
         "clinic-a": key
     }

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from fedfair.errors import PlanError
 from fedfair.plan.document import MAX_BYTES, parse_document, resolve
+from fedfair.plan.site import load_site_config
 from fedfair.plan.source import load_plan
+
+REPOSITORY = Path(__file__).parents[2]
 
 # The example of the architecture document, character for character.
 REFERENCE = """\
@@ -41,7 +44,7 @@ objective:
   worst_group_size: 0.1
 """
 KEY = "ed25519:" + base64.b64encode(bytes(range(32))).decode()
-OTHER_KEY = "ed25519:" + base64.b64encode(bytes(32)).decode()
+OTHER_KEY = "ed25519:" + base64.b64encode(bytes(range(1, 33))).decode()
 
 
 @pytest.fixture
@@ -507,8 +510,8 @@ def test_all_faults_are_told_together_in_the_order_of_their_lines() -> None:
         (b"just words", "plan.yaml is not a mapping of keys to values"),
         (b"a: 1\nb: caf\xe9\n", "plan.yaml:2: byte 0xe9 is not UTF-8"),
         (b"a: " + b"x" * MAX_BYTES, f"plan.yaml has more than {MAX_BYTES} bytes"),
-        (b"[" * 100_000, "plan.yaml:1: more than 20 levels of nesting"),
-        (b"a: " + b"{b: " * 100_000, "plan.yaml:1: more than 20 levels of nesting"),
+        (b"[" * 50_000, "plan.yaml:1: more than 20 levels of nesting"),
+        (b"a: " + b"{b: " * 15_000, "plan.yaml:1: more than 20 levels of nesting"),
         (b"\x00\x00", "plan.yaml: not YAML: unacceptable character"),
         (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "plan.yaml:1: anchors and aliases (& and *)"),
         (b"<<: {a: 1}\n", "plan.yaml:1: <<: unknown key"),
@@ -516,6 +519,26 @@ def test_all_faults_are_told_together_in_the_order_of_their_lines() -> None:
 )
 def test_a_file_that_is_no_plan_is_one_clear_error(content: bytes, expected: str) -> None:
     assert expected in fault(content)
+
+
+def test_every_file_that_people_write_is_bounded_before_it_is_parsed(folder: Path) -> None:
+    assert MAX_BYTES == 64 << 10
+    assert "at most 64 KiB" in (REPOSITORY / "docs" / "plan.md").read_text(encoding="utf-8")
+    (folder / "plan.yaml").write_text(PLAN)
+    long = "#" * MAX_BYTES + "\n"
+    (folder / "roster.yaml").write_text(long)
+    (folder / "collaborator.yaml").write_text(long)
+    for name, read in (("plan", load_plan), ("collaborator", load_site_config)):
+        with pytest.raises(PlanError, match=f"has more than {MAX_BYTES} bytes"):
+            read(folder / f"{name}.yaml")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_with_thousands_of_faults_tells_the_first_forty() -> None:
+    lines = fault("".join(f"key{number}: 1\n" for number in range(3000))).splitlines()
+    assert len(lines) == 42
+    assert lines[0].startswith("plan.yaml has 300")
+    assert lines[-1].startswith("  and 29")
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:

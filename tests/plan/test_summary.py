@@ -38,7 +38,8 @@ def test_a_person_reads_what_the_plan_does() -> None:
 def test_the_noise_on_every_record_is_said() -> None:
     said = words(privacy={"sample_level": {"noise_multiplier": 1.5}}, task={"standardize": "none"})
     assert said["differential privacy"] == (
-        "of every record: noise multiplier 1.5 in each local step, 20 in each evaluation, "
+        "of every record (zero-out: replaced by one that contributes nothing): "
+        "noise multiplier 1.5 in each local step, 20 in each evaluation, "
         "gradients clipped at 1 (before weighting); how many records a site has is public"
     )
 

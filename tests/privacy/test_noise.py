@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
-from fedfair.privacy.noise import ENTROPY_BITS, STREAMS_ON_GPU, Draws, gpu_generators, normal_sum, system_entropy
+from fedfair.privacy.grid import noise_grid
+from fedfair.privacy.noise import (
+    ENTROPY_BITS,
+    STREAMS_ON_GPU,
+    Draws,
+    _normal_sum,
+    gpu_generators,
+    system_entropy,
+    whole_cells,
+    with_noise,
+)
 
 # A correct generator fails one such test with this probability, whatever the seed; with a fixed seed, never again.
 CHANCE = 1e-4
+SIZE = 2.0**18
 
 
 def test_every_record_is_in_a_sample_with_the_stated_probability() -> None:
@@ -45,28 +57,79 @@ def test_a_rate_of_one_takes_everybody() -> None:
     assert sorted(Draws(1).poisson_sample(5, 1.0).tolist()) == [0, 1, 2, 3, 4]
 
 
-def test_noise_is_standard_normal_in_either_width() -> None:
-    for dtype in (torch.float32, torch.float64):
-        noise = Draws(13).gaussian(torch.empty(300, 100, dtype=dtype))
-        assert noise.dtype == dtype
-        assert noise.shape == (300, 100)
-        assert stats.kstest(noise.double().numpy().ravel(), "norm").pvalue > CHANCE
+def test_noise_is_the_same_whole_numbers_in_either_width() -> None:
+    narrow, wide = (
+        Draws(13).whole_noise(torch.empty(300, 100, dtype=dtype), 2.0**19)
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert (narrow.dtype, wide.dtype, wide.shape) == (torch.float32, torch.float64, (300, 100))
+    assert torch.equal(narrow.double(), wide)
+    assert torch.equal(wide, wide.round())
+    assert stats.kstest(wide.numpy().ravel() / 2.0**19, "norm").pvalue > CHANCE
+
+
+@pytest.mark.parametrize("deviation", [0.7, 2.0, 2.0**18 * 1.3])
+def test_noise_is_a_normal_number_rounded_to_a_whole_one(deviation: float) -> None:
+    count = 400_000
+    noise = Draws(19).whole_noise(torch.empty(count, dtype=torch.float64), deviation).numpy()
+    # Whole numbers in at most 41 cells of equal width, within three deviations.
+    width = max(1, round(deviation / 5))
+    ends = (np.arange(-20, 20) * width + 0.5)[np.abs(np.arange(-20, 20) * width) <= 3 * deviation]
+    probabilities = np.diff(stats.norm.cdf(ends / deviation), prepend=0.0, append=1.0)
+    seen = np.bincount(np.searchsorted(ends, noise), minlength=len(ends) + 1)
+    expected = count * probabilities
+    # Pearson, with no cell below ten; a correct sampler is outside with a probability of 1e-7 a side.
+    found = ((seen - expected) ** 2 / expected).sum()
+    assert expected.min() > 10
+    assert stats.chi2.isf(1 - 1e-7, len(ends)) < found < stats.chi2.isf(1e-7, len(ends))
+
+
+def test_the_low_bits_of_noise_are_uniform() -> None:
+    count, values = 500_000, 256
+    noise = Draws(20).whole_noise(torch.empty(count, dtype=torch.float64), 2.0**18).numpy()
+    seen = np.bincount(np.mod(noise, values).astype(int), minlength=values)
+    # A normal number of 2^18 cells is uniform modulo 2^8 but for exp(-2 pi^2 2^20).
+    found = ((seen - count / values) ** 2 / (count / values)).sum()
+    assert stats.chi2.isf(1 - 1e-7, values - 1) < found < stats.chi2.isf(1e-7, values - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_released_is_a_function_of_the_whole_sum_of_record_and_noise(dtype: torch.dtype) -> None:
+    """However the whole sum came about: also where a float32 is too narrow for it."""
+    grid = noise_grid(1.3, 1.0, 4)
+    noise = Draws(21).whole_noise(torch.empty(1000, dtype=dtype), grid.cells)
+    for size in (1.0, 1e3, 1e6):
+        sums = torch.linspace(-size, size, 1000, dtype=dtype)
+        cells = whole_cells(sums.clone(), grid)
+        released = with_noise(cells.clone(), grid, Draws(21))
+        whole = [int(one) + int(other) for one, other in zip(cells.tolist(), noise.tolist(), strict=True)]
+        expected = torch.tensor(np.array(whole, dtype=np.float64), dtype=torch.float64).to(dtype) * grid.cell
+        assert torch.equal(released, expected)
+        assert torch.equal(released / grid.cell, (released / grid.cell).round())
+
+
+def test_entries_that_no_record_moves_get_no_noise() -> None:
+    grid, where = noise_grid(1.0, 1.0, 2), torch.tensor([True, False])
+    released = with_noise(torch.zeros(2), grid, Draws(1), where)
+    assert released[0] != 0.0
+    assert released[1] == 0.0
 
 
 def test_a_stream_goes_on_and_equal_seeds_make_equal_streams() -> None:
     like = torch.empty(1000)
     draws, again = Draws(3), Draws(3)
-    first, second = draws.gaussian(like), draws.gaussian(like)
-    assert torch.equal(first, again.gaussian(like))
-    assert torch.equal(second, again.gaussian(like))
+    first, second = draws.whole_noise(like, SIZE), draws.whole_noise(like, SIZE)
+    assert torch.equal(first, again.whole_noise(like, SIZE))
+    assert torch.equal(second, again.whole_noise(like, SIZE))
     # Independent streams of 1000: their correlation has a deviation of 1/sqrt(1000).
     assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < stats.norm.isf(CHANCE) / 1000**0.5
 
 
 def test_seeds_that_differ_only_beyond_the_32nd_bit_differ() -> None:
     like = torch.empty(16)
-    assert not torch.equal(Draws(5).gaussian(like), Draws(5 + (1 << 32)).gaussian(like))
-    assert not torch.equal(Draws(5).gaussian(like), Draws(5 + (1 << 100)).gaussian(like))
+    first = Draws(5).whole_noise(like, SIZE)
+    assert not torch.equal(first, Draws(5 + (1 << 32)).whole_noise(like, SIZE))
+    assert not torch.equal(first, Draws(5 + (1 << 100)).whole_noise(like, SIZE))
 
 
 def test_a_site_never_draws_the_same_seed_twice_whatever_it_is_for() -> None:
@@ -77,9 +140,9 @@ def test_a_site_never_draws_the_same_seed_twice_whatever_it_is_for() -> None:
 
 def test_a_stream_that_begins_again_is_the_same() -> None:
     draws, like = Draws(9), torch.empty(50)
-    first, sample = draws.gaussian(like), draws.poisson_sample(100, 0.3)
+    first, sample = draws.whole_noise(like, SIZE), draws.poisson_sample(100, 0.3)
     again = draws.again()
-    assert torch.equal(again.gaussian(like), first)
+    assert torch.equal(again.whole_noise(like, SIZE), first)
     np.testing.assert_array_equal(again.poisson_sample(100, 0.3), sample)
 
 
@@ -95,12 +158,12 @@ def test_a_gpus_noise_is_a_sum_of_streams_whose_seeds_have_63_bits_each_whatever
 
 def test_a_sum_of_streams_is_standard_normal_and_every_stream_counts() -> None:
     cpu, like = torch.device("cpu"), torch.empty(30_000, dtype=torch.float64)
-    noise = normal_sum(like, gpu_generators(17, cpu))
+    noise = _normal_sum(like, gpu_generators(17, cpu))
     assert stats.kstest(noise.numpy(), "norm").pvalue > CHANCE
     for left_out in range(STREAMS_ON_GPU):
         sources = gpu_generators(17, cpu)
         sources[left_out].manual_seed(5)
-        other = normal_sum(like, sources)
+        other = _normal_sum(like, sources)
         # Three of four shares are in common: the correlation is 3/4, with a deviation of (1 - 9/16) / sqrt(n).
         correlation = float(torch.corrcoef(torch.stack([noise, other]))[0, 1])
         assert abs(correlation - 0.75) < stats.norm.isf(CHANCE) * (7 / 16) / 30_000**0.5

@@ -241,11 +241,12 @@ def test_a_pass_that_fails_half_way_leaves_nothing_behind() -> None:
 def test_only_gradients_that_are_kept_limit_how_many_records_are_treated_at_a_time() -> None:
     # 16 MiB of fp64: 2^21 entries. An MLP has 36 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3 = 395 of them, a convolution's
     # largest are the linear layer's, of which ghost clipping keeps none, and then its own 6 * 2 * 2 * 2 = 48.
+    # Ghost clipping adds up a whole pass in floats, which is at most 2^16 records of fp64.
     most = {
         (build, way): per_sample_gradients(made(build), way).most_records
         for build, way in ((mlp, "hooks"), (mlp, "ghost"), (convolutional, "ghost"))
     }
-    assert most == {(mlp, "hooks"): 2**21 // 395, (mlp, "ghost"): 2**21, (convolutional, "ghost"): 2**21 // 48}
+    assert most == {(mlp, "hooks"): 2**21 // 395, (mlp, "ghost"): 2**16, (convolutional, "ghost"): 2**21 // 48}
 
 
 def test_a_model_of_which_the_cache_holds_few_gradients_is_given_more_memory() -> None:

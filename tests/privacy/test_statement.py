@@ -32,7 +32,8 @@ SITES = CollaboratorLevelFacts(8.0, 1e-5, 1, fewest_survivors=9, noise_shares=8,
 
 def test_the_sentence_about_records() -> None:
     assert sample_level_sentence(RECORDS) == (
-        "(ε=2.719, δ=1e-05) DP, unit = one record of collaborator clinic-a (add/remove), "
+        "(ε=2.719, δ=1e-05) DP, unit = one record of collaborator clinic-a (zero-out: replaced by one that "
+        "contributes nothing; how many records there are is public), "
         "Poisson sampling q=0.05, noise multiplier=1.1, clip=1, steps=300, "
         "4 evaluation sums with noise multiplier 20, accountant PLD (dp-accounting 0.6.0), statistical PRNG; "
         "covers: training updates, evaluation sums."

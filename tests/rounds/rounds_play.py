@@ -24,6 +24,7 @@ from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Course
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
+from fedfair.rounds.continued import Continued
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.sums.running import PlainSum
@@ -91,12 +92,20 @@ def contribution_of(plan: Plan, participant: ParticipantId, request: SumRequest)
 class Play:
     """The driver of a run, which checks what every driver relies on while it carries out effects."""
 
-    def __init__(self, plan: Plan, course: Course | None = None, last_sum_number: int = 0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        course: Course | None = None,
+        last_sum_number: int = 0,
+        continued: Continued | None = None,
+    ) -> None:
         self.plan = plan
         self.course = course or course_of(plan)
         self.quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
         self.members = tuple(ParticipantId(name) for name in plan.federation.collaborators)
-        self.federation = Federation(plan, self.course, self._make_sum, last_sum_number=last_sum_number)
+        self.federation = Federation(
+            plan, self.course, self._make_sum, last_sum_number=last_sum_number, continued=continued
+        )
         self.deadlines: dict[events.DeadlineToken, int] = {}
         self.cancelled: list[events.DeadlineToken] = []
         self.asked: dict[ParticipantId, events.SendSum] = {}

@@ -9,7 +9,9 @@ from rounds_play import ENDED, NAMES, A, B, C, D, Play, course_of, kinds, of_kin
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.rounds import events
-from fedfair.rounds.events import DeadlineKind
+from fedfair.rounds.continued import Continued
+from fedfair.rounds.events import AfterWaiting, DeadlineKind
+from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.sums.spec import Purpose
 
@@ -111,8 +113,37 @@ def test_nothing_begins_until_everybody_is_there() -> None:
     play.start(A, B)
     assert play.federation.phase is Phase.WAITING
     last = play.effects[-1]
-    assert last == events.Waiting((C,), "2 of 3 collaborators are connected, 2 are needed")
+    assert last == events.Waiting(
+        (C,), 2, 3, 2, tuple(play.deadlines), AfterWaiting.START_WITHOUT, play.course.next_sum()
+    )
     assert [token.kind for token in play.deadlines] == [DeadlineKind.JOIN]
+
+
+def test_who_is_waited_for_until_when_and_what_then_is_told_once_for_each_change() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A)
+    play.connect(B)
+    play.disconnect(B)
+    told = [effect for effect in play.effects if isinstance(effect, events.Waiting)]
+    assert [(each.missing, each.present, each.then) for each in told] == [
+        ((A, B, C), 0, AfterWaiting.END),
+        ((B, C), 1, AfterWaiting.END),
+        ((C,), 2, AfterWaiting.START_WITHOUT),
+        ((B, C), 1, AfterWaiting.END),
+    ]
+    assert {each.until for each in told} == {tuple(play.deadlines)}
+
+
+def test_after_an_interruption_the_shorter_patience_for_the_others_is_told_too() -> None:
+    play = training(minimum=2)
+    play.disconnect(A)
+    play.disconnect(B)
+    play.pass_deadline(DeadlineKind.SUM)
+    play.connect(B)
+    last = play.effects[-1]
+    assert isinstance(last, events.Waiting)
+    assert (last.missing, last.present, last.then) == ((A,), 2, AfterWaiting.START_WITHOUT)
+    assert [token.kind for token in last.until] == [DeadlineKind.JOIN, DeadlineKind.SETTLE]
 
 
 def test_the_join_deadline_begins_with_a_quorum() -> None:
@@ -149,7 +180,7 @@ def test_who_leaves_before_the_beginning_is_waited_for() -> None:
 
 
 def test_a_course_that_was_restored_goes_on_with_larger_numbers() -> None:
-    play = Play(plan_of(), last_sum_number=41)
+    play = Play(plan_of(), last_sum_number=41, continued=Continued("0" * 32, 0, 1, 2))
     play.start(A, B, C)
     assert play.federation.sum_number == 42
     assert events.Checkpoint(events.CheckpointKind.INITIAL) not in play.effects
@@ -158,7 +189,7 @@ def test_a_course_that_was_restored_goes_on_with_larger_numbers() -> None:
 def test_a_course_that_was_finished_before_ends_at_once() -> None:
     earlier = playing()
     earlier.run_to_the_end()
-    play = Play(earlier.plan, earlier.course, last_sum_number=earlier.federation.sum_number)
+    play = Play(earlier.plan, earlier.course, continued=Continued("0" * 32, 2, 1, 2))
     assert kinds(play.tell(events.Started())) == ["Checkpoint", "Finish"]
 
 
@@ -286,7 +317,9 @@ def test_a_sum_that_nobody_can_complete_is_given_up_without_waiting_for_its_dead
     play.upload(A, B)
     effects = play.pass_deadline(DeadlineKind.GRACE)
     assert kinds(effects) == ["Unawaited", "CancelDeadline", "SumLost", "SetDeadline", "Waiting"]
-    assert effects[-1] == events.Waiting((C,), "2 of 3 collaborators are connected, 3 are needed")
+    assert effects[-1] == events.Waiting(
+        (C,), 2, 3, 3, tuple(play.deadlines), AfterWaiting.END, play.course.next_sum()
+    )
     play.connect(C)
     assert play.asked[A].request.attempt == 2
     assert set(play.asked) == {A, B, C}
@@ -530,7 +563,7 @@ def test_a_stop_is_orderly_at_any_time(stage: str) -> None:
     model = play.model_bytes()
     effects = play.tell(events.StopRequested("interrupted from the keyboard"))
     assert kinds(effects)[-2:] == ["Checkpoint", "Abort"]
-    assert effects[-1] == events.Abort("interrupted from the keyboard", "")
+    assert effects[-1] == events.Abort("interrupted from the keyboard", "", ExitReason.STOPPED)
     assert not play.deadlines
     assert play.model_bytes() == model
     assert play.federation.phase is Phase.ABORTED

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collaborator.preparation import masking_floors
+from collaborator.preparation import masking_policy
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import FeatureSchema
@@ -18,11 +18,12 @@ from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.masked_sums import (
     check_protection,
     guarantee,
-    model_digest,
     roster_of,
+    session_plan,
     session_terms,
     sum_shapes,
 )
+from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.server import Course
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan, SecureAggregationSection
@@ -30,18 +31,23 @@ from fedfair.plan.site import SitePolicy as SiteFile
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
-from fedfair.rounds.protection import Protection
+from fedfair.rounds.protection import Protection, RunIdentity
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Contribute, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
+from fedfair.secagg.transcript import Subject
 from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import Purpose
+from tests.secagg.federation_in_memory import draws_of
 
 LAYOUT = Layout([LayoutEntry("weight", (5,), True)], np.dtype(np.float64))
 SCHEMA = FeatureSchema((2,), 2, (0, 1), ("a", "b"))
+RUN = RunIdentity("0" * 32, bytes(32))
+LAST_EVALUATION = (Purpose.EVALUATION, 2, 1)
+"""Of a run of two rounds: its purpose, its round, and how many evaluations came before it."""
 
 
 def keys(name: str) -> Ed25519PrivateKey:
@@ -80,7 +86,7 @@ class Play:
         self.plan = plan
         self.course = Course(plan, LAYOUT, SCHEMA, np.zeros(5))
         self.hours = 0.0
-        protection = Protection(plan, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours)
+        protection = Protection(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours)
         self.federation = Federation(plan, self.course, PlainSum, protection=protection)
         self.names = [ParticipantId(name) for name in plan.federation.collaborators]
         self.sites = {name: self.site(name) for name in self.names}
@@ -93,8 +99,9 @@ class Play:
 
     def site(self, name: ParticipantId) -> Participant:
         member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
-        floors = masking_floors(self.plan, SiteFile())
-        site = Site(member, roster_of(self.plan), keys(name), floors, shapes)
+        policy = masking_policy(self.plan, SiteFile())
+        agreed = session_plan(self.plan, RUN.plan_digest)
+        site = Site(member, roster_of(self.plan), keys(name), agreed, policy, shapes)
         return Participant(site, secrets.token_bytes)
 
     def tell(self, event: events.Event) -> None:
@@ -114,8 +121,7 @@ class Play:
                     self.deadlines.pop(token, None)
 
     def answers(self, name: ParticipantId, message: bytes) -> list[events.Event]:
-        digest = model_digest(self.questions[name].request.purpose, self.course.model)
-        sends = self.carry_out(name, self.sites[name].receive(message, digest))
+        sends = self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
         self.said += [(name, kind_of(send.message)) for send in sends]
         return [
             events.MessageArrived(name, send.message, send.vector)
@@ -123,12 +129,18 @@ class Play:
             if not self.silent(name, kind_of(send.message))
         ]
 
+    def subject(self, name: ParticipantId) -> Subject:
+        request = self.questions[name].request
+        key = SumKey(RUN.run_id, request.purpose, int(request.round), request.query)
+        return round_subject(key, self.course.model, self.course.scaling)
+
     def carry_out(self, name: ParticipantId, effects: list[SiteEffect]) -> list[Send]:
         sends = []
         for effect in effects:
             match effect:
                 case Contribute(number, purpose, _):
-                    sends += self.carry_out(name, self.sites[name].contribute(self.update(name, number, purpose)))
+                    update = self.update(name, number, purpose)
+                    sends += self.carry_out(name, self.sites[name].contribute(update, draws_of(update)))
                 case Send():
                     sends.append(effect)
         return sends
@@ -191,28 +203,25 @@ def test_a_hybrid_session_adds_up_and_survives_a_drop_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "weaker",
+    "other",
     [
         {"key_agreement": "x25519"},
         {"mode": "semi-honest"},
         {"colluders": 0},
+        {"colluders": 2},
         {"ring_bits": 16},
         {"most_records": 1 << 20},
+        {"most_records": 1},
     ],
 )
-def test_an_aggregator_that_proposes_less_than_the_plan_is_refused_by_a_site_that_would_allow_it(
-    weaker: dict[str, object],
-) -> None:
-    approved = make_plan(5, key_agreement="x25519-mlkem768", colluders=1)
-    lax = SiteFile(mode="semi-honest", max_attempts=100)
-    floors = masking_floors(approved, lax)
-    floors.check_terms(session_terms(approved), 5)
-    stated = approved.secure_aggregation.model_dump() | weaker
+def test_an_aggregator_that_proposes_other_terms_than_the_plan_is_refused(other: dict[str, object]) -> None:
+    plan = make_plan(5, key_agreement="x25519-mlkem768", colluders=1)
+    approved = session_plan(plan, bytes(32))
+    approved.check(bytes(32), session_terms(plan))
+    stated = plan.secure_aggregation.model_dump() | other
+    terms = session_terms(plan.model_copy(update={"secure_aggregation": SecureAggregationSection(**stated)}))
     with pytest.raises(SecaggError) as refusal:
-        floors.check_terms(
-            session_terms(approved.model_copy(update={"secure_aggregation": SecureAggregationSection(**stated)})),
-            5,
-        )
+        approved.check(bytes(32), terms)
     assert refusal.value.check is Check.POLICY
 
 
@@ -237,7 +246,7 @@ def test_the_automatic_clip_follows_the_changes_up_and_down_and_never_beyond_wha
 def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:
     def clip_after(earlier: float | None, **stated: object) -> float:
         plan = make_plan(3, **stated)
-        return Protection(plan, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, earlier).clip
+        return Protection(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, earlier).clip
 
     assert clip_after(None, clip="auto") == 1.0
     assert clip_after(None, clip="auto", max_clip=0.5) == 0.5
@@ -376,19 +385,64 @@ def test_a_sum_whose_sites_do_not_come_back_ends_the_run_in_words(
     assert play.federation.phase is Phase.ABORTED
     (ending,) = [effect for effect in play.effects if isinstance(effect, events.Abort)]
     assert ending.reason == (
-        f"some sites have helped to open {words}, so only the very same sites can repeat it, "
-        "and the join deadline has passed without clinic-d"
+        f"{words} was interrupted, and only clinic-a, clinic-b, clinic-c, clinic-d together can open it from what "
+        "they have sent; the join deadline has passed without clinic-d"
     )
     assert "start the aggregator again once they are back" in ending.remedy
     assert play.course.rounds_done == lost_at
+
+
+def test_a_training_sum_that_some_have_helped_to_open_is_repeated_by_the_very_same_sites() -> None:
+    play = Play(make_plan(5, quorum=3, rounds=2))
+    away = ("clinic-c", "clinic-d", "clinic-e")
+    play.silent = lambda name, kind: play.course.rounds_done == 1 and kind is Kind.ANSWER and name in away
+    play.begin()
+    play.tell(events.Disconnected(ParticipantId("clinic-e")))
+    play.pass_deadline(events.DeadlineKind.GRACE)
+    play.pass_deadline(events.DeadlineKind.SUM)
+    (lost,) = [effect for effect in play.effects if isinstance(effect, events.SumLost)]
+    assert lost.reason == "2 answers, 3 are needed"
+    # Four are connected, more than a quorum; but two of them open this sum for all five only.
+    assert play.federation.phase is Phase.WAITING
+    assert play.federation.waiting_for == ("clinic-e",)
+    play.silent = lambda _name, _kind: False
+    play.tell(events.Connected(ParticipantId("clinic-e")))
+    assert play.federation.phase is Phase.FINISHED
+    trained = [e.progress for e in play.effects if isinstance(e, events.Report) and e.clipping is not None]
+    assert [progress.contributors for progress in trained] == [5, 5]
+
+
+def test_the_output_model_is_evaluated_by_the_sites_that_evaluated_the_last_one() -> None:
+    """To a site both are the evaluation after round 2, which it opens for one set of sites only."""
+    plan = make_plan(4, quorum=3, rounds=2)
+    play = Play(plan.model_copy(update={"training": plan.training.model_copy(update={"output": "average"})}))
+    receive, leaver = play.federation.receive, ParticipantId("clinic-a")
+
+    def leaving(event: events.Event) -> list[events.Effect]:
+        effects = receive(event)
+        if isinstance(event, events.MessageArrived) and event.participant == leaver:
+            asked, answers = play.questions[leaver].request, kind_of(event.message) is Kind.ANSWER
+            if answers and (asked.purpose, asked.round, len(evaluations(play))) == LAST_EVALUATION:
+                effects += receive(events.Disconnected(leaver))
+        return effects
+
+    play.federation.receive = leaving  # type: ignore[method-assign]  # a site that leaves when it has answered
+    play.begin()
+    assert play.federation.phase is Phase.WAITING
+    assert play.federation.waiting_for == (leaver,)
+    play.tell(events.Connected(leaver))
+    assert play.federation.phase is Phase.FINISHED
+    assert evaluations(play) == [(0, 4), (2, 4), (2, 4)]
 
 
 def test_what_a_plan_promises_and_what_it_cannot() -> None:
     words = guarantee(make_plan(5, quorum=4, colluders=1))
     assert words.startswith("an aggregator that may do anything, together with up to 1 of 5 collaborators, learns")
     assert "1 drop-out is survived" in words
-    assert words.count("min_collaborators") == 0
+    assert "allows" not in words
     assert "ML-KEM" not in words
+    assert "min_collaborators: 4 lets the aggregator leave 1 of 5 sites out of a round" in words
+    assert "leave" not in guarantee(make_plan(5, colluders=1))
     hybrid = guarantee(make_plan(5, key_agreement="x25519-mlkem768"))
     assert hybrid.endswith("must break both X25519 and ML-KEM-768 to read them later")
     assert "min_collaborators: 5 allows 0 of them" in guarantee(make_plan(5, colluders=1))

@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from test_masked_federation import Play, make_plan
 
 from fedfair.ids import ParticipantId
-from fedfair.learning.masked_sums import model_digest
+from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
 from fedfair.secagg.checks import SecaggError
-from fedfair.secagg.effects import Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.effects import Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
@@ -31,9 +31,10 @@ CHANGE = 0.5
 class WaitingPlay(Play):
     """A federation whose messages wait until somebody delivers them; sites keep logs and can be killed."""
 
-    def __init__(self) -> None:
-        super().__init__(make_plan(4, quorum=QUORUM, rounds=3, every=2, clip=1.0))
+    def __init__(self, plan: Plan | None = None) -> None:
+        super().__init__(plan or make_plan(4, quorum=QUORUM, rounds=3, every=2, clip=1.0))
         self.logs: dict[ParticipantId, bytes] = defaultdict(bytes)
+        self.remembered: dict[ParticipantId, dict[bytes, bytes]] = defaultdict(dict)
         self.waiting: dict[ParticipantId, list[bytes]] = defaultdict(list)
         self.said_of: dict[tuple[ParticipantId, Kind, bytes], set[bytes]] = defaultdict(set)
         self.draws = 0
@@ -60,9 +61,8 @@ class WaitingPlay(Play):
     def deliver(self, name: ParticipantId) -> None:
         """Hand a site the oldest message that waits for it, and the federation what the site says to it."""
         message, question = self.waiting[name].pop(0), self.questions[name]
-        digest = model_digest(question.request.purpose, self.course.model)
         try:
-            sends = self.carry_out(name, self.sites[name].receive(message, digest))
+            sends = self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
         except SecaggError as refusal:
             self.tell(events.Abstained(name, question.sum_number, refusal.message))
             return
@@ -83,6 +83,8 @@ class WaitingPlay(Play):
                 self.logs[name] = b"".join(effect.parts)
             elif isinstance(effect, Log):
                 self.logs[name] += b"".join(effect.parts)
+            elif isinstance(effect, Remember):
+                self.remembered[name].update(effect.rows)
         return super().carry_out(name, effects)
 
     def update(self, name: ParticipantId, number: int, purpose: str) -> Update:
@@ -94,7 +96,7 @@ class WaitingPlay(Play):
 
     def kill(self, name: ParticipantId) -> None:
         old = self.sites[name]._site
-        self.sites[name] = Participant(old, secrets.token_bytes, self.logs[name])
+        self.sites[name] = Participant(old, secrets.token_bytes, self.logs[name], self.remembered[name])
 
     def connect(self, name: ParticipantId) -> None:
         self.waiting[name].clear()

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedfair.secagg.effects import (
     Contribute,
     Log,
+    Remember,
     ReplaceLog,
     RoundAborted,
     Send,
@@ -29,16 +30,20 @@ from fedfair.secagg.effects import (
 )
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SessionTerms, SitePolicy, Suite, threshold
+from fedfair.secagg.params import Mode, SessionPlan, SessionTerms, SitePolicy, Suite, threshold
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import Site
 from fedfair.secagg.shape import HeaderRun, SumShape
 from fedfair.secagg.signing import Member, Roster
+from fedfair.secagg.transcript import Subject
 
 _fresh = (count % 100_000 for count in itertools.count())  # no two updates are the same update
-MODEL = hashlib.sha256(b"model").digest()
+PLAN = hashlib.sha256(b"plan").digest()
+MODEL = Subject(hashlib.sha256(b"model").digest(), hashlib.sha256(b"sum").digest())
+ANY_COHORT = frozenset({"training", "evaluation"})
+"""Most plays repeat a round with others; the rule that forbids it for one sum has tests of its own."""
 
 
 def signing_key(index: int) -> Ed25519PrivateKey:
@@ -76,6 +81,12 @@ def unit_update(index: int, members: int, weight: int = 1) -> Update:
     return Update(np.array([next(_fresh) / 1024]), body, weight)
 
 
+def draws_of(update: Update) -> bytes:
+    """Return draws for a made-up update: other ones for other values, as if each came from batches of its own."""
+    values = update.header.tobytes() + np.ascontiguousarray(update.body).tobytes()
+    return hashlib.sha256(b"%d" % update.weight + values).digest()
+
+
 @dataclass
 class Wire:
     """Sites, a server, and everything that went over the wire between them."""
@@ -83,18 +94,22 @@ class Wire:
     members: int
     terms: SessionTerms
     shapes: Mapping[str, SumShape]
-    policy: SitePolicy = field(default_factory=lambda: SitePolicy(greatest_attempts=1_000_000))
+    policy: SitePolicy = field(
+        default_factory=lambda: SitePolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
+    )
     randomness: Callable[[int], bytes] = secrets.token_bytes
-    model: bytes = MODEL
+    model: Subject = MODEL
     threads: int = 1
     dtype: type[np.floating] = np.float64
 
     def __post_init__(self) -> None:
         self.roster = roster_of(self.members)
+        self.plan = SessionPlan(PLAN, self.terms)
         self.logs: dict[int, bytes] = dict.fromkeys(self.roster.indices, b"")
+        self.remembered: dict[int, dict[bytes, bytes]] = {index: {} for index in self.roster.indices}
         self.sites = {index: self.site(index) for index in self.roster.indices}
         self.server = Server(
-            self.roster, self.terms, self.shapes, self.randomness, np.dtype(self.dtype), self.threads
+            self.roster, self.plan, self.shapes, self.randomness, np.dtype(self.dtype), self.threads
         )
         self.updates: dict[int, Update] = {}
         self.trace: list[tuple[int, Kind]] = []
@@ -105,8 +120,8 @@ class Wire:
         self.aborted: RoundAborted | None = None
 
     def site(self, index: int) -> Participant:
-        mine = Site(index, self.roster, signing_key(index), self.policy, self.shapes, self.threads)
-        return Participant(mine, self.randomness, self.logs[index])
+        mine = Site(index, self.roster, signing_key(index), self.plan, self.policy, self.shapes, self.threads)
+        return Participant(mine, self.randomness, self.logs[index], self.remembered[index])
 
     def restart(self, index: int) -> None:
         """Kill a site and start it again from its log."""
@@ -155,6 +170,10 @@ class Wire:
         effects = self.server.receive(member, send.message, send.vector)
         return effects + (self.server.gone(member) if (member, kind) in self.leaving else [])
 
+    def _contribute(self, member: int) -> list[SiteEffect]:
+        update = self.updates[member]
+        return self.sites[member].contribute(update, draws_of(update))
+
     def carry_out(self, member: int, effects: list[SiteEffect]) -> list[Send]:
         """Write logs, make updates, and return what is to be sent."""
         sends = []
@@ -164,9 +183,11 @@ class Wire:
                     self.logs[member] += b"".join(parts)
                 case ReplaceLog(parts):
                     self.logs[member] = b"".join(parts)
+                case Remember(rows):
+                    self.remembered[member].update(rows)
                 case Contribute():
                     if member in self.updates:
-                        sends += self.carry_out(member, self.sites[member].contribute(self.updates[member]))
+                        sends += self.carry_out(member, self._contribute(member))
                 case Send():
                     sends.append(effect)
         return sends

@@ -10,11 +10,11 @@ from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.client import Answered, Uploaded, Voted
 from fedfair.secagg.effects import Log, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.history import History, set_digest
 from fedfair.secagg.log import entries, history_record, read_history
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.session import History
 from tests.attacks.harness import Lies, refused
-from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
+from tests.secagg.federation_in_memory import Wire, draws_of, shape_of, terms_of, unit_update
 
 
 class Crashing(Wire):
@@ -133,8 +133,8 @@ def test_a_restarted_site_keeps_its_one_answer_and_remembers_the_update() -> Non
     assert refused(site, lies.survivors((1, 2, 3))) is Check.ONE_ANSWER
     lies.set_up()
     site.receive(lies.start(), lies.model)
-    with pytest.raises(SecaggError, match="very update"):
-        site.contribute(update)
+    with pytest.raises(SecaggError, match="these very draws"):
+        site.contribute(update, draws_of(update))
 
 
 def test_a_restarted_site_never_continues_a_ratchet() -> None:
@@ -155,7 +155,7 @@ def test_the_log_holds_no_chain_and_no_seed() -> None:
     secrets_ = [seed.reveal() for seed in phase.seeds.values()]  # type: ignore[union-attr]
     secrets_ += [key.reveal() for key in phase.sending.values()]  # type: ignore[union-attr]
     secrets_ += [chain._key.reveal() for chain in site.session.chains.values()]  # type: ignore[union-attr]
-    lies.carry_out(1, site.contribute(lies.updates[1]))
+    lies.carry_out(1, site.contribute(lies.updates[1], draws_of(lies.updates[1])))
     assert not any(secret in lies.logs[1] for secret in secrets_)
 
 
@@ -170,6 +170,29 @@ def test_a_torn_record_is_as_if_it_had_never_been_begun() -> None:
         assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.OUT_OF_ORDER
 
 
+def test_a_log_that_is_cut_in_its_first_record_is_refused_because_its_memory_is_lost() -> None:
+    lies = _after(Kind.UPLOAD)
+    whole = lies.logs[1]
+    first = len(next(iter(_records(whole))))
+    for size in range(1, first):
+        lies.logs[1] = whole[:size]
+        with pytest.raises(LocalProtocolError, match=f"ends in its first record, after {size} bytes") as refusal:
+            lies.restart(1)
+        assert "backup" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("kind", [Kind.UPLOAD, Kind.VOTE, Kind.ANSWER])
+def test_every_flipped_bit_of_a_log_is_noticed(kind: Kind) -> None:
+    lies = _after(kind)
+    whole = lies.logs[1]
+    assert b"".join(_records(whole)) == whole
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        with pytest.raises(LocalProtocolError, match="the write-ahead log is damaged at byte"):
+            list(entries(bytes(damaged)))
+
+
 def test_a_damaged_log_is_refused_with_a_remedy() -> None:
     lies = _after(Kind.UPLOAD)
     damaged = bytearray(lies.logs[1])
@@ -181,13 +204,17 @@ def test_a_damaged_log_is_refused_with_a_remedy() -> None:
 
 
 def test_history_outlives_its_record() -> None:
-    history = History({("training", bytes(32)): 3}, {})
-    history.sent(bytes([1]) * 32, unanimous=True)
-    history.sent(bytes([2]) * 32, unanimous=False)
-    history.sent(bytes([3]) * 32, unanimous=True)
-    history.answered(bytes([3]) * 32, (1, 2, 5))
+    history = History({})
+    history.entered("training", bytes(32))
+    history.sent(bytes([1]) * 32, whole=True)
+    history.sent(bytes([2]) * 32, whole=False)
+    history.answered(bytes([2]) * 32, b"s" * 32, (1, 2, 5))
     (entry,) = entries(history_record(history))
-    assert read_history(entry.fields) == history
+    again = read_history(entry.fields, {})
+    assert again.pending == history.pending
+    assert again.attempts("training", bytes(32)) == 1
+    assert again.opened_for(b"s" * 32) == set_digest((1, 2, 5))
+    assert again.exposure(bytes([2]) * 32) == history.exposure(bytes([2]) * 32)
 
 
 def test_a_log_is_written_before_anything_is_sent() -> None:
@@ -197,20 +224,20 @@ def test_a_log_is_written_before_anything_is_sent() -> None:
     lies.server.round -= 1
     first = lies.sites[1].receive(lies.start(), lies.model)
     assert [type(effect).__name__ for effect in first] == ["Contribute"]
-    replaced, sent = lies.sites[1].contribute(lies.updates[1])
+    replaced, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
     assert isinstance(replaced, ReplaceLog)
     assert isinstance(sent, Send)
     history, upload = entries(b"".join(replaced.parts))
-    assert read_history(history.fields).attempts == {("training", lies.model): 1}
+    assert read_history(history.fields, {}).attempts("training", lies.model.model_digest) == 1
     assert sent.message in upload.fields
     assert upload.vector == sent.vector
 
 
 def _records(log: bytes) -> list[bytes]:
-    """Return the bytes of each record: 45 of frame, then the lengths that it declares."""
+    """Return the bytes of each record: 53 of frame, then the lengths that it declares."""
     found, at = [], 0
     while at < len(log):
-        size = 45 + int.from_bytes(log[at + 1 : at + 5], "big") + int.from_bytes(log[at + 5 : at + 13], "big")
+        size = 53 + int.from_bytes(log[at + 1 : at + 5], "big") + int.from_bytes(log[at + 5 : at + 13], "big")
         found.append(log[at : at + size])
         at += size
     return found

@@ -17,7 +17,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import SitePolicy
 from fedfair.secagg.round_messages import Answer, Upload, Vote
 from fedfair.secagg.server import State
-from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
+from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
 MEMBERS = 4
 PARTS = {Kind.UPLOAD: Upload.decode, Kind.VOTE: Vote.decode, Kind.ANSWER: Answer.decode}
@@ -28,7 +28,7 @@ class Storm(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        policy = SitePolicy(greatest_attempts=1_000_000)
+        policy = SitePolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
         self.wire = Wire(MEMBERS, terms_of(MEMBERS), {"training": shape_of(MEMBERS)}, policy)
         self.wire.updates = {}
         self.to_sites: list[tuple[int, bytes]] = []

@@ -14,6 +14,7 @@ from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote
 from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.transcript import Subject
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 
@@ -32,13 +33,22 @@ DECODERS = {
     Kind.ANSWER: Answer.decode,
 }
 EXAMPLES = [
-    Proposal(SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40), DIGEST, DIGEST, DIGEST),
+    Proposal(SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40), *[DIGEST] * 4),
     Advert(7, b"k" * 32, DIGEST, SIGNATURE),
     Adverts(((1, b"one"), (2, b"two"))),
     Confirm(3, DIGEST, ((4, DIGEST),), ((4, b"c" * 1088),), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
-    RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, DIGEST, (0.5, 1e-9)),
-    Upload(DIGEST, 1, DIGEST, DIGEST, ((2, b"t" * 16),), ((2, b"e" * 80),), SIGNATURE),
+    RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, Subject(DIGEST, b"s" * 32), (0.5, 1e-9)),
+    Upload(
+        DIGEST,
+        1,
+        DIGEST,
+        DIGEST,
+        ((2, b"t" * 16),),
+        ((2, b"e" * 80),),
+        ((1, b"d" * 16), (2, b"d" * 16)),
+        SIGNATURE,
+    ),
     Survivors(DIGEST, (1, 2)),
     Vote(DIGEST, 1, (1, 2), SIGNATURE),
     Open(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
@@ -122,7 +132,7 @@ def test_members_are_listed_once_in_order_and_not_too_many(members: tuple[int, .
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_clip_that_is_not_finite_is_refused(value: float) -> None:
-    raw = RoundStart(DIGEST, 1, "training", (1, 2), 2, DIGEST, (value,)).encode()
+    raw = RoundStart(DIGEST, 1, "training", (1, 2), 2, Subject(DIGEST, DIGEST), (value,)).encode()
     with pytest.raises(SecaggError):
         RoundStart.decode(raw)
 

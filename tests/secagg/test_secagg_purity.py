@@ -14,6 +14,7 @@ import fedfair.secagg
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.client import Contributing, Uploaded, Voted, erased
 from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.history import History
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.messages import Kind
@@ -98,10 +99,10 @@ def test_going_on_erases_what_the_phase_before_knew() -> None:
     assert all(key.erased for key in before)  # CK_0 is gone as soon as round 1 is entered
     contributing = site.phase
     assert isinstance(contributing, Contributing)
-    site.contribute(unit_update(1, 4))
+    site.contribute(unit_update(1, 4), bytes(32))
     assert all(key.erased for key in (*contributing.seeds.values(), *contributing.sending.values()))
     with pytest.raises(LocalProtocolError, match="erased"):
-        contributing.upload(unit_update(1, 4), {}, secrets.token_bytes)
+        contributing.upload(unit_update(1, 4), bytes(32), History({}), secrets.token_bytes)
     assert isinstance(site.phase, Uploaded)
     assert not erased(site.phase)
 

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.errors import PlanError, TrainingError
+from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.fixedpoint import (
     BLOCK_VALUES,
     BodyCode,
     BodyEncoder,
     automatic_clip,
+    bounded_header,
     bucket_edge,
     check_header,
     decode_body,
@@ -29,10 +30,11 @@ from fedfair.secagg.fixedpoint import (
     size_histogram,
     unpack,
 )
+from fedfair.secagg.history import fingerprint
 from fedfair.secagg.keys import Chain, Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update, abstention, masked_vector, vector_digest
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.params import RING_BITS, Mode, SitePolicy, Suite
+from fedfair.secagg.params import RING_BITS, Mode, Suite
 from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
 from fedfair.secagg.shape import HeaderRun, SumShape, packed_bytes
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of
@@ -136,9 +138,7 @@ def test_clipped_values_are_counted_and_groups_have_clips_of_their_own() -> None
 
 
 def test_a_semi_honest_session_opens_without_votes() -> None:
-    wire = Wire(
-        4, terms_of(4, mode=Mode.SEMI_HONEST), {"training": shape_of(2)}, SitePolicy(mode=Mode.SEMI_HONEST)
-    )
+    wire = Wire(4, terms_of(4, mode=Mode.SEMI_HONEST), {"training": shape_of(2)})
     wire.set_up()
     wire.silent = {(1, Kind.UPLOAD), (2, Kind.UPLOAD)}
     opened = wire.round({m: Update(np.array([m / 8]), np.ones(2), 1) for m in (1, 2, 3, 4)})
@@ -241,10 +241,41 @@ def test_header_values_at_their_extremes_come_back() -> None:
         np.testing.assert_allclose(decoded, members * np.array([2.0**40, 0.0, 3.5, -3.5]), rtol=1e-15)
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.5, 11.0, np.nan, np.inf])
-def test_a_count_that_is_none_is_refused_before_it_leaves(value: float) -> None:
-    with pytest.raises(TrainingError):
-        encode_header(np.array([value]), (HeaderRun(1, 10, whole=True),), 3)
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [(-1.0, 0.0), (0.4, 0.0), (11.0, 10.0), (np.nan, 0.0), (np.inf, 10.0), (-np.inf, 0.0)],
+)
+def test_a_count_that_is_none_becomes_the_nearest_one_and_is_counted(value: float, sent: float) -> None:
+    runs = (HeaderRun(1, 10, whole=True),)
+    bounded, replaced = bounded_header(np.array([value]), runs)
+    assert (bounded.tolist(), replaced) == ([sent], 1)
+    with pytest.raises(LocalProtocolError, match="within their bounds"):
+        encode_header(np.array([value]), runs, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"), [(np.nan, 0.0), (np.inf, 2.5), (-np.inf, -2.5), (1e300, 2.5), (-2.5000001, -2.5)]
+)
+def test_a_real_number_beyond_its_bound_becomes_the_bound_and_is_counted(value: float, sent: float) -> None:
+    bounded, replaced = bounded_header(np.array([1.0, value]), (HeaderRun(2, 2.5, whole=False),))
+    assert (bounded.tolist(), replaced) == ([1.0, sent], 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("ring_bits", [32, 16])
+def test_values_of_a_body_that_are_no_numbers_are_replaced_and_counted(
+    dtype: type[np.floating], ring_bits: int
+) -> None:
+    clip = 0.7
+    body = np.array([np.nan, np.inf, -np.inf, np.finfo(dtype).max, 0.25], dtype)
+    code = BodyCode(ring_bits, 3, 4, (5,), (clip,))
+    encoder, words = BodyEncoder(code, 4), np.empty(5, np.uint32)
+    encoder.encode(body, 0, np.zeros(5, np.uint16), words)
+    sent = decode_body(words, code, np.dtype(np.float64)) / 4
+    np.testing.assert_allclose(sent, [0.0, clip, -clip, clip, 0.25], atol=code.step(clip))
+    # Infinities are replaced by the clip and counted as clipped too; a finite value is only clipped.
+    assert (encoder.report.replaced, encoder.report.clipped) == (3, 3)
+    assert np.isnan(body[0]), "what the site holds is not changed"
 
 
 @pytest.mark.parametrize("total", [-1, 31])
@@ -313,11 +344,15 @@ def test_a_jump_of_a_chain_equals_its_steps(first: int, second: int) -> None:
     assert jump.mask_seed(b"T").reveal() != jump.mask_seed(b"U").reveal()
 
 
-def test_a_fingerprint_tells_updates_apart_and_equal_ones_together() -> None:
-    body = np.frombuffer(secrets.token_bytes(8 << 20), np.uint32).astype(np.float32)
-    update = Update(np.ones(2), body, 3)
-    assert update.fingerprint(MODEL) == Update(np.ones(2), body.copy(), 3).fingerprint(MODEL)
-    assert update.fingerprint(MODEL) != Update(np.ones(2), body, 4).fingerprint(MODEL)
-    assert update.fingerprint(MODEL) != Update(np.zeros(2), body, 3).fingerprint(MODEL)
-    assert update.fingerprint(MODEL) != Update(np.ones(2), body + 1, 3).fingerprint(MODEL)
-    assert update.fingerprint(MODEL) != update.fingerprint(bytes(32))
+def test_a_fingerprint_names_purpose_model_and_draws() -> None:
+    draws = secrets.token_bytes(32)
+    known = fingerprint("training", MODEL.model_digest, draws)
+    assert known == fingerprint("training", MODEL.model_digest, bytes(draws))
+    others = [
+        fingerprint("evaluation", MODEL.model_digest, draws),
+        fingerprint("training", bytes(32), draws),
+        fingerprint("training", MODEL.model_digest, bytes(32)),
+    ]
+    assert len({known, *others}) == 4
+    with pytest.raises(LocalProtocolError, match="named by 31 bytes"):
+        fingerprint("training", MODEL.model_digest, draws[1:])

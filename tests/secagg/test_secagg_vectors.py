@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from kyber_py.ml_kem import ML_KEM_768
@@ -20,14 +20,14 @@ from kyber_py.ml_kem import ML_KEM_768
 from fedfair.secagg.effects import Send, SendTo, SessionReady
 from fedfair.secagg.keys import EphemeralKey, Secret, encapsulate, pair_chain
 from fedfair.secagg.masking import Update
-from fedfair.secagg.params import SitePolicy, Suite
+from fedfair.secagg.params import SessionPlan, SitePolicy, Suite
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.prg import Mask, apply_masks, open_stream
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import Site
 from fedfair.secagg.shamir import split
 from fedfair.secagg.transcript import digest, labelled
-from tests.secagg.federation_in_memory import MODEL, roster_of, shape_of, signing_key, terms_of
+from tests.secagg.federation_in_memory import MODEL, PLAN, draws_of, roster_of, shape_of, signing_key, terms_of
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 KNOWN = json.loads((VECTORS / "secagg.json").read_text())
@@ -142,16 +142,11 @@ def test_rfc_8032_7_1() -> None:
     )
 
 
-def test_rfc_8439_2_8_2() -> None:
-    text = (
-        b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, "
-        b"sunscreen would be it."
+def test_rfc_5297_a_1() -> None:
+    sealed = AESSIV(bytes(range(0xFF, 0xEF, -1)) + bytes(range(0xF0, 0x100))).encrypt(
+        bytes.fromhex("112233445566778899aabbccddee"), [bytes(range(0x10, 0x28))]
     )
-    sealed = ChaCha20Poly1305(bytes(range(0x80, 0xA0))).encrypt(
-        bytes.fromhex("070000004041424344454647"), text, bytes.fromhex("50515253c0c1c2c3c4c5c6c7")
-    )
-    assert sealed[:16].hex() == "d31a8d34648e60db7b86afbc53ef7ec2"
-    assert sealed[-16:].hex() == "1ae10b594f09e26a7e902ecbd0600691"
+    assert sealed.hex() == "85632d07c6e8f37f950acd320a2ecc9340c02b9690c4dc04daef7f6afe5c"
 
 
 def test_labelled_bytes_are_frozen() -> None:
@@ -169,11 +164,15 @@ def test_the_independent_program_still_gives_the_frozen_answers() -> None:
 
 
 def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program() -> None:
-    roster, terms, shapes = roster_of(3), terms_of(3, greatest_weight=4), {"training": shape_of(5)}
-    server = Server(roster, terms, shapes, _stream(b"server"), np.dtype(np.float64))
+    roster, plan, shapes = (
+        roster_of(3),
+        SessionPlan(PLAN, terms_of(3, greatest_weight=4)),
+        {"training": shape_of(5)},
+    )
+    server = Server(roster, plan, shapes, _stream(b"server"), np.dtype(np.float64))
     sites = {
         index: Participant(
-            Site(index, roster, signing_key(index), SitePolicy(), shapes), _stream(b"site %d" % index)
+            Site(index, roster, signing_key(index), plan, SitePolicy(), shapes), _stream(b"site %d" % index)
         )
         for index in roster.indices
     }
@@ -201,7 +200,7 @@ def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program()
     assert {str(i): replies[0].message.hex() for i, replies in sent.items()} == KNOWN["adverts"]
     carry(list(server.start_round("training", MODEL, (1.0,), roster.indices)))
     for index, site in sites.items():
-        _, upload = site.contribute(updates[index])
+        _, upload = site.contribute(updates[index], draws_of(updates[index]))
         assert isinstance(upload, Send)
         assert site.phase is not None
         assert site.phase.context.transcript.hex() == KNOWN["transcript"]

@@ -16,14 +16,14 @@ import struct
 import sys
 from pathlib import Path
 
-from Crypto.Cipher import AES, ChaCha20_Poly1305
+from Crypto.Cipher import AES
 from Crypto.Protocol.DH import key_agreement
 from Crypto.PublicKey import ECC
 from Crypto.Signature import eddsa
 from kyber_py.ml_kem import ML_KEM_768
 
 P = 2**255 - 19
-MODEL = hashlib.sha256(b"model").digest()
+PLAN, MODEL, SUM = (hashlib.sha256(word).digest() for word in (b"plan", b"model", b"sum"))
 UPDATES = {  # weight, header value, body: small enough to check by hand
     1: (3, 0.5, [0.25, -0.5, 1.0, 0.0, -2.0]),
     2: (1, -1.0, [1.0, 1.0, 1.0, 1.0, 1.0]),
@@ -117,7 +117,8 @@ def header_elements(index: int) -> list[int]:
     clipped = sum(abs(v) > CLIP for v in body)
     bits = math.floor(math.log2((2**63 - 1) // MEMBERS))
     exponent = math.frexp(100.0)[1]
-    return [weight, 1, clipped, *buckets, round(value * 2 ** (bits - exponent))]
+    replaced, sites_with_replaced = 0, 0  # every value is a number that can be summed
+    return [weight, 1, replaced, sites_with_replaced, clipped, *buckets, round(value * 2 ** (bits - exponent))]
 
 
 def hybrid() -> dict[str, object]:
@@ -151,7 +152,7 @@ def main() -> dict[str, object]:
     shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5))
     layout = h("layout", b"training", shape)
     proposal = b"\x01\x01" + bytes([1, 1]) + u16(COLLUDERS) + u16(threshold) + bytes([RING_BITS])
-    proposal += struct.pack(">Q", GREATEST_WEIGHT) + roster + layout + Stream(b"server")(32)
+    proposal += struct.pack(">Q", GREATEST_WEIGHT) + PLAN + roster + layout + Stream(b"server")(32)
 
     draw = {i: Stream(b"site %d" % i) for i in members}
     private, public, nonce = {}, {}, {}
@@ -167,7 +168,7 @@ def main() -> dict[str, object]:
 
     transcript = h(
         "round", session, struct.pack(">Q", 1), b"training", b"".join(map(u16, members)),
-        struct.pack(">I", threshold), MODEL, struct.pack(">d", CLIP), shape,
+        struct.pack(">I", threshold), MODEL, SUM, struct.pack(">d", CLIP), shape,
     )  # fmt: skip
     chain1 = {}
     for i in members:
@@ -199,18 +200,30 @@ def main() -> dict[str, object]:
         tags = [(j, hkdf(seed[i, j], enc("tag", transcript), 16)) for j in peers]
         boxes = []
         for j in peers:
-            key = hkdf(chain1[i, j], enc("env", transcript, u16(i), u16(j)), 32)
-            cipher = ChaCha20_Poly1305.new(key=key, nonce=bytes(12))
+            key = hkdf(chain1[i, j], enc("env", transcript, u16(i), u16(j)), 64)
+            cipher = AES.new(key, AES.MODE_SIV)
             cipher.update(enc("env", transcript, u16(i), u16(j)))
-            boxes.append((j, b"".join(cipher.encrypt_and_digest(shares[j]))))
+            sealed, tag = cipher.encrypt_and_digest(shares[j])
+            boxes.append((j, tag + sealed))
+        promised = [
+            (
+                j,
+                b"".join(
+                    h("share", transcript, u16(i), u16(j), u16(at), shares[j][32 * at : 32 * at + 32])[:8]
+                    for at in range(len(members))
+                ),
+            )
+            for j in members
+        ]
         signature = sign(
             i, "upload", transcript, u16(i), vector_hash, promise,
             h("tags", *(part for j, tag in tags for part in (u16(j), tag))),
             h("envelopes", *(part for j, box in boxes for part in (u16(j), box))),
+            h("share digests", *(part for j, found in promised for part in (u16(j), found))),
         )  # fmt: skip
         listed = [
             u16(len(pairs)) + b"".join(u16(j) + struct.pack(">I", len(v)) + v for j, v in pairs)
-            for pairs in (tags, boxes)
+            for pairs in (tags, boxes, promised)
         ]
         uploads[i] = b"\x01\x07" + transcript + u16(i) + vector_hash + promise + b"".join(listed) + signature
 

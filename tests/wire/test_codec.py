@@ -24,6 +24,7 @@ from fedfair.wire.limits import (
     MAX_SUM_NUMBER,
     MAX_VECTOR_BYTES,
 )
+from fedfair.wire.refusals import RefusalReason
 from fedfair.wire.v1 import federation_pb2 as pb
 
 Codec = tuple[Callable[[frames.Frame], bytes], Callable[[bytes], frames.Frame]]
@@ -45,14 +46,20 @@ versions = st.integers(1, 2**32 - 1)
 thresholds = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 lengths = st.integers(1, MAX_VECTOR_BYTES)
 
+run_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 chunk_frames = st.builds(frames.Chunk, st.binary(min_size=1, max_size=300))
 collaborator_frames = st.one_of(
     st.builds(frames.Hello, versions, names, digests, approvals, bindings),
+    st.builds(
+        lambda number, run, done: frames.Hello(1, "0", DIGEST, b"{}", bytes(64), b"", number, run, done),
+        sum_numbers,
+        run_ids,
+        rounds,
+    ),
     st.builds(frames.UploadStart, sum_numbers, lengths, digests),
     chunk_frames,
-    st.builds(frames.Abstain, sum_numbers, texts, st.booleans()),
+    st.builds(frames.Abstain, sum_numbers, st.sampled_from(RefusalReason), st.booleans()),
 )
-run_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 aggregator_frames = st.one_of(
     st.builds(
         lambda run, total, only: frames.Welcome(run, total // 2, total, only), run_ids, rounds, st.booleans()
@@ -95,10 +102,14 @@ anything = st.one_of(
 DIGEST = bytes(range(32))
 ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.Hello(1, "0.1.0", DIGEST, b'{"plan": "x"}', bytes(range(64)))),
+    (
+        COLLABORATOR,
+        frames.Hello(1, "0", DIGEST, b"{}", bytes(64), DIGEST, SumNumber(MAX_SUM_NUMBER), "0f" * 16, MAX_ROUND),
+    ),
     (COLLABORATOR, frames.UploadStart(SumNumber(300), 1 << 20, DIGEST)),
     (COLLABORATOR, frames.Chunk(bytes(range(200)))),
-    (COLLABORATOR, frames.Abstain(SumNumber(7), "the loss was not a number")),
-    (COLLABORATOR, frames.Abstain(SumNumber(7), "no budget", leaving=True)),
+    (COLLABORATOR, frames.Abstain(SumNumber(7), RefusalReason.VALUES)),
+    (COLLABORATOR, frames.Abstain(SumNumber(7), RefusalReason.BUDGET, leaving=True)),
     (COLLABORATOR, frames.SecaggMessage(b"\x01\x07 and more", 488)),
     (AGGREGATOR, frames.SecaggMessage(b"\x01\x06 and more")),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),
@@ -176,7 +187,7 @@ def test_an_unknown_field_inside_a_frame_is_refused(way: Codec, frame: frames.Fr
 
 
 def test_two_frames_in_one_are_refused() -> None:
-    raw = codec.encode_collaborator_frame(frames.Abstain(SumNumber(1), "a"))
+    raw = codec.encode_collaborator_frame(frames.Abstain(SumNumber(1), RefusalReason.POLICY))
     other = codec.encode_collaborator_frame(frames.UploadStart(SumNumber(1), 8, DIGEST))
     for both in (raw + raw, raw + other):
         with pytest.raises(RemoteProtocolError):
@@ -184,9 +195,11 @@ def test_two_frames_in_one_are_refused() -> None:
 
 
 def test_a_default_written_out_and_a_padded_number_are_refused() -> None:
-    # Abstain{sum_number: 1} written once plainly, once with reason "" spelled out, once with 1 padded to 2 bytes.
-    assert codec.decode_collaborator_frame(bytes.fromhex("22 02 0801")) == frames.Abstain(SumNumber(1), "")
-    for raw in ("22 04 0801 1200", "22 03 088100"):
+    # Abstain{sum_number: 1, reason: 1} written once plainly, once with leaving: false spelled out, once with 1
+    # padded to 2 bytes.
+    plain = frames.Abstain(SumNumber(1), RefusalReason.PLAN_EVALUATION)
+    assert codec.decode_collaborator_frame(bytes.fromhex("22 04 08011001")) == plain
+    for raw in ("22 06 080110011800", "22 05 0881001001"):
         with pytest.raises(RemoteProtocolError, match="mean something"):
             codec.decode_collaborator_frame(bytes.fromhex(raw))
 

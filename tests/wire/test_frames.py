@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import SumNumber
+from fedfair.printable import is_shown
 from fedfair.sums.spec import Purpose
 from fedfair.wire import frames
-from fedfair.wire.limits import MAX_CHUNK_BYTES, MAX_TEXT_CHARACTERS, MAX_VECTOR_BYTES
+from fedfair.wire.limits import MAX_CHUNK_BYTES, MAX_SUM_NUMBER, MAX_TEXT_CHARACTERS, MAX_VECTOR_BYTES
 
 DIGEST = bytes(32)
 
@@ -45,6 +46,10 @@ def hello(**changes: object) -> frames.Hello:
     ("build", "complaint"),
     [
         (lambda: hello(protocol_version=0), "Hello.protocol_version is 0"),
+        (lambda: hello(last_sum_number=MAX_SUM_NUMBER + 1), "Hello.last_sum_number is 9223372036854775808"),
+        (lambda: hello(last_sum_number=-1), "Hello.last_sum_number is -1"),
+        (lambda: hello(run_id="0" * 31), "Hello.run_id is '0000000000000000000000000000000', expected 32"),
+        (lambda: hello(rounds_done=2**31), "Hello.rounds_done is 2147483648, expected 0 to 2147483647"),
         (lambda: hello(plan_digest=bytes(31)), "Hello.plan_digest has 31 bytes, expected 32"),
         (lambda: hello(plan_digest=bytes(33)), "Hello.plan_digest has 33 bytes, expected 32"),
         (lambda: hello(approval=bytes(4097)), "Hello.approval is 4097 bytes, expected 0 to 4096"),
@@ -90,16 +95,16 @@ def test_text_from_a_peer_cannot_drive_the_terminal() -> None:
 
 
 def test_text_that_is_too_long_is_cut_where_it_is_built() -> None:
-    reason = frames.Abstain(SumNumber(1), "x" * 5000).reason
-    assert len(reason) == MAX_TEXT_CHARACTERS
-    assert reason.endswith("x…")
+    outcome = frames.Finished(1, "x" * 5000).outcome
+    assert len(outcome) == MAX_TEXT_CHARACTERS
+    assert outcome.endswith("x…")
 
 
 @given(st.text(max_size=1200), st.integers(min_value=1, max_value=600))
 @settings(deadline=None)
 def test_showable_text_is_printable_short_and_stays_as_it_is(text: str, limit: int) -> None:
     shown = frames.showable(text, limit)
-    assert shown.isprintable()
+    assert all(is_shown(letter) for letter in shown)
     assert len(shown) <= limit
     assert frames.showable(shown, limit) == shown
 

@@ -15,7 +15,8 @@ PROTO = Path(__file__).parents[2] / "proto"
 
 FIELDS = {
     "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked"},
-    "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"},
+    "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"}
+    | {"last_sum_number", "run_id", "rounds_done"},
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason", "leaving"},
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
@@ -77,6 +78,7 @@ def test_a_collaborator_sends_no_real_number_outside_its_contribution() -> None:
         fields["Hello"].fields_by_name["protocol_version"].type,  # uint32
         fields["Hello"].fields_by_name["software_version"].type,  # string
         fields["Chunk"].fields_by_name["data"].type,  # bytes
+        fields["Abstain"].fields_by_name["reason"].type,  # enum
         fields["Abstain"].fields_by_name["leaving"].type,  # bool
     }
     assert kinds == permitted

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.padding import Padding
 
-from fedfair.errors import AbortedError
+from fedfair.errors import StoppedError
 from fedfair.identity.files import write_public
 from fedfair.report.terminal import console
 
@@ -32,7 +32,7 @@ def secagg_command(
         facts, vectors = play()
         write_public(output, demo_page(facts, vectors).encode("utf-8"))
     except KeyboardInterrupt:
-        raise AbortedError("interrupted; nothing was written") from None
+        raise StoppedError("interrupted; nothing was written") from None
     if as_json:
         console.print_json(json.dumps({"format": FORMAT, "page": str(output), **asdict(facts)}))
         return

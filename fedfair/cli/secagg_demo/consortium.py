@@ -27,13 +27,14 @@ from fedfair.secagg.effects import (
 )
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SessionTerms, SitePolicy, Suite, threshold
+from fedfair.secagg.params import Mode, SessionPlan, SessionTerms, SitePolicy, Suite, threshold
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import Site
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Member, Roster
+from fedfair.secagg.transcript import Subject, digest, u32
 
 PURPOSE = "training"
 RING_BITS = 32
@@ -73,16 +74,19 @@ class Consortium:
         needed = threshold(Mode.MALICIOUS, len(names), colluders)
         self.terms = SessionTerms(Mode.MALICIOUS, Suite.X25519, colluders, needed, RING_BITS, greatest_weight)
         self.shape = shape
-        policy = SitePolicy(colluders=colluders, greatest_weight=greatest_weight)
+        plan = SessionPlan(bytes(32), self.terms)
         self.sites = {
-            index: Participant(Site(index, self.roster, key, policy, {PURPOSE: shape}), secrets.token_bytes)
+            index: Participant(
+                Site(index, self.roster, key, plan, SitePolicy(), {PURPOSE: shape}), secrets.token_bytes
+            )
             for index, key in self.signing_keys.items()
         }
-        self.server = Server(self.roster, self.terms, {PURPOSE: shape}, secrets.token_bytes, np.dtype(np.float64))
+        self.server = Server(self.roster, plan, {PURPOSE: shape}, secrets.token_bytes, np.dtype(np.float64))
         self.session_id = b""
         self.deliveries: list[Delivery] = []
         self._models: Mapping[int, bytes] = dict.fromkeys(self.sites, bytes(32))
         self._updates: Mapping[int, Update] = {}
+        self._sums = 0
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -112,7 +116,8 @@ class Consortium:
             AbortedError: too few clinics are left.
         """
         self.expect(dict.fromkeys(self.members, model_digest), updates)
-        opened = self._carry(self.server.start_round(PURPOSE, model_digest, (clip,), self.members), unreachable)
+        subject = self.subject(model_digest)
+        opened = self._carry(self.server.start_round(PURPOSE, subject, (clip,), self.members), unreachable)
         if opened is None:
             raise LocalProtocolError(f"the round stopped while waiting for {self.server.state.value}")
         return opened
@@ -120,6 +125,11 @@ class Consortium:
     def expect(self, models: Mapping[int, bytes], updates: Mapping[int, Update]) -> None:
         """Say which model each clinic holds and what it contributes when it is asked next."""
         self._models, self._updates = models, updates
+        self._sums += 1
+
+    def subject(self, model_digest: bytes) -> Subject:
+        """Return what the next sum is about where a clinic holds this model."""
+        return Subject(model_digest, digest("sum", u32(self._sums)))
 
     def hand_over(self, member: int, message: bytes) -> list[Send]:
         """Hand one message to a clinic and return what it sends.
@@ -129,12 +139,14 @@ class Consortium:
         """
         name = self.roster.name(member)
         self.deliveries.append(Delivery(AGGREGATOR, name, kind_of(message), message))
-        pending, sends = deque(self.sites[member].receive(message, self._models[member])), []
+        subject = self.subject(self._models[member])
+        pending, sends = deque(self.sites[member].receive(message, subject)), []
         while pending:
             effect = pending.popleft()
-            # Log and ReplaceLog would reach the disk here, before anything is sent; nobody restarts in this play.
+            # What is logged would reach the disk here, before anything is sent; nobody restarts in this play.
             if isinstance(effect, Contribute):
-                pending.extend(self.sites[member].contribute(self._updates[member]))
+                draws = digest("draws", u32(self._sums))
+                pending.extend(self.sites[member].contribute(self._updates[member], draws))
             elif isinstance(effect, Send):
                 sends.append(effect)
         for send in sends:

@@ -50,7 +50,13 @@ class Liar:
         members, terms = self.consortium.members, self.consortium.terms
         needed = threshold(terms.mode, len(members), terms.colluders)
         self.starts[member] = RoundStart(
-            self.consortium.session_id, self.round, PURPOSE, members, needed, model_digest, (clip,)
+            self.consortium.session_id,
+            self.round,
+            PURPOSE,
+            members,
+            needed,
+            self.consortium.subject(model_digest),
+            (clip,),
         )
         return self.starts[member].encode()
 

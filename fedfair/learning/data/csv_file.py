@@ -9,6 +9,7 @@ learnt from the file about its own schema, so that every site's features mean th
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
+from fedfair.learning.data.profile import ColumnProfile, case_variants
 from fedfair.learning.data.reading import Faults, Table, TableForm, numbers, read_table, require_columns
 from fedfair.learning.standardisation import unit_of
 from fedfair.plan.csv_data import CsvData
@@ -27,6 +29,19 @@ OWN = "own"
 MISSING = "missing"
 BINARY = 2
 SHOWN_LABELS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRecords:
+    """One file, read.
+
+    Attributes:
+        dataset: its records.
+        columns: what was counted in the columns of its features, while their texts were known.
+    """
+
+    dataset: Dataset
+    columns: tuple[ColumnProfile, ...]
 
 
 def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> FeatureSchema:
@@ -52,6 +67,16 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
 def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> Dataset:
     """Return the records of one file; a missing number is NaN where the plan wants a mean.
 
+    Arguments and faults are those of `read_csv`.
+    """
+    return read_csv(path, spec, classes, extra).dataset
+
+
+def read_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> CsvRecords:
+    """Return the records of one file, and what was counted in its columns; both in one reading.
+
+    A missing number is NaN where the plan wants a mean.
+
     Args:
         path: the file, plain or gzip.
         spec: the plan's description of it.
@@ -66,11 +91,20 @@ def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[s
     numeric = _numeric_columns(table, spec, kept)
     schema = csv_schema(spec, classes, numeric)
     faults = Faults(table)
-    features = [_numeric(table, column, spec, faults) for column in numeric]
-    features += [block for column in spec.categorical for block in _indicators(table, column, spec, faults)]
+    features: list[NDArray[np.float64]] = []
+    columns: list[ColumnProfile] = []
+    for column in numeric:
+        missing = _missing(table, column, spec)
+        features.append(_numeric(table, column, missing, spec, faults))
+        columns.append(ColumnProfile(column, len(table), int(missing.sum())))
+    for column in spec.categorical:
+        place = _category_places(table, column, spec, faults)
+        features += _indicators(place, column, spec)
+        columns.append(_category_profile(table, column, spec, place))
     labels = _labels(table, spec, schema.classes, faults)
     faults.refuse()
-    return Dataset(np.stack(features, axis=1), labels, schema, {name: table.columns[name] for name in kept})
+    raw = {name: table.columns[name] for name in kept}
+    return CsvRecords(Dataset(np.stack(features, axis=1), labels, schema, raw), tuple(columns))
 
 
 def _read(path: Path, spec: CsvData, kept: Collection[str]) -> Table:
@@ -110,8 +144,10 @@ def _missing(table: Table, column: str, spec: CsvData) -> NDArray[np.bool_]:
     return missing | (_places(texts, [more]) == 0) if more else missing
 
 
-def _numeric(table: Table, column: str, spec: CsvData, faults: Faults) -> NDArray[np.float64]:
-    missing, policy = _missing(table, column, spec), spec.missing_of.get(column, spec.missing)
+def _numeric(
+    table: Table, column: str, missing: NDArray[np.bool_], spec: CsvData, faults: Faults
+) -> NDArray[np.float64]:
+    policy = spec.missing_of.get(column, spec.missing)
     if policy == "refuse":
         faults.add(column, "missing values", missing, "fill them in, or set missing: mean or zero in the plan")
     values = numbers(table, column, missing, faults)
@@ -123,8 +159,8 @@ def _numeric(table: Table, column: str, spec: CsvData, faults: Faults) -> NDArra
     return np.where(missing, 0.0, values) if policy == "zero" else values
 
 
-def _indicators(table: Table, column: str, spec: CsvData, faults: Faults) -> list[NDArray[np.float64]]:
-    """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
+def _category_places(table: Table, column: str, spec: CsvData, faults: Faults) -> NDArray[np.int64]:
+    """Return (n,) numbers of the values: one more for any other text, two more for a missing one."""
     policy = spec.missing_of.get(column, OTHER)
     missing = _missing(table, column, spec) & (policy != OTHER)
     if policy == "refuse":
@@ -132,9 +168,22 @@ def _indicators(table: Table, column: str, spec: CsvData, faults: Faults) -> lis
     values = spec.categorical[column]
     place = np.where(missing, len(values) + 1, _places(table.columns[column], [(value,) for value in values]))
     # A text that is none of the values has place -1: the column of all others, which comes after them.
-    place = np.where(place < 0, len(values), place)
-    blocks = [place == index for index in range(len(values) + (2 if policy == OWN else 1))]
+    return np.where(place < 0, len(values), place)
+
+
+def _indicators(place: NDArray[np.int64], column: str, spec: CsvData) -> list[NDArray[np.float64]]:
+    """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
+    blocks = [place == index for index in range(len(_one_hot(column, spec)))]
     return [block.astype(np.float64) for block in blocks]
+
+
+def _category_profile(table: Table, column: str, spec: CsvData, place: NDArray[np.int64]) -> ColumnProfile:
+    """Return what was counted in a categorical column; a missing value that the plan names is none."""
+    values = spec.categorical[column]
+    missing = (place >= len(values)) & _missing(table, column, spec)
+    other = (place >= len(values)) & ~missing
+    variants = case_variants(table.columns[column][other], values)
+    return ColumnProfile(column, len(table), int(missing.sum()), int(other.sum()), variants)
 
 
 def _one_hot(column: str, spec: CsvData) -> list[str]:
@@ -156,7 +205,9 @@ def _labels(table: Table, spec: CsvData, count: int, faults: Faults) -> NDArray[
     labels = _places(table.columns[spec.label], classes)
     named = [str(value) for values in classes for value in values]
     remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
-    faults.add(spec.label, "a label that the plan does not name", labels < 0, f"{remedy} (label_values)")
+    spelt = case_variants(table.columns[spec.label][labels < 0], (value for values in classes for value in values))
+    case = "".join(f"; '{one.found}' differs only in case from '{one.named}'" for one in spelt[:SHOWN_LABELS])
+    faults.add(spec.label, "a label that the plan does not name", labels < 0, f"{remedy} (label_values){case}")
     return labels
 
 

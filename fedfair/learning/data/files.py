@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedfair.errors import DataError
 from fedfair.learning.data.dataset import Splits
+from fedfair.learning.data.profile import ColumnProfile, merged
 from fedfair.plan.data import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
 from fedfair.plan.site import SiteConfig
 from fedfair.plan.task import TaskSection
@@ -34,6 +35,19 @@ class Paths:
     test: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class FileRecords:
+    """Everything that the paths name, whole.
+
+    Attributes:
+        splits: the records.
+        columns: what the reader counted in the columns; None where it keeps missing numbers as NaN and no texts.
+    """
+
+    splits: Splits
+    columns: tuple[ColumnProfile, ...] | None = None
+
+
 def simulation_paths(task: TaskSection, root: Path) -> Paths:
     """Return the plan's own paths, which start from `root`; without any, the files are in `root` itself."""
     match task.data:
@@ -53,8 +67,8 @@ def site_paths(site: SiteConfig, root: Path) -> Paths:
 
 def read_files(  # noqa: PLR0911 - one return for each source
     task: TaskSection, paths: Paths, extra: tuple[str, ...]
-) -> Splits:
-    """Return everything that the paths name, whole.
+) -> FileRecords:
+    """Return everything that the paths name, whole, and what was counted in its columns.
 
     Args:
         task: the plan's task.
@@ -66,37 +80,41 @@ def read_files(  # noqa: PLR0911 - one return for each source
     """
     match task.data:
         case CsvSource(csv=spec):
-            from fedfair.learning.data.csv_file import load_csv
+            from fedfair.learning.data.csv_file import read_csv
 
-            train = load_csv(_named(paths.train), spec, task.classes, extra)
-            test = None if paths.test is None else load_csv(paths.test, spec, task.classes, extra)
-            return Splits(train, test=test)
+            first = read_csv(_named(paths.train), spec, task.classes, extra)
+            if paths.test is None:
+                return FileRecords(Splits(first.dataset), first.columns)
+            second = read_csv(paths.test, spec, task.classes, extra)
+            splits = Splits(first.dataset, test=second.dataset)
+            # Only files with the same features get past the line above.
+            return FileRecords(splits, merged(first.columns, second.columns))
         case MnistSource():
             from fedfair.learning.data.mnist import load_mnist
 
-            return load_mnist(paths.folder)
+            return FileRecords(load_mnist(paths.folder))
         case ImageSource(images=spec):
             from fedfair.learning.data.images import load_images
 
-            return load_images(paths.folder, paths.train, spec, extra)
+            return FileRecords(load_images(paths.folder, paths.train, spec, extra))
         case AcsEmploymentSource(acs_employment=spec):
             from fedfair.learning.data.acs import load_acs_employment
 
             train = load_acs_employment(paths.train or paths.folder, spec, extra)
             test = None if paths.test is None else load_acs_employment(paths.test, spec, extra)
-            return Splits(train, test=test)
+            return FileRecords(Splits(train, test=test))
         case EicuSource(eicu=spec):
             from fedfair.learning.data.eicu import load_eicu
 
-            return Splits(load_eicu(paths.folder, spec, extra))
+            return FileRecords(Splits(load_eicu(paths.folder, spec, extra)))
         case name if name in BUILT_IN:
             from fedfair.learning.data.builtin import load_built_in
 
-            return Splits(load_built_in(name))
+            return FileRecords(Splits(load_built_in(name)))
         case reference:
             from fedfair.learning.data.module import load_module
 
-            return load_module(reference, paths.workspace, paths.folder, task.classes)
+            return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes))
 
 
 def _under(root: Path, path: str | None) -> Path | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfair.errors import PlanError
@@ -21,6 +21,7 @@ from fedfair.learning.data.declared import check_declared, declared_schema
 from fedfair.learning.data.files import Paths, read_files, simulation_paths, site_paths
 from fedfair.learning.data.holdout import hold_out
 from fedfair.learning.data.missing import Filling, fill_missing
+from fedfair.learning.data.profile import DataProfile, data_profile, number_columns
 from fedfair.learning.data.ranges import scaled_by_ranges
 from fedfair.learning.partition import deal
 from fedfair.learning.standardisation import check_columns, standardises
@@ -28,7 +29,15 @@ from fedfair.plan.data import BUILT_IN, CsvSource, EicuSource, Partition
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 
-__all__ = ["declared_schema", "federation_key", "load_federation", "load_site"]
+__all__ = ["SiteRecords", "declared_schema", "federation_key", "load_federation", "load_site", "read_site_records"]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecords:
+    """One site's own records, and what they look like before anything is filled in."""
+
+    splits: Splits
+    profile: DataProfile
 
 
 def federation_key(plan: Plan) -> str:
@@ -56,7 +65,7 @@ def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
     rule = _rule(plan)
     group = plan.training.options.group_column
     extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
-    parts = read_files(task, simulation_paths(task, root), extra)
+    parts = read_files(task, simulation_paths(task, root), extra).splits
     check_declared(task, parts.train.schema)
     return {name: _finish(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 
@@ -72,7 +81,7 @@ def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[Pa
         )
     sites = {}
     for name in names:
-        parts = read_files(plan.task, Paths(root, root, root / files[name], None), ())
+        parts = read_files(plan.task, Paths(root, root, root / files[name], None), ()).splits
         check_declared(plan.task, parts.train.schema)
         sites[ParticipantId(name)] = _finish(plan, ParticipantId(name), parts)
     return sites
@@ -81,7 +90,14 @@ def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[Pa
 def load_site(
     plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path, *, code: Path | None = None
 ) -> Splits:
-    """Return one site's splits, read from its own files.
+    """Return one site's splits, read from its own files; arguments and faults are those of `read_site_records`."""
+    return read_site_records(plan, site, participant, root, code=code).splits
+
+
+def read_site_records(
+    plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path, *, code: Path | None = None
+) -> SiteRecords:
+    """Return one site's splits, read from its own files, and their profile.
 
     Args:
         plan: the plan.
@@ -98,10 +114,12 @@ def load_site(
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
     paths = replace(site_paths(site, root), workspace=code or root)
-    parts = read_files(task, paths, _columns_of(rule))
-    check_declared(task, parts.train.schema)
-    own = parts if rule is None else _deal(plan, parts, rule)[participant]
-    return _finish(plan, participant, own)
+    read = read_files(task, paths, _columns_of(rule))
+    check_declared(task, read.splits.train.schema)
+    own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
+    columns = number_columns(own) if read.columns is None else read.columns
+    splits = _finish(plan, participant, own)
+    return SiteRecords(splits, data_profile(task, splits, columns))
 
 
 def _rule(plan: Plan) -> Partition | None:

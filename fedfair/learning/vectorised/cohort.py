@@ -35,13 +35,15 @@ from fedfair.learning.exchange import (
     histogram_spec,
     published_sites,
     reported_group_sizes,
+    threshold_limit,
 )
 from fedfair.learning.headers import evaluation_header, site_row, standardisation_header
 from fedfair.learning.losses import evaluate
+from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.standardisation import standardises
-from fedfair.learning.task import local_rule, objective_of, training_faults
+from fedfair.learning.task import local_rule, objective_of
 from fedfair.learning.vectorised.descent import Descent
 from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
@@ -159,6 +161,7 @@ class VectorisedCohort:
     ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
         start, header = self._on_device(model.vector), np.zeros(2)
         total, weights = torch.zeros_like(start), self.weights
+        limit = threshold_limit(self._plan, self._schema.classes)
         for places in self._groups:
             group = self._with_records[places]
             batches = self._batches(group, request.round, request.attempt, None)
@@ -169,7 +172,7 @@ class VectorisedCohort:
             last = self._descent.add_last_step(models, last, next(batches), column, total)
             if models is not start:
                 total.addmv_(models.sub_(start).t(), column[:, 0])
-            header += [weights[group].sum(), weights[group] @ _difference(last, first)]
+            header += [weights[group].sum(), weights[group] @ np.clip(_difference(last, first), -limit, limit)]
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(

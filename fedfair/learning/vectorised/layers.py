@@ -58,6 +58,21 @@ class Layer:
             self.weight.baddbmm_(error.transpose(1, 2), inputs, alpha=-rate)
             self.bias.sub_(error.sum(1), alpha=rate)
 
+    def put_gradient(self, error: Tensor, inputs: Tensor, *, wide: bool) -> None:
+        """Overwrite everybody's own layer with its gradient.
+
+        Args:
+            error: tensor (k, b, out).
+            inputs: tensor (k, b, in).
+            wide: whether to add up in float64.
+        """
+        if wide:
+            error = error.double()
+            self.weight.copy_(error.transpose(1, 2) @ inputs.double())
+        else:
+            self.weight.baddbmm_(error.transpose(1, 2), inputs, beta=0)
+        self.bias.copy_(error.sum(1))
+
 
 Layers = Sequence[Layer]
 """From the inputs to the logits, with a ReLU between any two."""

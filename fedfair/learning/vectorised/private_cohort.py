@@ -20,12 +20,13 @@ from fedfair.learning.batches import round_length, stated_batch_size
 from fedfair.learning.cohort import LocalChanges, LoopCohort
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.device import plain_arithmetic
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, threshold_limit
+from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_steps import Protection, poisson_indices, sample_level_of, training_release
 from fedfair.learning.result import SiteLosses
 from fedfair.learning.standardisation import standardises
-from fedfair.learning.task import local_rule, mechanism_of, training_faults
+from fedfair.learning.task import local_rule, mechanism_of
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
 from fedfair.learning.vectorised.private_descent import PrivateDescent, group_samples
@@ -126,13 +127,13 @@ class PrivateCohort:
     def _training_totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         self._model.load(model.vector)
         start, header, weights = self._model.flat, np.zeros(2), self.weights
-        total = torch.zeros_like(start)
+        total, limit = torch.zeros_like(start), threshold_limit(self._plan, self._schema.classes)
         for group in self._groups:
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
             models, last = self._walked(group, request, first)
             total.addmv_(models.sub_(start).t(), torch.as_tensor(weights[group]).to(start))
             moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
-            header += [weights[group].sum(), weights[group] @ moved]
+            header += [weights[group].sum(), weights[group] @ np.clip(moved, -limit, limit)]
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(

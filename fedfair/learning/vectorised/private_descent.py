@@ -2,8 +2,9 @@
 
 Makes the steps of `privacy.sample_level` for linear and MLP models: the norm of each record's gradient is a closed
 form (`privacy.linear_layers`), so that clipping and weighting are products with a factor for each record. Samples
-of different sizes are padded with records that have the factor 0. Everybody's noise comes from its own stream, in
-the order in which the loop draws it: the results differ by the order of sums, and by nothing else.
+of different sizes are padded with records that have the factor 0. Everybody's sum is rounded to the grid of the
+loop. Everybody's noise comes from its own stream, in the order in which the loop draws it. So the results differ
+by the order of sums, and by nothing else.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from torch.nn.utils.rnn import pad_sequence
 from fedfair.learning.device import Records
 from fedfair.learning.layout import Layout
 from fedfair.learning.vectorised.layers import Layers, cross_entropy, errors_of, forward, layers_in
-from fedfair.privacy.linear_layers import outer_length
-from fedfair.privacy.noise import Draws
+from fedfair.privacy.grid import Grid
+from fedfair.privacy.linear_layers import joint_norms, most_summed, outer_length, widened
+from fedfair.privacy.noise import Draws, whole_cells, with_noise
 from fedfair.privacy.sample_level import Mechanism
 
 
@@ -97,38 +99,60 @@ class PrivateDescent:
             Everybody's model (k, d) and the thresholds (k, 1).
         """
         models, layers = start.expand(len(thresholds), -1).clone(), layers_in(start, self.layout)
+        sums, grid = torch.empty_like(models), self.mechanism.grid(len(start), start.dtype)
         sizes = torch.tensor(expected, dtype=start.dtype, device=start.device)[:, None]
         for sample in samples:
-            moved = layers_in(models, self.layout)
-            pulls = self._descend(layers, sample, thresholds, sizes, moved)
-            for place in itertools.compress(range(len(models)), sample.active):
-                self._add_noise(models[place], pulls[place], noise[place], expected[place])
+            cells, pulls = self._sums(layers, sample, thresholds, sums, grid)
+            for place, active in enumerate(sample.active):
+                # Who makes no more steps has a sum of 0, and gets no noise.
+                if active:
+                    with_noise(cells[place], grid, noise[place])
+                if active and self.threshold_learning_rate is not None:
+                    with_noise(pulls[place], grid, noise[place])
+            models.sub_(sums.copy_(cells).div_(sizes), alpha=self.learning_rate)
             if self.threshold_learning_rate is not None:
-                slopes = pulls / (self.mechanism.threshold_scale * sizes)
+                slopes = pulls.to(thresholds) / (self.mechanism.threshold_scale * sizes)
                 thresholds = torch.sub(thresholds, slopes, alpha=self.threshold_learning_rate)
-            layers = moved
+            layers = layers_in(models, self.layout)
         return models, thresholds
 
-    def _descend(
-        self, layers: Layers, sample: GroupSample, thresholds: Tensor, sizes: Tensor, moved: Layers
-    ) -> Tensor:
-        """Move everybody against its clipped sum, in place; return the sums (k, 1) of the thresholds' parts."""
+    def _sums(
+        self, layers: Layers, sample: GroupSample, thresholds: Tensor, sums: Tensor, grid: Grid
+    ) -> tuple[Tensor, Tensor]:
+        """Return everybody's clipped sums in whole cells, (k, d) and those of the threshold's parts (k, 1).
+
+        Args:
+            layers: of everybody's model.
+            sample: of the group.
+            thresholds: tensor (k, 1).
+            sums: memory (k, d), which is overwritten and may be what is returned.
+            grid: of the sums.
+        """
         inputs, logits = forward(layers, sample.features)
         losses, error = cross_entropy(logits, sample.labels)
         errors = errors_of(layers, inputs, error)
-        lengths = [outer_length(*factors) for factors in zip(errors, inputs, strict=True)]
-        norms = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
+        norms = joint_norms([outer_length(*factors) for factors in zip(errors, inputs, strict=True)])
         counted = sample.present & torch.isfinite(norms) & torch.isfinite(losses)
         coefficients, pulls = self.mechanism.factors(losses, norms, thresholds)
-        factor, left_out = (coefficients / sizes).unsqueeze(-1), ~counted.unsqueeze(-1)
-        for layer, wrong, entered in zip(moved, errors, inputs, strict=True):
-            weighted = (wrong * factor).masked_fill_(left_out, 0.0)
-            layer.descend(weighted, entered.masked_fill(left_out, 0.0), self.learning_rate)
-        return pulls.masked_fill(~counted, 0.0).sum(-1, keepdim=True)
+        factor, left_out = coefficients.unsqueeze(-1), ~counted.unsqueeze(-1)
+        weighted = [(wrong * factor).masked_fill_(left_out, 0.0) for wrong in errors]
+        entered = [values.masked_fill(left_out, 0.0) for values in inputs]
+        pulls, views = pulls.masked_fill(~counted, 0.0), layers_in(sums, self.layout)
+        most, records = most_summed(sums), losses.shape[1]
 
-    def _add_noise(self, model: Tensor, pull: Tensor, noise: Draws, expected: int) -> None:
-        """Add one member's noise, in place, to its model (d,) and to the sum (1,) of its threshold's part."""
-        deviation = self.mechanism.noise_deviation
-        model.add_(noise.gaussian(model), alpha=-self.learning_rate * deviation / expected)
-        if self.threshold_learning_rate is not None:
-            pull.add_(noise.gaussian(pull), alpha=deviation)
+        def cells_of(here: slice) -> tuple[Tensor, Tensor]:
+            for view, wrong, values in zip(views, weighted, entered, strict=True):
+                view.put_gradient(wrong[:, here], values[:, here], wide=widened(sums, records))
+            pull = pulls[:, here].sum(-1, keepdim=True, dtype=torch.float64)
+            return whole_cells(sums, grid), whole_cells(pull, grid)
+
+        if records <= most:
+            return cells_of(slice(0, records))
+        # As in the loop: sums of a few records are rounded, and added up exactly.
+        total = torch.zeros_like(sums, dtype=torch.float64)
+        pulled = torch.zeros_like(thresholds, dtype=torch.float64)
+        for start in range(0, records, most):
+            part, pull = cells_of(slice(start, start + most))
+            total.add_(part)
+            pulled.add_(pull)
+        return total, pulled

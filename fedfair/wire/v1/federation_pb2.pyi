@@ -22,20 +22,26 @@ class CollaboratorFrame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session")
+    __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session", "last_sum_number", "run_id", "rounds_done")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_BINDING_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    LAST_SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_DONE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     software_version: str
     plan_digest: bytes
     approval: bytes
     certificate_binding: bytes
     session: bytes
-    def __init__(self, protocol_version: _Optional[int] = ..., software_version: _Optional[str] = ..., plan_digest: _Optional[bytes] = ..., approval: _Optional[bytes] = ..., certificate_binding: _Optional[bytes] = ..., session: _Optional[bytes] = ...) -> None: ...
+    last_sum_number: int
+    run_id: str
+    rounds_done: int
+    def __init__(self, protocol_version: _Optional[int] = ..., software_version: _Optional[str] = ..., plan_digest: _Optional[bytes] = ..., approval: _Optional[bytes] = ..., certificate_binding: _Optional[bytes] = ..., session: _Optional[bytes] = ..., last_sum_number: _Optional[int] = ..., run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ...) -> None: ...
 
 class UploadStart(_message.Message):
     __slots__ = ("sum_number", "length", "sha256")
@@ -49,13 +55,137 @@ class UploadStart(_message.Message):
 
 class Abstain(_message.Message):
     __slots__ = ("sum_number", "reason", "leaving")
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REASON_UNSPECIFIED: _ClassVar[Abstain.Reason]
+        REASON_PLAN_EVALUATION: _ClassVar[Abstain.Reason]
+        REASON_PLAN_STANDARDISATION: _ClassVar[Abstain.Reason]
+        REASON_EXACT_QUERY: _ClassVar[Abstain.Reason]
+        REASON_BUDGET: _ClassVar[Abstain.Reason]
+        REASON_VALUES: _ClassVar[Abstain.Reason]
+        REASON_PROTOCOL: _ClassVar[Abstain.Reason]
+        REASON_POLICY: _ClassVar[Abstain.Reason]
+        REASON_POLICY_ALLOW_PLAIN_SUMS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_ALLOW_MODULE_CODE: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MODULE_CODE: _ClassVar[Abstain.Reason]
+        REASON_POLICY_ALGORITHMS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_REVEALS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_PUBLISH_SITE_MEANS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_ROUNDS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_RUNS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_EVALUATION_COHORT: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_EVALUATIONS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_EVALUATIONS_ON_DEMAND: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MIN_COLLABORATORS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MODE: _ClassVar[Abstain.Reason]
+        REASON_POLICY_COLLUDERS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_KEY_AGREEMENT: _ClassVar[Abstain.Reason]
+        REASON_POLICY_RING_BITS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_CLIP: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_ATTEMPTS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_PURPOSES: _ClassVar[Abstain.Reason]
+        REASON_POLICY_TRAINING_COHORT: _ClassVar[Abstain.Reason]
+        REASON_SECAGG: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_ENCODING: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_POLICY: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_PLAN: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_LAYOUT: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_MEMBERSHIP: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_SIGNATURE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_OWN_ADVERT: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_KEY: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_CONFIRM: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_SESSION: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_ROUND_ORDER: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_SESSION_EXPIRED: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_MODEL: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_REQUEST: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_COHORT: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_THRESHOLD: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_ATTEMPTS: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_TRANSCRIPT: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_OUT_OF_ORDER: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_ONE_VOTE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_ONE_ANSWER: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_SURVIVORS: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_VOTES: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_ENVELOPE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_REUSED_UPDATE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_VECTOR: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_TAG: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_COMMITMENT: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_SHARE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_DUPLICATE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_LATE: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_PLAUSIBILITY: _ClassVar[Abstain.Reason]
+    REASON_UNSPECIFIED: Abstain.Reason
+    REASON_PLAN_EVALUATION: Abstain.Reason
+    REASON_PLAN_STANDARDISATION: Abstain.Reason
+    REASON_EXACT_QUERY: Abstain.Reason
+    REASON_BUDGET: Abstain.Reason
+    REASON_VALUES: Abstain.Reason
+    REASON_PROTOCOL: Abstain.Reason
+    REASON_POLICY: Abstain.Reason
+    REASON_POLICY_ALLOW_PLAIN_SUMS: Abstain.Reason
+    REASON_POLICY_ALLOW_MODULE_CODE: Abstain.Reason
+    REASON_POLICY_MODULE_CODE: Abstain.Reason
+    REASON_POLICY_ALGORITHMS: Abstain.Reason
+    REASON_POLICY_REVEALS: Abstain.Reason
+    REASON_POLICY_PUBLISH_SITE_MEANS: Abstain.Reason
+    REASON_POLICY_MAX_ROUNDS: Abstain.Reason
+    REASON_POLICY_MAX_RUNS: Abstain.Reason
+    REASON_POLICY_EVALUATION_COHORT: Abstain.Reason
+    REASON_POLICY_MAX_EVALUATIONS: Abstain.Reason
+    REASON_POLICY_MAX_EVALUATIONS_ON_DEMAND: Abstain.Reason
+    REASON_POLICY_MIN_COLLABORATORS: Abstain.Reason
+    REASON_POLICY_MODE: Abstain.Reason
+    REASON_POLICY_COLLUDERS: Abstain.Reason
+    REASON_POLICY_KEY_AGREEMENT: Abstain.Reason
+    REASON_POLICY_RING_BITS: Abstain.Reason
+    REASON_POLICY_MAX_CLIP: Abstain.Reason
+    REASON_POLICY_MAX_ATTEMPTS: Abstain.Reason
+    REASON_POLICY_PURPOSES: Abstain.Reason
+    REASON_POLICY_TRAINING_COHORT: Abstain.Reason
+    REASON_SECAGG: Abstain.Reason
+    REASON_SECAGG_ENCODING: Abstain.Reason
+    REASON_SECAGG_POLICY: Abstain.Reason
+    REASON_SECAGG_PLAN: Abstain.Reason
+    REASON_SECAGG_LAYOUT: Abstain.Reason
+    REASON_SECAGG_MEMBERSHIP: Abstain.Reason
+    REASON_SECAGG_SIGNATURE: Abstain.Reason
+    REASON_SECAGG_OWN_ADVERT: Abstain.Reason
+    REASON_SECAGG_KEY: Abstain.Reason
+    REASON_SECAGG_CONFIRM: Abstain.Reason
+    REASON_SECAGG_SESSION: Abstain.Reason
+    REASON_SECAGG_ROUND_ORDER: Abstain.Reason
+    REASON_SECAGG_SESSION_EXPIRED: Abstain.Reason
+    REASON_SECAGG_MODEL: Abstain.Reason
+    REASON_SECAGG_REQUEST: Abstain.Reason
+    REASON_SECAGG_COHORT: Abstain.Reason
+    REASON_SECAGG_THRESHOLD: Abstain.Reason
+    REASON_SECAGG_ATTEMPTS: Abstain.Reason
+    REASON_SECAGG_TRANSCRIPT: Abstain.Reason
+    REASON_SECAGG_OUT_OF_ORDER: Abstain.Reason
+    REASON_SECAGG_ONE_VOTE: Abstain.Reason
+    REASON_SECAGG_ONE_ANSWER: Abstain.Reason
+    REASON_SECAGG_SURVIVORS: Abstain.Reason
+    REASON_SECAGG_VOTES: Abstain.Reason
+    REASON_SECAGG_ENVELOPE: Abstain.Reason
+    REASON_SECAGG_REUSED_UPDATE: Abstain.Reason
+    REASON_SECAGG_VECTOR: Abstain.Reason
+    REASON_SECAGG_TAG: Abstain.Reason
+    REASON_SECAGG_COMMITMENT: Abstain.Reason
+    REASON_SECAGG_SHARE: Abstain.Reason
+    REASON_SECAGG_DUPLICATE: Abstain.Reason
+    REASON_SECAGG_LATE: Abstain.Reason
+    REASON_SECAGG_PLAUSIBILITY: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     sum_number: int
-    reason: str
+    reason: Abstain.Reason
     leaving: bool
-    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
     __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked")

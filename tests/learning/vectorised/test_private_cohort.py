@@ -160,8 +160,11 @@ def test_a_whole_simulation_is_the_loops() -> None:
 
 def test_features_are_scaled_for_both_engines() -> None:
     sites = make_sites()
-    both = Both(plan_of(sites), sites)
+    plan = plan_of(sites)
+    both = Both(plan.model_copy(update={"task": plan.task.model_copy(update={"standardize": "secure"})}), sites)
     scaling = FeatureScaling(np.array([0.5, -1.0]), np.array([2.0, 4.0]))
+    for cohort in (both.loop, both.once):
+        cohort.apply_scaling(FeatureScaling(np.zeros(2), np.ones(2)))
     before = [both.totals(cohort).body for cohort in (both.loop, both.once)]
     for cohort in (both.loop, both.once):
         cohort.apply_scaling(scaling)

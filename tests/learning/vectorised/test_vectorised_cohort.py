@@ -22,12 +22,13 @@ from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError, T
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, threshold_limit
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import play, simulate_sites
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.schema import Plan
+from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 
@@ -314,3 +315,24 @@ def test_an_exact_evaluation_asks_everybody_at_once_and_finds_the_same_risks() -
     for name, split in one.evaluation.splits.items():
         for size, risk in split.by_group_size.items():
             assert other.evaluation.splits[name].by_group_size[size].worst == pytest.approx(risk.worst, abs=1e-11)
+
+
+def test_a_change_of_the_threshold_that_is_clipped_is_clipped_alike() -> None:
+    sites = sites_of([9, 20, 4])
+    plan = plan_of(sites, threshold_learning_rate=50.0, local_steps=3)
+    limit = threshold_limit(plan, 2)
+    loop, vectorised = both(plan, sites)
+    flat = flat_model(plan, next(iter(sites.values())).train.schema, torch.device("cpu"), Path())
+    course = Course(plan, flat.layout, next(iter(sites.values())).train.schema, flat.vector())
+    request = course.next_sum()
+    assert request is not None
+    course.absorb(loop.totals(request, course.model))
+    request = course.next_sum()
+    assert request is not None
+    assert request.purpose is Purpose.TRAINING
+    first, second = loop.totals(request, course.model), vectorised.totals(request, course.model)
+    moved = loop.changes(course.model, FIRST).thresholds
+    assert (np.abs(moved) > limit).all()
+    np.testing.assert_allclose(first.header, second.header, **CLOSE)
+    assert first.header[1] == pytest.approx(loop.weights @ np.clip(moved, -limit, limit))
+    assert_alike(plan, sites)

@@ -1,0 +1,98 @@
+"""One call as gRPC's server gives it: read, written and ended in an order that the core allows.
+
+Two things are known here and nowhere else. First, every exception with which gRPC says that a call is over; all of
+them are `StreamEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
+returned, or aborted, in the middle of a write would leave its peer waiting for ever. So a write that nobody waits
+for any more goes on, and the status follows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import grpc
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+
+Outcome = TypeVar("Outcome")
+
+
+class StreamEnded(Exception):  # noqa: N818 - no error: the peer, or the server, has ended the call
+    """The call is over; nothing can be read or written on it any more."""
+
+
+class ServerCall:
+    """One call.
+
+    Args:
+        context: of the call.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Return what the handshake found out about the peer."""
+        return {name: list(values) for name, values in self._context.auth_context().items()}
+
+    async def read(self) -> bytes | None:
+        """Return the next message; None where the peer says nothing more.
+
+        Raises:
+            StreamEnded: the call is over.
+        """
+        raw = await _carried_out(self._context.read())
+        return None if raw is END_OF_STREAM else raw
+
+    async def write(self, raw: bytes) -> None:
+        """Write one message; one that is cancelled in the middle is written to its end all the same.
+
+        Raises:
+            StreamEnded: the call is over.
+        """
+        self._writing = asyncio.ensure_future(_carried_out(self._context.write(raw)))
+        self._writing.add_done_callback(_look_at)
+        await asyncio.shield(self._writing)
+
+    async def settle(self) -> None:
+        """Wait until nothing is being written any more; a handler returns only then."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def abort(self, code: grpc.StatusCode, words: str) -> None:
+        """End the call with a status, as soon as nothing is being written any more.
+
+        Raises:
+            grpc.aio.AbortError: always, where the call was not over before: the handler must let it pass.
+        """
+        await self.settle()
+        try:
+            await self._context.abort(code, words)
+        except grpc.aio.AbortError:
+            raise
+        except grpc.aio.BaseError as error:
+            raise StreamEnded(str(error)) from error
+
+
+def _look_at(writing: asyncio.Task[None]) -> None:
+    """Read how a write ended, which perhaps nobody waits for: that the call is over is no news."""
+    if not writing.cancelled():
+        writing.exception()
+
+
+async def _carried_out(operation: Awaitable[Outcome]) -> Outcome:
+    """Await one operation of gRPC on a call.
+
+    What it can raise, by grpcio 1.80 (`_cygrpc/aio/server.pyx.pxi`): `InternalError` where the core does not take
+    it, because the peer is gone; `UsageError` after the status was sent; a `BaseError` of its own where the server
+    was stopped; `InvalidStateError` as on the other side.
+    """
+    try:
+        return await operation
+    except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+        raise StreamEnded(str(error)) from error

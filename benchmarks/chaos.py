@@ -1,0 +1,708 @@
+"""Faults in real masked federations: one aggregator and 3 to 5 collaborators over mutual TLS on loopback.
+
+Federations follow one another until `--faults` faults have been injected at random instants. In every second one
+local steps take all records (`batch_size: full`). Faults: SIGKILL and SIGTERM with a restart, of a site or of the
+aggregator; SIGSTOP and SIGCONT; a site's TCP connections cut, or held still, by a proxy in between; an unfinished
+record at the end of each log after a kill; a full disk (RLIMIT_FSIZE). A sum needs every collaborator.
+
+Four counts must be 0. Wrong sums: what was opened is not what the sites put in, as each process wrote it down.
+Double messages: one site sent two different ones under one transcript. Tracebacks, in any output. Hands needed: a
+process ended although nothing had happened to it, or with a failure where it was stopped in order, or a federation
+did not finish by itself within `--patience` seconds after its last fault. A process that a fault has ended is
+started again, as a service manager would.
+
+A process is forked from one that has imported everything, and runs the ordinary command line. 1000 faults take
+about a quarter of an hour on two idle cores. `--sabotage` breaks something on purpose: the counts must not be 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedfair.report.launch import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import typer
+
+    from aggregator.preparation import Binding
+    from collaborator.egress import EgressRecord
+    from fedfair.audit.items import Item
+    from fedfair.audit.keeper import Occasion
+    from fedfair.learning.server import Course, Progress
+    from fedfair.secagg.effects import SiteEffect
+    from fedfair.secagg.masking import Update
+    from fedfair.secagg.participant import Participant
+    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.secagg.transcript import Subject
+    from fedfair.sums.running import Totals
+    from fedfair.sums.spec import Purpose
+
+ROUNDS = 150
+FULL_DISK_BYTES = 4096
+SUM_TOLERANCE = 1e-4
+"""Of a training sum, beside its largest value: masks work on rounded numbers."""
+
+KINDS = {
+    "kill a site": 5,
+    "kill the aggregator": 3,
+    "stop a site in order": 2,
+    "stop the aggregator in order": 2,
+    "suspend a site": 2,
+    "suspend the aggregator": 1,
+    "cut connections": 5,
+    "hold connections": 2,
+    "tear a log": 3,
+    "fill a site's disk": 1,
+    "fill the aggregator's disk": 1,
+}
+"""Each kind of fault, and how often it comes beside the others."""
+
+TRACES = ("wrong sums", "double messages", "tracebacks", "hands needed")
+
+SABOTAGES = ("wrong-sum", "second-message", "traceback", "hang")
+"""What can be broken on purpose, one for each count: by the aggregator the first, otherwise by `SABOTEUR`."""
+
+STOPPED_IN_ORDER = (0, -signal.SIGTERM)
+"""How a process ends that SIGTERM stops: by itself, or, before its command line has begun, by the system."""
+
+SABOTEUR = "site-b"
+SABOTAGED_ROUND = 12
+
+
+# ------------------------------------------------------------------ the processes: forked, and tapped
+
+
+def zygote() -> None:
+    """Import everything once, and fork a process for each line that asks for one; tell which have ended."""
+    import torch  # noqa: F401 - everything that takes time is imported here
+
+    from aggregator import commands as aggregator_commands
+    from aggregator import server as _server  # noqa: F401
+    from collaborator import commands as collaborator_commands
+    from collaborator import participation, preparation  # noqa: F401
+
+    applications = {"aggregator": aggregator_commands.app, "collaborator": collaborator_commands.app}
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    requests, loop = sys.stdin.fileno(), b""
+    import select
+
+    while True:
+        ready, _, _ = select.select([requests, reading], [], [])
+        if reading in ready:
+            os.read(reading, 1 << 16)
+            with contextlib.suppress(ChildProcessError):
+                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                    _tell({"ended": ended[0], "status": os.waitstatus_to_exitcode(ended[1])})
+        if requests not in ready:
+            continue
+        arrived = os.read(requests, 1 << 16)
+        if not arrived:
+            return
+        *lines, loop = (loop + arrived).split(b"\n")
+        for line in lines:
+            words = json.loads(line)
+            child = os.fork()
+            if child == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _become(words, applications[words["program"]])
+            _tell({"started": child})
+
+
+def _tell(words: dict[str, object]) -> None:
+    os.write(1, json.dumps(words).encode() + b"\n")
+
+
+def _become(words: dict[str, Any], application: typer.Typer) -> None:
+    """Run the command line in this fork, and never return."""
+    status = 70
+    try:
+        os.setsid()
+        output = os.open(words["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(words["folder"])
+        # A console remembers the stream that it was made with; the descriptors beneath are new.
+        _tap(Path(words["tap"]), words["name"])
+        if words["sabotage"]:
+            _sabotage(words["sabotage"], words["name"])
+        sys.argv = [words["program"], *words["arguments"]]
+        launch(lambda: application)
+    except SystemExit as ending:
+        status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:  # noqa: BLE001 - what nobody caught is what is looked for
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the other
+    """Have this process write down what it contributes, sends under a transcript, and opens."""
+    from aggregator import preparation
+    from collaborator.egress import EgressRecord
+    from fedfair.learning.binding import plan_binding
+    from fedfair.learning.server import Course
+    from fedfair.plan.source import load_plan, workspace_of
+    from fedfair.secagg.effects import Send
+    from fedfair.secagg.messages import Kind, kind_of
+    from fedfair.secagg.participant import Participant
+    from fedfair.secagg.recovery import Gathering
+    from fedfair.secagg.round_messages import Answer, Upload, Vote
+    from fedfair.wire.codec import decode_collaborator_frame
+    from fedfair.wire.frames import SecaggMessage
+
+    decoders: dict[Kind, Callable[[bytes], Upload | Vote | Answer]] = {
+        Kind.UPLOAD: Upload.decode,
+        Kind.VOTE: Vote.decode,
+        Kind.ANSWER: Answer.decode,
+    }
+
+    def write(**line: object) -> None:
+        with path.open("a") as target:
+            target.write(json.dumps({"name": name, **line}) + "\n")
+
+    sending, contribute = EgressRecord.sending, Participant.contribute
+    opening, absorb = Gathering.open, Course.absorb
+    opened = b""  # the transcript of the sum that was opened last
+
+    def tapped_sending(self: EgressRecord, raw: bytes, what: Item, occasion: Occasion) -> None:
+        sending(self, raw, what, occasion)
+        frame = decode_collaborator_frame(raw) if what.value != "preflight question" else None
+        if not isinstance(frame, SecaggMessage) or kind_of(frame.message) not in decoders:
+            return
+        kind = kind_of(frame.message)
+        said: dict[str, object] = {"kind": kind.name, "message": frame.message.hex()}
+        said["transcript"] = decoders[kind](frame.message).transcript.hex()
+        write(**said)
+
+    def tapped_contribute(self: Participant, update: Update) -> list[SiteEffect]:
+        effects = contribute(self, update)
+        # Before it is sent, or even logged: a process that comes back sends it from its log.
+        for effect in effects:
+            if isinstance(effect, Send) and kind_of(effect.message) is Kind.UPLOAD:
+                body = (np.asarray(update.body, np.float64) * update.weight).tolist()
+                transcript = Upload.decode(effect.message).transcript.hex()
+                write(kind="PUT IN", transcript=transcript, header=float(update.header.sum()), body=body)
+        return effects
+
+    def tapped_opening(self: Gathering, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
+        nonlocal opened
+        opened = self.transcript
+        return opening(self, dtype, threads)
+
+    def tapped_absorb(self: Course, totals: Totals, members: Collection[str] = ()) -> Progress:
+        request = self.next_sum()
+        progress = absorb(self, totals, members)
+        place = None if request is None else [request.purpose.value, request.round, request.attempt]
+        body, header = totals.body.astype(np.float64).tolist(), float(totals.header.sum())
+        transcript = opened.hex()
+        write(kind="OPENED", place=place, transcript=transcript, members=list(members), header=header, body=body)
+        return progress
+
+    def binding(plan: Path) -> Binding:
+        made = plan_binding(load_plan(plan), workspace_of(plan))
+        return preparation.Binding(made.layout, made.vector, made.schema, made.digest)
+
+    EgressRecord.sending = tapped_sending  # type: ignore[method-assign]  # this process is the experiment
+    Participant.contribute = tapped_contribute  # type: ignore[method-assign]
+    Gathering.open = tapped_opening  # type: ignore[method-assign]
+    Course.absorb = tapped_absorb  # type: ignore[method-assign]
+    # The child process that makes the first model would import torch once more.
+    preparation.initial_binding = binding
+
+
+def _sabotage(what: str, name: str) -> None:
+    """Break one thing in this process, so that a detector has something to find."""
+    from fedfair.rounds.protection import Protection
+    from fedfair.secagg.effects import Send
+    from fedfair.secagg.messages import Kind, kind_of
+    from fedfair.secagg.participant import Participant
+
+    totals, receive, contribute = Protection.totals, Participant.receive, Participant.contribute
+    calls = 0
+
+    def wrong_totals(self: Protection, purpose: Purpose, opened: OpenedSum) -> Totals:
+        return totals(self, purpose, replace(opened, body=opened.body * 1.01))
+
+    def two_answers(self: Participant, raw: bytes, subject: Subject) -> list[SiteEffect]:
+        effects = receive(self, raw, subject)
+        if kind_of(raw) is Kind.OPEN:
+            sent = [effect.message for effect in effects if isinstance(effect, Send)]
+            effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]
+        return effects
+
+    def no_update(self: Participant, update: Update) -> list[SiteEffect]:
+        nonlocal calls
+        calls += 1
+        if calls == SABOTAGED_ROUND:
+            if what == "traceback":
+                raise RuntimeError("this is sabotage")
+            threading.Event().wait()
+        return contribute(self, update)
+
+    if what == "wrong-sum":
+        Protection.totals = wrong_totals  # type: ignore[method-assign]
+    elif name == SABOTEUR and what == "second-message":
+        Participant.receive = two_answers  # type: ignore[method-assign]
+    elif name == SABOTEUR:
+        Participant.contribute = no_update  # type: ignore[method-assign]
+
+
+# ------------------------------------------------------------------ the harness's side of the processes
+
+
+class Forks:
+    """The process that forks, and what became of its children."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE"}
+        reading, self._requests = os.pipe()
+        answers, telling = os.pipe()
+        self._answers = os.fdopen(answers, "rb")
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--zygote"], stdin=reading, stdout=telling, env=environment
+        )
+        os.close(reading)
+        os.close(telling)
+        self.statuses: dict[int, int] = {}
+        self._started: asyncio.Queue[int] = asyncio.Queue()
+
+    async def listen(self) -> None:
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._answers)
+        while line := await reader.readline():
+            words = json.loads(line)
+            if "started" in words:
+                self._started.put_nowait(words["started"])
+            else:
+                self.statuses[words["ended"]] = words["status"]
+
+    async def start(self, **words: object) -> int:
+        os.write(self._requests, json.dumps(words).encode() + b"\n")
+        return await self._started.get()
+
+    def close(self) -> None:
+        os.close(self._requests)
+        self._process.kill()
+        self._process.wait()
+
+
+class Proxy:
+    """Carries one site's connections to the aggregator, until it is told to cut or to hold them."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open: set[asyncio.StreamWriter] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "localhost", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection("localhost", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        both = {writer, far_writer}
+        self._open |= both
+        try:
+            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        finally:
+            self._open -= both
+            for side in both:
+                side.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while piece := await reader.read(1 << 16):
+                await self._flows.wait()
+                writer.write(piece)
+                await writer.drain()
+            writer.write_eof()
+
+    def cut(self) -> None:
+        for writer in tuple(self._open):
+            writer.transport.abort()
+
+    async def hold(self, seconds: float) -> None:
+        self._flows.clear()
+        await asyncio.sleep(seconds)
+        self._flows.set()
+
+    def close(self) -> None:
+        self.cut()
+        if self._server is not None:
+            self._server.close()
+
+
+@dataclass
+class Findings:
+    """What was injected, and what was found."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    traces: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    federations: int = 0
+    with_full_batches: int = 0
+    sums: int = 0
+    messages: int = 0
+
+    def note(self, trace: str, words: str) -> None:
+        self.traces[trace] += 1
+        self.notes.append(f"{trace}: {words}")
+
+
+def plan_of(number: int, draw: random.Random) -> dict[str, Any]:
+    names = [f"site-{letter}" for letter in "abcde"[: draw.choice((3, 4, 5))]]
+    return {
+        "federation": {
+            "name": "chaos",
+            "collaborators": names,
+            "reconnect_grace_seconds": 30,
+            "round_deadline_seconds": 60,
+            "join_deadline_seconds": 120,
+            "max_attempts": 100,
+        },
+        "task": {
+            "data": "breast-cancer",
+            "partition": {"scheme": "random"},
+            "standardize": "secure",
+            "model": {"name": "linear", "init": "zeros"},
+        },
+        "objective": {"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
+        "training": {
+            "algorithm": "fedsrcvar",
+            "rounds": ROUNDS,
+            "local_steps": 1 if number % 2 else 2,
+            "batch_size": "full" if number % 2 else 16,
+            "learning_rate": 0.01,
+            "precision": "fp64",
+        },
+        "secure_aggregation": {"mode": "malicious", "most_records": 512},
+        "evaluation": {"every": 10, "bins": 16},
+    }
+
+
+class Federation:
+    """One federation, from its files to its end."""
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        forks: Forks,
+        draw: random.Random,
+        found: Findings,
+        sabotage: str | None = None,
+    ) -> None:
+        import yaml
+
+        from fedfair.cli.loopback import prepare
+
+        self._draw, self._forks, self._found, self._sabotage = draw, forks, found, sabotage
+        plan = plan_of(number, draw)
+        self._workspace = prepare(folder, plan)
+        found.with_full_batches += plan["training"]["batch_size"] == "full"
+        self._folder = folder
+        for name in self._workspace.collaborators:
+            site = folder / f"{name}.yaml"
+            words = yaml.safe_load(site.read_text())
+            words["policy"] = {**words["policy"], "max_attempts": 100}
+            site.write_text(yaml.safe_dump(words))
+        port = yaml.safe_load(self._workspace.plan.read_text())["federation"]["aggregator"]["port"]
+        self._proxies = {name: Proxy(port) for name in self._workspace.collaborators}
+        self._pids: dict[str, int] = {}
+        self._expected: set[int] = set()
+        self._ordered: set[int] = set()  # nothing has happened to these but SIGTERM
+        self._held: set[str] = set()
+        self._finished: set[str] = set()
+        self._label = f"federation {number}"
+
+    async def run(self, faults: int, pause_seconds: float, patience_seconds: float) -> None:
+        """Start everybody, inject up to so many faults, and wait for the end."""
+        for proxy in self._proxies.values():
+            await proxy.start()
+        everybody = ("aggregator", *self._workspace.collaborators)
+        for name in everybody:
+            await self._start(name)
+        keeper = asyncio.create_task(self._keep())
+        try:
+            await self._until(self._workspace.metrics.exists, patience_seconds)
+            for _ in range(faults):
+                await asyncio.sleep(self._draw.expovariate(1 / pause_seconds))
+                if "aggregator" in self._finished:
+                    break
+                await self._inject()
+            if not await self._until(lambda: len(self._finished) == len(everybody), patience_seconds):
+                waiting = [name for name in everybody if name not in self._finished]
+                self._found.note("hands needed", f"{self._label}: not finished: {', '.join(waiting)}")
+        finally:
+            keeper.cancel()
+            for pid in self._pids.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for proxy in self._proxies.values():
+                proxy.close()
+        self._judge()
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        # What is waited for is a file or a process of somebody else: nobody tells.
+        while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        return condition()
+
+    async def _start(self, name: str) -> None:
+        folder = self._folder
+        if name == "aggregator":
+            words = ["start", "--quiet"]
+        else:
+            place = f"localhost:{self._proxies[name].port}"
+            words = ["start", "-n", name, "-c", f"{name}.yaml", "-a", place]
+        self._pids[name] = await self._forks.start(
+            program="aggregator" if name == "aggregator" else "collaborator",
+            name=name,
+            arguments=words,
+            folder=str(folder),
+            output=str(folder / f"{name}.output"),
+            tap=str(folder / f"{name}.tap"),
+            sabotage=self._sabotage,
+        )
+
+    async def _keep(self) -> None:
+        """Start again whatever a fault has ended; what ended otherwise is finished, or needs a hand."""
+        while True:
+            await asyncio.sleep(0.02)
+            for name, pid in tuple(self._pids.items()):
+                status = self._forks.statuses.get(pid)
+                if status is None or name in self._finished or name in self._held:
+                    continue
+                if status == 0 and pid not in self._expected:
+                    self._finished.add(name)
+                    continue
+                if pid not in self._expected:
+                    last = (self._folder / f"{name}.output").read_text()[-300:]
+                    words = f"{self._label}: {name} ended with {status}: {last!r}"
+                    self._found.note("hands needed", words)
+                elif status == 0 and self._over():
+                    self._finished.add(name)
+                    continue
+                elif pid in self._ordered and status not in STOPPED_IN_ORDER:
+                    last = (self._folder / f"{name}.output").read_text()[-300:]
+                    words = f"{self._label}: {name} was stopped in order and ended with {status}: {last!r}"
+                    self._found.note("hands needed", words)
+                await self._start(name)
+
+    def _over(self) -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            return bool(json.loads(self._workspace.result.read_text())["state"] == "finished")
+        return False
+
+    # ---------------------------------------------------------- faults
+
+    async def _inject(self) -> None:  # noqa: C901 - one case per fault
+        kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
+        sites = [name for name in self._workspace.collaborators if name not in self._finished]
+        if not sites:
+            return
+        site = self._draw.choice(sites)
+        seconds = self._draw.uniform(0.1, 1.0)
+        match kind:
+            case "kill a site":
+                self._end(site, signal.SIGKILL)
+            case "kill the aggregator":
+                self._end("aggregator", signal.SIGKILL)
+            case "stop a site in order":
+                self._end(site, signal.SIGTERM)
+            case "stop the aggregator in order":
+                self._end("aggregator", signal.SIGTERM)
+            case "suspend a site":
+                await self._suspend(site, seconds)
+            case "suspend the aggregator":
+                await self._suspend("aggregator", seconds)
+            case "cut connections":
+                self._proxies[site].cut()
+            case "hold connections":
+                await self._proxies[site].hold(seconds)
+            case "tear a log":
+                await self._tear(site)
+            case "fill a site's disk":
+                self._fill(site)
+            case "fill the aggregator's disk":
+                self._fill("aggregator")
+        self._found.faults[kind] += 1
+
+    def _end(self, name: str, number: signal.Signals) -> None:
+        pid = self._pids[name]
+        if number is signal.SIGTERM and pid not in self._expected:
+            self._ordered.add(pid)
+        elif number is not signal.SIGTERM:
+            self._ordered.discard(pid)
+        self._expected.add(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    async def _suspend(self, name: str, seconds: float) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pids[name], signal.SIGSTOP)
+            await asyncio.sleep(seconds)
+            os.kill(self._pids[name], signal.SIGCONT)
+
+    async def _tear(self, site: str) -> None:
+        """Kill a site, and leave the beginning of a further record at the end of each of its logs."""
+        pid = self._pids[site]
+        self._held.add(site)
+        self._end(site, signal.SIGKILL)
+        await self._until(lambda: pid in self._forks.statuses, 10)
+        state = self._folder / "state"
+        egress = self._folder / "egress" / f"{site}.jsonl"
+        if egress.exists():
+            with egress.open("ab") as target:
+                target.write(egress.read_bytes().rsplit(b"\n", 2)[-2][: self._draw.randrange(1, 40)])
+        for log in (*state.glob(f"{site}-*.secagg"), *state.glob(f"{site}-*.answered-wal")):
+            with log.open("ab") as target:
+                target.write(log.read_bytes()[: self._draw.randrange(1, 40)])
+        self._held.discard(site)
+
+    def _fill(self, name: str) -> None:
+        """Let no file of this process grow any more; a new process finds room again."""
+        self._expected.add(self._pids[name])
+        self._ordered.discard(self._pids[name])
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(self._pids[name], resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
+
+    # ---------------------------------------------------------- what is found
+
+    def _judge(self) -> None:
+        self._found.federations += 1
+        for output in self._folder.glob("*.output"):
+            words = output.read_text(errors="replace")
+            for place in re.finditer(re.escape("Traceback (most recent call last)"), words):
+                part = words[max(0, place.start() - 200) : place.end() + 3000]
+                self._found.note("tracebacks", f"{self._label}: {output.stem}: {part!r}")
+        put_in = self._messages()
+        for line in _lines(self._folder / "aggregator.tap"):
+            self._found.sums += 1
+            given = put_in[line["transcript"]]
+            if not set(line["members"]) <= set(given):
+                self._found.note("wrong sums", f"{self._label}: {line['place']}: nobody put in what was opened")
+            elif not _agrees(line, [given[name] for name in line["members"]]):
+                self._found.note("wrong sums", f"{self._label}: {line['place']}: another sum than what was put in")
+
+    def _messages(self) -> dict[str, dict[str, Any]]:
+        """Look at what each site sent; return what each put into the sum of each transcript."""
+        put_in: dict[str, dict[str, Any]] = defaultdict(dict)
+        for name in self._workspace.collaborators:
+            said: dict[tuple[str, str], set[str]] = defaultdict(set)
+            for line in _lines(self._folder / f"{name}.tap"):
+                if line["kind"] == "PUT IN":
+                    put_in[line["transcript"]][name] = line
+                else:
+                    said[line["kind"], line["transcript"]].add(line["message"])
+            self._found.messages += sum(map(len, said.values()))
+            for (kind, transcript), messages in said.items():
+                if len(messages) > 1:
+                    words = f"{self._label}: {name}: {len(messages)} {kind} under {transcript[:16]}"
+                    self._found.note("double messages", words)
+        return put_in
+
+
+def _agrees(opened: dict[str, Any], given: list[dict[str, Any]]) -> bool:
+    if opened["place"][0] != "training":
+        # Counts, and integers with their rests: the order in which a header holds them does not matter here.
+        return bool(np.isclose(opened["header"], sum(line["header"] for line in given), rtol=1e-6, atol=1e-3))
+    wanted = np.sum([line["body"] for line in given], axis=0)
+    return bool(np.abs(np.array(opened["body"]) - wanted).max() <= SUM_TOLERANCE * (1 + np.abs(wanted).max()))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_text().splitlines():
+            # A process that was killed in the middle of a line has not acted on it.
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+async def chaos(arguments: argparse.Namespace, progress: IO[str]) -> Findings:
+    draw, found, forks = random.Random(arguments.seed), Findings(), Forks()  # noqa: S311 - instants, not keys
+    listening = asyncio.create_task(forks.listen())
+    started, told = time.monotonic(), 0
+    try:
+        while found.faults.total() < arguments.faults:
+            left = min(arguments.faults - found.faults.total(), arguments.per_federation)
+            with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+                federation = Federation(Path(folder), found.federations, forks, draw, found, arguments.sabotage)
+                await federation.run(left, arguments.pause, arguments.patience)
+            seconds = time.monotonic() - started
+            counts = ", ".join(f"{found.traces[trace]} {trace}" for trace in TRACES)
+            words = f"{found.federations} federations, {found.faults.total()} faults, {seconds:.0f} s: {counts}"
+            print(words, *found.notes[told:], sep="\n  ", file=progress, flush=True)
+            told = len(found.notes)
+    finally:
+        listening.cancel()
+        forks.close()
+    return found
+
+
+def table(found: Findings) -> str:
+    rows = [f"{count:7d}  {kind}" for kind, count in sorted(found.faults.items())]
+    words = f"faults in {found.federations} federations, {found.with_full_batches} of them with full batches"
+    rows += [f"{found.faults.total():7d}  {words}"]
+    rows += [f"{found.sums:7d}  sums opened", f"{found.messages:7d}  messages under a transcript"]
+    return "\n".join([*rows, *(f"{found.traces[trace]:7d}  {trace}" for trace in TRACES)])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--per-federation", type=int, default=25, help="faults in one federation, at most")
+    parser.add_argument("--pause", type=float, default=0.4, help="mean seconds between two faults")
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds to finish after the last fault")
+    parser.add_argument("--sabotage", choices=SABOTAGES, help="break something; the exit status must be 1")
+    parser.add_argument("--zygote", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.zygote:
+        zygote()
+        sys.exit()
+    outcome = asyncio.run(chaos(arguments, sys.stderr))
+    print(table(outcome))
+    for note in outcome.notes:
+        print(f"  {note}")
+    sys.exit(1 if outcome.traces.total() else 0)

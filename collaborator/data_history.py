@@ -1,0 +1,92 @@
+"""What a site's records looked like when it last started: `state/<name>.data-profile.json`, for this site alone.
+
+Decides where the summary is, and that nothing about it stops a start or a check: a file that cannot be read is
+said to be so, and the next start writes it anew. What is worth a word is `profile_changes.py`'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from collaborator.preparation import Site
+from fedfair.learning.data.profile import DataProfile
+from fedfair.learning.data.profile_changes import DataSummary, changes, summary_of
+from fedfair.whole_file import OWNER_ONLY, write_whole
+
+_SUMMARIES = TypeAdapter(DataSummary)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """This site's records beside those of its last run.
+
+    Attributes:
+        since: when that run was started, ISO 8601 in UTC; None where none is known.
+        changes: one phrase for each change.
+        fault: why the two cannot be compared; empty where they can, and before the first run.
+    """
+
+    since: str | None
+    changes: tuple[str, ...] = ()
+    fault: str = ""
+
+    @property
+    def words(self) -> str:
+        """One line; empty before the first run."""
+        if self.fault or self.since is None:
+            return self.fault
+        day = self.since[:10]
+        if not self.changes:
+            return f"nothing changed since the run of {day}"
+        return f"changed since the run of {day}: {'; '.join(self.changes)}"
+
+
+def summary_path(site: Site) -> Path:
+    """Return where the summary of the last run is."""
+    return site.state / f"{site.participant}.data-profile.json"
+
+
+def keep_summary(site: Site, profile: DataProfile, now: datetime) -> None:
+    """Write down what the records look like at a start, in place of the last one.
+
+    Raises:
+        OSError: the file cannot be written, or a data file cannot be read again.
+    """
+    summary = summary_of(profile, _file_digests(site), now.isoformat(timespec="seconds"))
+    site.state.mkdir(parents=True, exist_ok=True)
+    write_whole(summary_path(site), _SUMMARIES.dump_json(summary, indent=1).decode() + "\n", OWNER_ONLY)
+
+
+def compare_with_last_run(site: Site, profile: DataProfile, now: datetime) -> Comparison:
+    """Return what changed since the last start; whatever is wrong with the file is words, not a fault."""
+    path = summary_path(site)
+    try:
+        before = _SUMMARIES.validate_json(path.read_bytes())
+        files = _file_digests(site)
+    except FileNotFoundError:
+        return Comparison(None)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+    else:
+        return Comparison(before.written, changes(before, summary_of(profile, files, now.isoformat())))
+    return Comparison(None, fault=f"{path} cannot be compared with: {reason}; the next start writes it anew")
+
+
+def _file_digests(site: Site) -> Mapping[str, str]:
+    """Return the digest of each single file that holds records; a folder of files has none."""
+    data = site.config.data
+    paths = {"train": data.train, "test": data.test}
+    return {role: _digest(Path(path)) for role, path in paths.items() if path is not None and Path(path).is_file()}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -1,0 +1,77 @@
+"""What the aggregator has said on one stream and this site's worker has not taken yet: a few entries, never more.
+
+A newer question makes the older ones worthless, and the messages of their rounds; a newer proposal makes the older
+set-up worthless. What is left of an honest aggregator's words fits (`MAX_WAITING` says why). With more the reader
+waits, nothing further is read from the stream, and gRPC's flow control holds the sender back. Nothing that matters
+is behind that wait: an end of the stream, a refusal or a newer question is missed only behind messages that no
+honest aggregator sends, and only until the worker takes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from collaborator.inbox import Question
+from fedfair.secagg.checks import SecaggError
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.wire.frames import SecaggMessage
+
+MAX_WAITING = 8
+"""One question, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
+
+_OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.SURVIVORS, Kind.OPEN})
+_OF_A_SET_UP = frozenset({Kind.PROPOSAL, Kind.ADVERTS, Kind.CONFIRMS})
+
+
+class Mailbox:
+    """One stream's entries; one task puts, one takes, both on one event loop."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Question | SecaggMessage] = deque()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def put(self, said: Question | SecaggMessage) -> None:
+        """Add what was said last; wait while too much is there already."""
+        superseded = _superseded_by(said)
+        if superseded:
+            kept = [entry for entry in self._entries if _kind(entry) not in superseded]
+            self._entries = deque(kept)
+        while len(self._entries) >= MAX_WAITING:
+            self._changed.clear()
+            await self._changed.wait()
+        if isinstance(said, Question):
+            # In place of the older question: what is left of the set-up is heard under this one.
+            self._entries.appendleft(said)
+        else:
+            self._entries.append(said)
+        self._changed.set()
+
+    async def take(self) -> Question | SecaggMessage:
+        """Return the oldest entry; wait until there is one."""
+        while not self._entries:
+            self._changed.clear()
+            await self._changed.wait()
+        entry = self._entries.popleft()
+        self._changed.set()
+        return entry
+
+
+def _superseded_by(said: Question | SecaggMessage) -> frozenset[Kind | None]:
+    """Return of which kinds an older entry is worthless now; None stands for a question."""
+    if isinstance(said, Question):
+        return _OF_A_ROUND | {None}
+    return frozenset(_OF_A_SET_UP) if _kind(said) is Kind.PROPOSAL else frozenset()
+
+
+def _kind(entry: Question | SecaggMessage) -> Kind | str | None:
+    if isinstance(entry, Question):
+        return None
+    try:
+        return kind_of(entry.message)
+    except SecaggError:
+        # It is kept, so that it is refused like everything that is no message.
+        return "no message"

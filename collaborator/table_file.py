@@ -1,0 +1,111 @@
+"""A table on this site's disk that only grows: rows by key, durable when written, its owner's alone.
+
+One SQLite file, which one process uses at a time. Rows are found by their key, so neither memory nor the cost of a
+start or a row grows with the rows before. What a row means is its user's business: `fedfair.secagg.history` and
+`collaborator.request_record`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from collaborator.disk import unwritable
+from fedfair.errors import FedfairError
+
+OWNER_ONLY = 0o600
+_TABLE = "CREATE TABLE IF NOT EXISTS remembered (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a table holds, for messages.
+
+    Attributes:
+        words: what it is, such as "this site's record".
+        remedy: what to do when the file cannot be used.
+    """
+
+    words: str
+    remedy: str
+
+
+class TableFile:
+    """One open table; one thread uses it at a time.
+
+    Args:
+        path: the file; made if there is none, with its folder.
+        content: what it holds.
+
+    Raises:
+        FedfairError: it cannot be opened, it is no such table, or another process has it.
+    """
+
+    def __init__(self, path: Path, content: Content) -> None:
+        self._path = path
+        self._content = content
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.touch(OWNER_ONLY)
+            path.chmod(OWNER_ONLY)
+            # Used from the worker's thread alone, after this one has made it. A second process need not wait.
+            self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise self._unusable(error) from error
+        try:
+            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(_TABLE)
+            # A table of other columns is found now, and not at the first row.
+            self.get(b"")
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise self._unusable(error) from error
+        except FedfairError:
+            self._connection.close()
+            raise
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """Return the value of a key; None where there is none.
+
+        Raises:
+            FedfairError: the file cannot be read.
+        """
+        try:
+            found = self._connection.execute("SELECT value FROM remembered WHERE key = ?", (key,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+        return None if found is None else bytes(found[0])
+
+    def write(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write rows, all or none; they are on the disk when this returns.
+
+        Raises:
+            FedfairError: they cannot be written.
+        """
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?)", rows)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise unwritable(self._path, str(error)) from error
+            raise self._unusable(error) from error
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    def _unusable(self, error: Exception) -> FedfairError:
+        if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            return FedfairError(
+                f"this site already runs here: another process uses {self._path}",
+                "stop that process first, or let it go on",
+            )
+        words = f"{self._path} cannot be used as {self._content.words}: {error}"
+        return FedfairError(words, self._content.remedy)

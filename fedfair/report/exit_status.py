@@ -1,0 +1,66 @@
+"""What the exit status of a command says; the one place where it is decided. `docs/commands.md` has the table.
+
+A service manager restarts on a failure and reports it, so a service that was asked to stop and stopped is no
+failure. Every other command that is interrupted has not done its work and says so. What is refused does not work
+better the second time, so it has a status of its own, the same as wrong usage.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+
+from fedfair import errors
+from fedfair.errors import FedfairError, StoppedError
+
+
+class ExitStatus(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    """The work was done; or a service was asked to stop (SIGTERM), and did so in order."""
+    FAULT = 1
+    """Anything that has no status of its own."""
+    REFUSED = 2
+    """A plan, a file, a release or the command line itself was refused; somebody has to change it."""
+    ABORTED = 3
+    """A run ended before its result."""
+    INTERRUPTED = 130
+    """Ctrl-C; or any signal to a command that is no service, or a second one to a service."""
+
+
+STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
+    {
+        FedfairError: ExitStatus.FAULT,
+        errors.PlanError: ExitStatus.REFUSED,
+        errors.ApprovalError: ExitStatus.REFUSED,
+        errors.DataError: ExitStatus.REFUSED,
+        errors.IdentityError: ExitStatus.REFUSED,
+        errors.CertificateError: ExitStatus.REFUSED,
+        errors.AuditError: ExitStatus.REFUSED,
+        errors.TrainingError: ExitStatus.FAULT,
+        errors.PrivacyError: ExitStatus.REFUSED,
+        errors.UnreachableError: ExitStatus.FAULT,
+        errors.ConnectionRefusedByPeerError: ExitStatus.FAULT,
+        errors.AbortedError: ExitStatus.ABORTED,
+        StoppedError: ExitStatus.INTERRUPTED,
+        errors.LocalProtocolError: ExitStatus.FAULT,
+        errors.RemoteProtocolError: ExitStatus.FAULT,
+    }
+)
+"""By kind of fault; a class that is derived from one of these has its status."""
+
+
+_NO_USE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""What the system says of a file that the person at the keyboard named wrongly."""
+
+
+def exit_status(fault: FedfairError | OSError) -> ExitStatus:
+    """Return the status that a command ends with because of a fault."""
+    if isinstance(fault, OSError):
+        return ExitStatus.REFUSED if isinstance(fault, _NO_USE) else ExitStatus.FAULT
+    if isinstance(fault, StoppedError) and fault.signal_name == signal.SIGTERM.name:
+        return ExitStatus.DONE
+    return next(STATUS[kind] for kind in type(fault).__mro__ if kind in STATUS)

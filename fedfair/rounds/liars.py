@@ -1,0 +1,58 @@
+"""Who was proven to lie in masked sums, for as long as this process runs.
+
+Decides what becomes of a suspicion: a proven liar is sent away, now and whenever it returns; of anybody else the
+operator is only told. What proves a lie is `fedfair.secagg.disputes`' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedfair.rounds.events import Refuse, Suspected
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.rounds.machine import Step
+from fedfair.rounds.membership import Presence
+
+if TYPE_CHECKING:
+    from fedfair.ids import ParticipantId
+    from fedfair.rounds.machine import SumMachine
+    from fedfair.rounds.masked import MaskedMachine
+    from fedfair.rounds.membership import Membership
+
+_REMEDY = (
+    "find out what runs under that name; if most sites are honest, it lies; it is let in again when the "
+    "aggregator is started anew"
+)
+
+
+class Liars:
+    """The proven liars of one run.
+
+    Args:
+        members: who is connected; a liar is heard no longer.
+    """
+
+    def __init__(self, members: Membership) -> None:
+        self._members = members
+        self._reasons: dict[ParticipantId, str] = {}
+
+    def __contains__(self, participant: ParticipantId) -> bool:
+        return participant in self._reasons
+
+    def send_away(self, participant: ParticipantId) -> Iterator[Refuse]:
+        """Refuse a proven liar that is connected; nothing with one that is not."""
+        if self._members.presence(participant) is Presence.CONNECTED:
+            self._members.refuse(participant)
+            yield Refuse(participant, self._reasons[participant], _REMEDY, TRY_AGAIN[ExitReason.MISBEHAVED])
+
+    def blame(self, machine: SumMachine | MaskedMachine) -> Iterator[Refuse | Suspected]:
+        """Act on what a sum has found: send proven liars away, tell of the others."""
+        for suspicion in machine.take_suspicions():
+            who = suspicion.member
+            if not suspicion.proven:
+                yield Suspected(who, suspicion.reason)
+            elif who not in self:
+                self._reasons[who] = suspicion.reason
+                machine.step(who, Step.EXPEL)
+                yield from self.send_away(who)

@@ -1,0 +1,148 @@
+"""What becomes of a sum that was lost: it is left out, opened again, repeated, or the run ends in words.
+
+Holds the record of an interrupted masked round until it is asked for again, by this process or by a later one.
+Decides nothing about people who come and go; that is `federation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedfair.rounds.events import AfterWaiting, SaveUnfinished, Skipped, SumLost, UnfinishedSum
+from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.sums.spec import Purpose
+
+if TYPE_CHECKING:
+    from fedfair.ids import SumNumber
+    from fedfair.learning.server import Course
+    from fedfair.rounds.machine import SumMachine
+    from fedfair.rounds.masked import MaskedMachine
+    from fedfair.rounds.next_cohort import NextCohort
+    from fedfair.rounds.protection import Interrupted, Protection
+
+End = tuple[str, str, ExitReason]
+"""Why the run ends, what to do about it, and what that means for the sites."""
+
+
+_ATTEMPTS_REMEDY = (
+    "see why collaborators were missing or abstained, and start the aggregator again: it goes on with this sum; "
+    "the model is that of the last good sum"
+)
+
+
+class LostSums:
+    """The rules of one run.
+
+    Args:
+        course: what is summed.
+        cohort: who is asked next.
+        protection: masks every sum; None where sums are plain.
+        max_attempts: how often a sum is tried, and how often each attempt is opened again.
+        unfinished: the sum that an earlier process had begun and the course asks for next; None for none.
+    """
+
+    def __init__(
+        self,
+        course: Course,
+        cohort: NextCohort,
+        protection: Protection | None,
+        max_attempts: int,
+        unfinished: UnfinishedSum | None = None,
+    ) -> None:
+        self._course = course
+        self._next = cohort
+        self._protection = protection
+        self._max_attempts = max_attempts
+        self._unfinished = unfinished
+        self._record = b""  # of the interrupted round that is asked for next
+        self._reopened = 0  # how often the present attempt was opened again
+        self._saved = b""
+
+    @property
+    def reopens(self) -> bool:
+        """Return whether the next sum is one that was interrupted."""
+        return bool(self._record)
+
+    @property
+    def due(self) -> str:
+        """Return the sum that is due, in words."""
+        request = self._course.next_sum()
+        return "next sum" if request is None else f"{request.purpose.value} sum of round {request.round}"
+
+    def take_up(self) -> None:
+        """Begin with the sum that an earlier process was interrupted in, at the attempt that it had come to."""
+        unfinished, self._unfinished = self._unfinished, None
+        if self._protection is None or unfinished is None:
+            return
+        while (request := self._course.next_sum()) is not None and request.attempt < unfinished.attempt:
+            self._course.retry()
+        self._reopen(self._protection.interrupted(unfinished.record))
+
+    def take_record(self) -> bytes:
+        """Return the record of the round that begins now, once; empty for a new one."""
+        record, self._record = self._record, b""
+        self._reopened = self._reopened + 1 if record else 0
+        return record
+
+    def unsaved(self, machine: SumMachine | MaskedMachine) -> Iterator[SaveUnfinished]:
+        """Yield what must be kept before the messages of a sum are sent, unless it is kept already."""
+        if machine.round_record not in (b"", self._saved):
+            self._saved = machine.round_record
+            yield SaveUnfinished(UnfinishedSum(machine.request.attempt, self._saved))
+
+    def after(self, machine: SumMachine | MaskedMachine, reason: str) -> Skipped | End | None:
+        """Decide what follows a lost sum: None for another attempt or opening."""
+        request = machine.request
+        # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
+        is_known = bool(machine.settled) and request.purpose is not Purpose.TRAINING
+        if (is_known or request.attempt >= self._max_attempts) and self._course.may_skip:
+            return Skipped(request, reason, self._course.skip(reason))
+        if machine.reopens and self._reopened < self._max_attempts and self._protection is not None:
+            self._reopen(self._protection.interrupted(machine.round_record))
+            return None
+        if request.attempt >= self._max_attempts:
+            why = f"the {self.due} failed {request.attempt} times; the last time, {reason}"
+            return why, _ATTEMPTS_REMEDY, ExitReason.ATTEMPTS_SPENT
+        self._course.retry()
+        self._next.note_lost(machine)
+        return None
+
+    def follow(self, machine: SumMachine | MaskedMachine) -> None:
+        """Ask the same sites next where that sum is, to them, the one that is done: of the output model."""
+        self._next.note_opened(machine, self._course.next_sum())
+
+    @property
+    def when_given_up(self) -> AfterWaiting:
+        """Return what follows if those who are waited for do not come, as things stand."""
+        request = self._course.next_sum()
+        if request is None or not (self._record and self._next.is_fixed):
+            return AfterWaiting.END
+        if request.purpose is not Purpose.TRAINING:
+            return AfterWaiting.SKIP if self._course.may_skip else AfterWaiting.END
+        return AfterWaiting.REPEAT if self._next.others_suffice else AfterWaiting.END
+
+    def give_up(self, number: SumNumber) -> tuple[list[SumLost], Skipped | End | None]:
+        """Decide what follows when those who were waited for did not come.
+
+        Args:
+            number: of the latest sum.
+
+        Returns:
+            The interrupted sum that is lost now, if any; and what follows.
+        """
+        request, (why, remedy), then = self._course.next_sum(), self._next.lack(self.due), self.when_given_up
+        if request is None or then is AfterWaiting.END:
+            # The next process begins with the same sum: what the sites have sent is still on their disks.
+            return [], (why, remedy, ExitReason.QUORUM_MISSING)
+        self._record = b""
+        self._next.ask_anybody()
+        lost = [SumLost(number, request, why)]
+        if then is AfterWaiting.SKIP:
+            return lost, Skipped(request, why, self._course.skip(why))
+        self._course.retry()
+        return lost, None
+
+    def _reopen(self, interrupted: Interrupted) -> None:
+        self._record = interrupted.record
+        self._next.reopen_with(interrupted.asked, self.due, needs_all=interrupted.is_settled)

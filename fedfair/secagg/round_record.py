@@ -1,0 +1,61 @@
+"""What the aggregator must know to ask for the very same round again: nothing secret, a few hundred bytes.
+
+Sites answer a request that they have answered before with the bytes that they sent then. The start of the round is
+here as it was sent. Who had uploaded decides the request for votes; the votes, with the uploads that come again,
+decide the requests to open. So a round that was interrupted can be opened later, for the same survivors, with the
+same bytes in both directions. Decides no order of events; that is `server`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.checks import SecaggError
+from fedfair.secagg.codec import Reader, Writer
+from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Pairs
+from fedfair.secagg.round_messages import RoundStart
+from fedfair.secagg.signing import SIGNATURE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One round as far as the aggregator has asked.
+
+    Attributes:
+        members: everybody in the session.
+        start: the round start that was sent.
+        survivors: who had uploaded when the uploads were closed; empty before.
+        votes: the votes that were collected for them; empty before, and where none are due.
+    """
+
+    members: tuple[int, ...]
+    start: RoundStart
+    survivors: tuple[int, ...] = ()
+    votes: Pairs = ()
+
+    def encode(self) -> bytes:
+        """Return the bytes to keep."""
+        writer = Writer().members(self.members).sized(self.start.encode())
+        return writer.members(self.survivors).by_member(self.votes).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> RoundRecord:
+        """Return the record.
+
+        Raises:
+            LocalProtocolError: the bytes are damaged.
+        """
+        try:
+            reader = Reader(raw, "record of a round")
+            members, start = reader.members(), RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES))
+            record = cls(members, start, reader.members(), reader.by_member(SIGNATURE_BYTES))
+            reader.end()
+        except SecaggError as error:
+            raise LocalProtocolError(f"the record of an interrupted round is damaged: {error.message}") from error
+        return record
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Return who must upload again: the survivors where they are known, otherwise the whole cohort."""
+        return self.survivors or self.start.cohort

@@ -1,0 +1,169 @@
+"""The rules of `collaborator.allowance` once more, over sets in memory that grow with every answer.
+
+Obvious, and an oracle for the rows of a table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from collaborator.allowance import (
+    _DUE,
+    MASKED_EVALUATIONS_ON_DEMAND,
+    MASKED_RUNS,
+    Answered,
+    _answered,
+    _Due,
+)
+from collaborator.inbox import EVALUATIONS, Question
+from collaborator.reluctance import Reluctance
+from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.plan.site import SitePolicy
+from fedfair.sums.spec import Purpose
+
+_Place = tuple[str, str, int, int, str]
+"""Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
+
+
+class SlowAllowance:
+    """Everything that one site under one plan has answered, in memory."""
+
+    def __init__(self, plan: Plan, policy: SitePolicy, name: str) -> None:
+        self._plan = plan
+        self._policy = policy
+        self._name = name
+        self._noised = plan.privacy != PrivacySection()
+        self._masked = plan.secure_aggregation.mode != "off"
+        self._answered: dict[Answered, int] = {}
+        self._runs: set[str] = set()
+        self._rounds: set[tuple[str, int]] = set()
+        self._attempts: Counter[_Place] = Counter()
+        self._models: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+        self._on_demand: set[str] = set()
+        self._evaluators: str | None = None
+        self._evaluations: set[tuple[str, str]] = set()
+
+    def objection(self, question: Question) -> Reluctance | None:
+        """Return why a question must not be answered; without a reason, it is counted from now on."""
+        asked = _answered(question)
+        if asked in self._answered and not self._counts_each(asked):
+            return None
+        reluctance = self._against(asked, question.start.purpose)
+        if reluctance is None:
+            self._take(asked)
+        return reluctance
+
+    def attempt(self, question: Question) -> int:
+        """Return which attempt at its sum a recorded question is, from 1, by this site's own count."""
+        return self._answered[_answered(question)]
+
+    def _counts_each(self, asked: Answered) -> bool:
+        return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
+
+    def _take(self, asked: Answered) -> None:
+        place = self._place(asked)
+        self._attempts[place] += 1
+        self._answered[asked] = self._attempts[place]
+        self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
+        if Purpose(asked.purpose) in EVALUATIONS:
+            self._evaluations.add((asked.purpose, asked.subject))
+            self._evaluators = self._evaluators or asked.openers
+        if asked.on_demand:
+            self._on_demand.add(asked.subject)
+        else:
+            self._runs.add(asked.run)
+        if Purpose(asked.purpose) is Purpose.TRAINING:
+            self._rounds.add((asked.run, asked.round))
+
+    def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+        if asked.on_demand:
+            specific = self._against_model(asked)
+        elif purpose is Purpose.TRAINING:
+            specific = self._against_run(asked) or self._against_round(asked)
+        else:
+            specific = self._against_run(asked) or self._against_due(asked, _DUE[purpose])
+        if purpose in EVALUATIONS:
+            specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
+        return specific or self._against_attempt(asked)
+
+    def _against_run(self, asked: Answered) -> Reluctance | None:
+        most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
+        if most is None or asked.run in self._runs or len(self._runs) < most:
+            return None
+        return self._spent("max_runs", f"run {len(self._runs) + 1}", most, "runs of this plan")
+
+    def _against_round(self, asked: Answered) -> Reluctance | None:
+        most, done = self._policy.max_rounds, len(self._rounds)
+        if most is None or (asked.run, asked.round) in self._rounds or done < most:
+            return None
+        return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
+
+    def _against_attempt(self, asked: Answered) -> Reluctance | None:
+        # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
+        # term, and the plan's number holds.
+        most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
+        made = self._attempts[self._place(asked)]
+        if made < most:
+            return None
+        what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
+        return self._spent("max_attempts", f"attempt {made + 1}", most, what)
+
+    def _against_due(self, asked: Answered, due: _Due) -> Reluctance | None:
+        count, when = due.models(self._plan, asked.round), due.in_words(self._plan)
+        known = self._models[asked.run, asked.purpose, asked.round]
+        if not count:
+            reason = f"no {asked.purpose} is due after round {asked.round}; the plan has them {when}"
+            return Reluctance(reason, due.term, f"round {asked.round}", when)
+        if asked.subject in known or len(known) < count + self._trained_again(asked):
+            return None
+        return Reluctance(
+            f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
+            f"{count} is due; this is another model",
+            due.term,
+            f"model {len(known) + 1} of round {asked.round}",
+            f"{count}",
+        )
+
+    def _trained_again(self, asked: Answered) -> int:
+        """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
+        return max(0, self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""] - 1)
+
+    def _against_model(self, asked: Answered) -> Reluctance | None:
+        stated = self._policy.max_evaluations_on_demand
+        most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
+        if most is None or asked.subject in self._on_demand or len(self._on_demand) < most:
+            return None
+        asked_for = f"model {len(self._on_demand) + 1}"
+        return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
+
+    def _against_evaluations(self, asked: Answered) -> Reluctance | None:
+        most, made = self._policy.max_evaluations, len(self._evaluations)
+        if most is None or (asked.purpose, asked.subject) in self._evaluations or made < most:
+            return None
+        return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
+
+    def _against_openers(self, asked: Answered) -> Reluctance | None:
+        """Return why two evaluations could be subtracted: they would not be over the very same sites."""
+        if self._policy.evaluation_cohort == "any" or self._plan.secure_aggregation.mode == "off":
+            return None
+        if asked.openers and self._evaluators in {None, "", asked.openers}:
+            return None
+        allowed = self._evaluators or "one set of sites, all together"
+        found = asked.openers or "any large enough part of a set"
+        reason = f"the policy of {self._name} evaluates with one set of sites only ({allowed}), not with {found}"
+        return Reluctance(reason, "evaluation_cohort", found, allowed)
+
+    def _unless_shown(self, most: int) -> int | None:
+        """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
+        return None if self._plan.secure_aggregation.mode == "off" and not self._noised else most
+
+    def _place(self, asked: Answered) -> _Place:
+        """Return what the attempts at are counted together: in training, whatever the models are."""
+        subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
+        if asked.on_demand and self._noised:
+            return "", asked.purpose, 0, asked.step, subject
+        return asked.run, asked.purpose, asked.round, asked.step, subject
+
+    def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
+        reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
+        return Reluctance(reason, term, asked, f"at most {most}")

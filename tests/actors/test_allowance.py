@@ -1,0 +1,207 @@
+"""What a site has answered is counted by rows exactly as by sets in memory, and outlives every kill."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collaborator.allowance import Admitted, Allowance
+from collaborator.answers import Granted
+from collaborator.facts import key
+from collaborator.inbox import Question
+from collaborator.reluctance import Reluctance
+from collaborator.request_record import RequestRecord
+from fedfair.evaluation.exact_query import QueryStep
+from fedfair.ids import SumNumber
+from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SitePolicy
+from fedfair.sums.spec import Purpose
+from fedfair.wire.frames import SumStart
+from tests.actors.slow_allowance import SlowAllowance
+from tests.interop.federation_kit import small_plan
+
+PLAIN = Plan.model_validate(small_plan(rounds=6))
+MASKED = Plan.model_validate(small_plan(rounds=6, protection={"mode": "malicious"}))
+NOISED = MASKED.model_copy(update={"privacy": MASKED.privacy.model_copy(update={"record_level": object()})})
+"""The rules ask whether anything of the plan's privacy is not the default, and nothing more."""
+
+
+def question(
+    purpose: Purpose = Purpose.TRAINING,
+    round_number: int = 1,
+    attempt: int = 1,
+    run: str = "a",
+    model: int = 0,
+    *,
+    on_demand: bool = False,
+    openers: tuple[int, ...] = (1, 2, 3),
+    number: int = 1,
+    scaling: FeatureScaling | None = None,
+) -> Question:
+    digest = b"" if purpose is Purpose.STANDARDISATION else hashlib.sha256(bytes([model])).digest()
+    step = QueryStep(number, () if number == 1 else (0, 0, 0))
+    query = step if purpose is Purpose.EXACT_EVALUATION else None
+    start = SumStart(SumNumber(1), purpose, round_number, attempt, digest, 60, query)
+    return Question(start, GlobalModel(np.zeros(1), 0.0), run, on_demand, scaling, openers)
+
+
+limits = st.none() | st.integers(1, 4)
+policies = st.builds(
+    lambda **stated: SitePolicy.model_validate(stated),
+    max_rounds=limits,
+    max_runs=limits,
+    max_attempts=st.integers(1, 4),
+    max_evaluations=limits,
+    max_evaluations_on_demand=st.none() | st.integers(0, 4),
+    evaluation_cohort=st.sampled_from(["any", "same"]),
+)
+questions = st.builds(
+    question,
+    st.sampled_from(Purpose),
+    st.sampled_from([1, 5, 6]),
+    st.integers(1, 2),
+    st.sampled_from("abcd"),
+    st.integers(0, 3),
+    on_demand=st.booleans(),
+    openers=st.sampled_from([(), (1, 2), (1, 2, 3)]),
+    number=st.integers(1, 2),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from([PLAIN, MASKED, NOISED]), policies, st.lists(questions, max_size=25))
+def test_rows_of_a_table_decide_as_sets_in_memory_do(
+    plan: Plan, policy: SitePolicy, asked: list[Question]
+) -> None:
+    table: dict[bytes, bytes] = {}
+    slow = SlowAllowance(plan, policy, "clinic-a")
+    for each in asked:
+        # A process that starts anew for each question: it knows nothing but the table.
+        said, expected = Allowance(table, plan, policy, "clinic-a").judge(each), slow.objection(each)
+        if isinstance(said, Admitted):
+            assert expected is None
+            assert said.attempt == slow.attempt(each)
+            table.update(said.rows)
+        else:
+            assert said == expected
+
+
+SCALING = FeatureScaling(np.zeros(1), np.ones(1))
+
+
+@pytest.mark.parametrize("plan", [PLAIN, MASKED])
+def test_no_run_begins_under_a_scaling_that_this_site_never_added_to(plan: Plan) -> None:
+    everybody = plan.model_copy(
+        update={"federation": plan.federation.model_copy(update={"min_collaborators": None})}
+    )
+    first = question(Purpose.TRAINING, 1, scaling=SCALING), question(Purpose.EVALUATION, 0, scaling=SCALING)
+    table: dict[bytes, bytes] = {}
+    rules = Allowance(table, everybody, SitePolicy(), "clinic-a")
+    for asked in first:
+        refusal = rules.judge(asked)
+        assert isinstance(refusal, Reluctance)
+        assert refusal.term == "task.standardize"
+        assert refusal.reason.startswith("a feature scaling came before this site had answered")
+    # Who joined late, a saved model that is evaluated, and a quorum below all bring scalings of sums without us.
+    assert isinstance(rules.judge(question(Purpose.TRAINING, 2, scaling=SCALING)), Admitted)
+    assert isinstance(rules.judge(question(Purpose.EVALUATION, 0, on_demand=True, scaling=SCALING)), Admitted)
+    some = plan.model_copy(update={"federation": plan.federation.model_copy(update={"min_collaborators": 2})})
+    assert isinstance(Allowance({}, some, SitePolicy(), "clinic-a").judge(first[0]), Admitted)
+
+    table.update(_standardised(everybody))
+    assert all(isinstance(rules.judge(asked), Admitted) for asked in first)
+    assert isinstance(rules.judge(question(Purpose.TRAINING, 1, run="b", scaling=SCALING)), Reluctance)
+
+
+def _standardised(plan: Plan) -> dict[bytes, bytes]:
+    """Return what is written of an answered standardisation of run a."""
+    stated = plan.model_copy(update={"task": plan.task.model_copy(update={"standardize": "secure"})})
+    said = Allowance({}, stated, SitePolicy(), "clinic-a").judge(question(Purpose.STANDARDISATION, 0))
+    assert isinstance(said, Admitted)
+    return dict(said.rows)
+
+
+def test_the_same_fields_of_another_kind_of_fact_and_other_fields_have_other_keys() -> None:
+    keys = [key("run", "a"), key("round", "a"), key("run", "a", ""), key("run", "", "a"), key("run", "a", near=1)]
+    assert len(set(keys)) == len(keys)
+
+
+KILLED = """
+import os, pickle, signal, sys
+from pathlib import Path
+from collaborator.request_record import RequestRecord
+plan, policy, asked = pickle.loads(sys.stdin.buffer.read())
+record = RequestRecord(Path(sys.argv[1]), plan, policy, "clinic-a")
+record.admit(asked)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_between_the_record_and_the_answer_grants_no_attempt_anew(tmp_path: Path) -> None:
+    path, policy = tmp_path / "state" / "a.answered", SitePolicy(max_attempts=3)
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-c", KILLED, str(path)],
+            check=False,
+            input=pickle.dumps((MASKED, policy, question())),
+            env=os.environ,
+            timeout=120,
+        )
+        assert ended.returncode == -signal.SIGKILL
+    with closing(RequestRecord(path, MASKED, policy, "clinic-a")) as record:
+        assert record.admit(question()) == Granted(3)
+        refusal = record.admit(question())
+    assert isinstance(refusal, Reluctance)
+    assert refusal.term == "max_attempts"
+
+
+def test_a_step_that_goes_on_from_nothing_is_refused_and_leaves_no_row(tmp_path: Path) -> None:
+    path, policy = tmp_path / "a.answered", SitePolicy()
+    plan = MASKED.model_copy(update={"evaluation": MASKED.evaluation.model_copy(update={"method": "exact"})})
+    step = {"purpose": Purpose.EXACT_EVALUATION, "round_number": 6}
+    with closing(RequestRecord(path, plan, policy, "clinic-a")) as record:
+        for _ in range(9):
+            refusal = record.admit(question(**step, number=2))  # type: ignore[arg-type]  # of a dict
+            assert isinstance(refusal, Reluctance)
+            assert refusal.term == "exact-evaluation"
+        assert record.admit(question(**step)) == Granted(1)  # type: ignore[arg-type]  # of a dict
+
+
+def test_a_record_that_was_closed_answers_nothing_more(tmp_path: Path) -> None:
+    record = RequestRecord(tmp_path / "a.answered", MASKED, SitePolicy(), "clinic-a")
+    record.close()
+    refusal = record.admit(question())
+    assert isinstance(refusal, Reluctance)
+    assert "leaving" in refusal.reason
+
+
+@pytest.mark.parametrize("rounds", [1, 3000])
+def test_an_answer_reads_and_writes_as_many_rows_after_many_rounds_as_after_few(rounds: int) -> None:
+    reads: list[bytes] = []
+
+    class Counted(dict[bytes, bytes]):
+        def get(self, found: bytes, default: bytes | None = None) -> bytes | None:  # type: ignore[override]
+            reads.append(found)
+            return super().get(found, default)
+
+    table = Counted()
+    allowance = Allowance(table, MASKED, SitePolicy(), "clinic-a")
+    for number in range(1, rounds + 1):
+        reads.clear()
+        said = allowance.judge(question(round_number=number))
+        assert isinstance(said, Admitted)
+        assert len(said.rows) <= 6
+        assert len(reads) <= 12
+        table.update(said.rows)

@@ -1,0 +1,58 @@
+"""Whoever starts a participant a second time is told the number of the process that runs already."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aggregator.journal import Journal, forget
+from collaborator.write_ahead import WriteAheadLog
+from fedfair.errors import FedfairError
+
+HOLDER = """
+import sys
+from pathlib import Path
+from aggregator.journal import Journal
+from collaborator.write_ahead import WriteAheadLog
+path = Path(sys.argv[1])
+is_log = path.suffix == ".secagg"
+held = WriteAheadLog(path) if is_log else Journal.open(path, bytes(32), "a" * 32, 1_800_000_000.0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def _journal(path: Path) -> None:
+    Journal.open(path, bytes(32), "b" * 32, 1_800_000_000.0).close()
+
+
+def _log(path: Path) -> None:
+    WriteAheadLog(path).close()
+
+
+@pytest.mark.parametrize(
+    ("name", "who", "use"),
+    [
+        ("journal.sqlite", "an aggregator", _journal),
+        ("journal.sqlite", "an aggregator", forget),
+        ("a.secagg", "this site", _log),
+    ],
+)
+def test_a_second_start_is_told_which_process_runs(
+    tmp_path: Path, name: str, who: str, use: Callable[[Path], None]
+) -> None:
+    path = tmp_path / name
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(FedfairError) as caught:
+            use(path)
+        holder.communicate()
+    assert caught.value.message == f"{path} is in use by process {holder.pid}: {who} already runs here"
+    assert caught.value.remedy == "stop it first, or let it go on"
+    use(path)  # The lock ended with its process.

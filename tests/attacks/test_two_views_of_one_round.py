@@ -1,0 +1,301 @@
+"""An aggregator that has sites compute about different things, in the hope that their masks cancel all the same.
+
+Real collaborators over real sockets; the aggregator is the real one with one lie in it. What it wants is a sum in
+which everybody but the target adds zeros, for that sum is the target's own update.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from numpy.typing import NDArray
+
+from aggregator.admission import Admission
+from aggregator.driver import Driver
+from aggregator.outcome import Ending
+from aggregator.publication import Publication, publish_model, publish_scaling
+from collaborator.preparation import make_ready, read_site
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.errors import FedfairError, RemoteProtocolError
+from fedfair.identity.store import load_signing_key
+from fedfair.ids import FederationName, ParticipantId, parse_participant_id
+from fedfair.learning.binding import plan_binding
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.learning.progress import Progress
+from fedfair.learning.round_subject import SumKey, round_subject
+from fedfair.learning.server import Course
+from fedfair.learning.task import LocalChange, TrainingTask
+from fedfair.plan.approval import approve
+from fedfair.plan.source import load_plan
+from fedfair.rounds.events import SendModel, SendScaling
+from fedfair.rounds.membership import Membership
+from fedfair.rounds.next_cohort import NextCohort
+from fedfair.rounds.protection import Protection
+from fedfair.secagg.effects import SendTo, ServerEffect
+from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.round_messages import RoundStart
+from fedfair.sums.running import Totals
+from fedfair.sums.spec import Purpose
+from tests.interop.federation_kit import Federation, play, small_plan
+
+NAMES = ("clinic-a", "clinic-b", "clinic-c")
+TARGET = "clinic-c"
+FEATURELESS = 1e300
+"""Under this scale every feature is 0, and so is the gradient of every weight that multiplies one."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+class Spy:
+    """What the aggregator opens, and what every site really made; the test alone sees both."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened: list[NDArray[np.floating]] = []
+        self.own: dict[str, NDArray[np.floating]] = {}
+        totals, change = Protection.totals, TrainingTask.training_change
+
+        def seen(protection: Protection, purpose: Purpose, opened: OpenedSum) -> Totals:
+            if purpose is Purpose.TRAINING:
+                self.opened.append(np.array(opened.body))
+            return totals(protection, purpose, opened)
+
+        def made(task: TrainingTask, *args: object, **options: object) -> LocalChange | None:
+            found = change(task, *args, **options)  # type: ignore[arg-type]  # forwarded as they are
+            if found is not None:
+                self.own.setdefault(task.participant, found.model * found.weight)
+            return found
+
+        monkeypatch.setattr(Protection, "totals", seen)
+        monkeypatch.setattr(TrainingTask, "training_change", made)
+
+    def error(self) -> float:
+        """Return how far the weights of the first opened sum are from the target's own update, relatively."""
+        weights = slice(2, 62)  # after the two biases
+        own = self.own[TARGET][weights]
+        return float(np.abs(self.opened[0][weights] - own).max() / np.abs(own).max())
+
+
+def stubborn(workspace: Workspace, notes: list[str]) -> Ending:
+    """Let everybody take part for as long as the aggregator goes on; what ends a site is part of the play."""
+
+    async def everybody(federation: Federation) -> None:
+        endings = await until_served(federation, workspace.collaborators)
+        known = FedfairError | asyncio.CancelledError
+        assert all(not isinstance(ending, BaseException) or isinstance(ending, known) for ending in endings)
+        notes.extend(federation.watching.notes)
+
+    return play(workspace, everybody)
+
+
+async def until_served(federation: Federation, names: Iterable[str]) -> list[object]:
+    """Let these take part until the aggregator ends; after that, a site would call again for ever."""
+    sites = [asyncio.create_task(federation.take_part(name)) for name in names]
+    await asyncio.wait([federation.serving])
+    for site in sites:
+        site.cancel()
+    return list(await asyncio.gather(*sites, return_exceptions=True))
+
+
+def two_scalings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show the target the true scaling of its features, and everybody else one that makes them vanish."""
+
+    async def lie(self: Driver, participant: ParticipantId) -> None:
+        scaling = self._course.scaling
+        assert scaling is not None
+        if participant != TARGET:
+            scaling = FeatureScaling(scaling.mean, np.full_like(scaling.scale, FEATURELESS))
+        self._connections[participant].publish(await publish_scaling(scaling))
+
+    monkeypatch.setattr(Driver, "_send_scaling", lie)
+
+
+def lying_plan(*, quorum: int | None = None, attempts: int = 1, **training: object) -> dict[str, object]:
+    federation = {
+        "max_attempts": attempts,
+        "round_deadline_seconds": 5,
+        "reconnect_grace_seconds": 1,
+        "min_collaborators": quorum,
+        "join_deadline_seconds": 2,
+    }
+    protection = {"mode": "malicious", "most_records": 512}
+    plan = small_plan(rounds=1, federation=federation, protection=protection, **training)
+    # No evaluation of the model before round 1 is needed for this, and its threshold is in the plan.
+    plan["training"] = {**plan["training"], "threshold_init": 0.1}  # type: ignore[dict-item]
+    return plan
+
+
+def test_a_scaling_shown_to_one_site_alone_opens_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
+    two_scalings(monkeypatch)
+    ending = stubborn(workspace, notes)
+    assert not spy.opened, f"the target's own update came out to a relative error of {spy.error():.2g}"
+    assert ending.state.value == "aborted"
+
+
+def test_two_scalings_with_a_digest_that_fits_each_open_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No site can notice by itself: each is told the digest of what it was shown. Their transcripts differ.
+    workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
+    two_scalings(monkeypatch)
+    start_round = Protection.start_round
+
+    def fitting(
+        self: Protection,
+        request: SumRequest,
+        model: GlobalModel,
+        scaling: FeatureScaling | None,
+        cohort: Iterable[int],
+    ) -> list[ServerEffect]:
+        effects = start_round(self, request, model, scaling, cohort)
+        if scaling is None:
+            return effects
+        false = FeatureScaling(scaling.mean, np.full_like(scaling.scale, FEATURELESS))
+        key = SumKey(self._run_id, request.purpose, int(request.round), request.query)
+        found: list[ServerEffect] = []
+        for effect in effects:
+            assert isinstance(effect, SendTo)
+            shown = scaling if self.name(effect.member) == TARGET else false
+            start = replace(RoundStart.decode(effect.message), subject=round_subject(key, model, shown))
+            found.append(SendTo(effect.member, start.encode()))
+        return found
+
+    monkeypatch.setattr(Protection, "start_round", fitting)
+    ending = stubborn(workspace, notes)
+    assert not spy.opened
+    assert ending.state.value == "aborted"
+
+
+def test_two_approved_plans_of_one_roster_open_no_sum_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody but the target has approved a variant of the plan in which training changes nothing."""
+    workspace, spy = prepare(tmp_path, lying_plan()), Spy(monkeypatch)
+    variant = workspace.plan.with_name("variant.yaml")
+    stated = yaml.safe_load(workspace.plan.read_text())
+    stated["training"]["learning_rate"] = 1e-12
+    variant.write_text(yaml.safe_dump(stated, sort_keys=False))
+    digest = plan_binding(load_plan(variant), workspace.folder).digest
+    # The aggregator is content with either plan.
+    monkeypatch.setattr(Admission, "_check_plan", lambda *_: None)
+    monkeypatch.setattr(Admission, "_check_approval", lambda *_: None)
+    notes: list[str] = []
+
+    async def everybody(federation: Federation) -> None:
+        for name in NAMES:
+            if name != TARGET:
+                key = load_signing_key(workspace.folder / "cert", name)
+                who, when = parse_participant_id(name), datetime.now(UTC).isoformat(timespec="seconds")
+                approval = workspace.folder / f"{name}.variant.json"
+                approval.write_bytes(approve(digest, FederationName("heart"), who, key, approved_at=when))
+                config = workspace.folder / f"{name}.yaml"
+                federation.sites[name] = make_ready(read_site(name, config, variant, approval))
+        await until_served(federation, NAMES)
+        notes.extend(federation.watching.notes)
+
+    ending = play(workspace, everybody)
+    assert not spy.opened, f"the target's own update came out to a relative error of {spy.error():.2g}"
+    assert ending.state.value == "aborted"
+    assert any("refuses the request: plan" in note for note in notes)
+
+
+def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open round 1, say that it was lost, and ask for the same attempt without the target, about another model."""
+    absorb, take, retry = Course.absorb, NextCohort.take, Course.retry
+    lied: list[Totals] = []
+
+    def lose(self: Course, totals: Totals, members: Collection[str] = ()) -> Progress:
+        request = self.next_sum()
+        assert request is not None
+        if request.purpose is Purpose.TRAINING and not lied:
+            lied.append(totals)
+            self.model.vector[0] += 1e-12  # To a site this is another model, and its update another update.
+            raise RemoteProtocolError("a lie")
+        return absorb(self, totals, members)
+
+    def leave_out(self: NextCohort) -> tuple[ParticipantId, ...]:
+        return tuple(who for who in take(self) if not lied or who != TARGET)
+
+    def attempt_again(self: Course) -> None:
+        retry(self)
+        if lied:
+            self._attempt = 1
+
+    async def anew(self: Driver) -> Publication:
+        return await publish_model(self._course.model)
+
+    def with_the_model(
+        self: Membership, who: ParticipantId, version: int, scaling_exists: bool
+    ) -> Iterator[SendScaling | SendModel]:
+        return brief(self, who, version + 1_000_000 * len(lied), scaling_exists)
+
+    brief = Membership.brief
+    monkeypatch.setattr(Driver, "_publication", anew)
+    monkeypatch.setattr(Membership, "brief", with_the_model)
+    monkeypatch.setattr(Course, "absorb", lose)
+    monkeypatch.setattr(Course, "retry", attempt_again)
+    monkeypatch.setattr(NextCohort, "take", leave_out)
+
+
+def until_answered(workspace: Workspace, spy: Spy) -> list[str]:
+    """Play until two training sums are open or a site refuses the second cohort; return the refusals."""
+    refusals: list[str] = []
+
+    async def everybody(federation: Federation) -> None:
+        watching, sites = federation.watching, [asyncio.create_task(federation.take_part(name)) for name in NAMES]
+        await watching.until(
+            lambda: len(spy.opened) == 2 or any("request: cohort" in note for note in watching.notes)
+        )
+        refusals.extend(note for note in watching.notes if "request: cohort" in note)
+        federation.serving.cancel()
+        for site in sites:
+            site.cancel()
+        await asyncio.gather(*sites, federation.serving, return_exceptions=True)
+
+    with pytest.raises(asyncio.CancelledError):
+        play(workspace, everybody)
+    return refusals
+
+
+def difference_error(spy: Spy) -> float:
+    """Return how far the difference of the two opened sums is from the target's own update, relatively."""
+    difference, own = spy.opened[0] - spy.opened[1], spy.own[TARGET]
+    return float(np.abs(difference - own).max() / np.abs(own).max())
+
+
+def test_two_attempts_at_one_round_that_differ_by_one_site_are_not_both_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, spy = prepare(tmp_path, lying_plan(quorum=2, attempts=2)), Spy(monkeypatch)
+    one_attempt_twice(monkeypatch)
+    refusals = until_answered(workspace, spy)
+    assert len(spy.opened) == 1, (
+        f"the target's own update came out to a relative error of {difference_error(spy):.2g}"
+    )
+    assert refusals
+
+
+def test_where_sites_allow_two_attempts_their_own_counts_draw_other_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, spy = prepare(tmp_path, lying_plan(quorum=2, attempts=2)), Spy(monkeypatch)
+    for name in NAMES:
+        file = workspace.folder / f"{name}.yaml"
+        stated = yaml.safe_load(file.read_text())
+        stated["policy"] |= {"training_cohort": "any"}
+        file.write_text(yaml.safe_dump(stated))
+    one_attempt_twice(monkeypatch)
+    assert until_answered(workspace, spy) == []
+    # The others have 80 % of the records and batches of 16: what they added differs by far more than rounding.
+    assert difference_error(spy) > 0.1

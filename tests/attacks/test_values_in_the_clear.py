@@ -1,0 +1,219 @@
+"""An aggregator that asks about one patient: what a site says in the clear is the same whatever its records are.
+
+One weight of a crafted model is near the largest float. Then the model has finite numbers about a record just
+below a threshold, and none about a record just above it. A site that leaves a sum because of such a number has
+answered the question whether the record exceeds the threshold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from aggregator.address import Listen
+from aggregator.outcome import Ending, write_result
+from aggregator.preparation import Binding, Start
+from aggregator.preparation import prepare as prepare_run
+from aggregator.server import serve
+from fedfair.certificate.issue import Terms, draft
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.errors import CertificateError
+from fedfair.evaluation.record import parse_evaluation
+from fedfair.learning.data.dataset import Dataset, Splits
+from fedfair.plan.source import load_plan
+from fedfair.report.document import ResultDocument
+from fedfair.report.doubts import doubts
+from tests.interop.federation_kit import SECONDS, Federation, Watching, in_process_binding, metrics, small_plan
+
+NAMES = ("clinic-a", "clinic-b", "clinic-c")
+TARGET = "clinic-c"
+THRESHOLD = 1841.0
+BELOW, ABOVE = 1840.0, 1842.0
+MODULE = "fedfair_test_picky"
+PICKY = """
+from torch import nn
+
+class Picky(nn.Module):
+    def __init__(self, schema):
+        super().__init__()
+        self.layer = nn.Linear(schema.input_shape[0], schema.classes)
+
+    def forward(self, features):
+        if (features[:, 0] > 1841.0).any():
+            raise ValueError(f"a value of {features[:, 0].max()} is too large")
+        return self.layer(features)
+
+def build(schema):
+    return Picky(schema)
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    torch.set_num_threads(1)
+    yield
+    sys.modules.pop(MODULE, None)
+
+
+def with_patient(data: Dataset, value: float) -> Dataset:
+    """Return records whose first column is 0 but in the first of them, a patient of class 0."""
+    features, labels = data.features.copy(), data.labels.copy()
+    features[:, 0] = 0.0
+    features[0, 0], labels[0] = value, 0
+    return replace(data, features=features, labels=labels)
+
+
+def crafted(plan: Path) -> Binding:
+    """Return what an aggregator broadcasts that wants to know about one column."""
+    bound = in_process_binding(plan)
+    vector, largest = np.zeros_like(bound.vector), np.finfo(bound.vector.dtype).max
+    weights = [place for entry, place in bound.layout.slices() if entry.name.endswith("weight")]
+    vector[weights[0].start] = largest / THRESHOLD
+    if len(weights) > 1:
+        vector[weights[1].start] = 1.0
+    return replace(bound, vector=vector)
+
+
+@dataclass
+class Told:
+    """What one run left at the aggregator.
+
+    Attributes:
+        messages: kind and length of every message of the target, in order.
+        refusals: who took no part in which sum.
+        contributors: of every sum that was opened.
+        replaced: how many values were replaced in every sum that was opened.
+        ending: how the run ended.
+    """
+
+    messages: list[tuple[str, int]]
+    refusals: list[str]
+    contributors: list[object]
+    replaced: list[object]
+    ending: str
+
+
+def attack(folder: Path, value: float, model: object, **training: object) -> Told:
+    plan = small_plan(rounds=1, federation={"min_collaborators": 2}, protection={"mode": "malicious"}, **training)
+    task = plan["task"]
+    assert isinstance(task, dict)
+    folder.mkdir()
+    source = folder / "src" / f"{MODULE}.py"
+    source.parent.mkdir()
+    source.write_text(PICKY)
+    sys.modules.pop(MODULE, None)
+    workspace = prepare(folder, plan | {"task": {**task, "standardize": "none", "model": model}})
+    for name in NAMES:
+        file = folder / f"{name}.yaml"
+        stated = yaml.safe_load(file.read_text())
+        stated["policy"]["allow_module_code"] = True
+        file.write_text(yaml.safe_dump(stated))
+    binding = in_process_binding if isinstance(model, str) else crafted
+
+    async def everybody(federation: Federation) -> None:
+        for name in NAMES:
+            splits = federation.ready(name).task._splits
+            patient = value if name == TARGET else 0.0
+            held = (splits.train, splits.validation, splits.test)
+            federation.ready(name).task._splits = Splits(
+                *(None if data is None else with_patient(data, patient) for data in held)
+            )
+            federation.ready(name).task._records = federation.ready(name).task._place(None)
+        sites = [asyncio.create_task(federation.take_part(name)) for name in NAMES]
+        await asyncio.wait({*sites, federation.serving}, return_when=asyncio.FIRST_EXCEPTION)
+        for site in sites:
+            site.cancel()
+        await asyncio.gather(*sites, return_exceptions=True)
+
+    ending = lying_play(workspace, binding, everybody)
+    received = (folder / "received" / f"{TARGET}.jsonl").read_text().splitlines()
+    messages = [json.loads(line) for line in received]
+    return Told(
+        [(entry["what"], entry["bytes"]) for entry in messages if entry["kind"] == "message"],
+        (folder / "logs" / "aggregator_refusals.jsonl").read_text().splitlines(),
+        [line["contributors"] for line in metrics(workspace)],
+        [line.get("replaced_values") for line in metrics(workspace)],
+        ending.state.value,
+    )
+
+
+def lying_play(
+    workspace: Workspace, binding: Callable[[Path], Binding], scenario: Callable[[Federation], Awaitable[None]]
+) -> Ending:
+    async def playing() -> Ending:
+        start = Start(workspace.plan, workspace.folder, workspace.folder / "cert")
+        run, watching = prepare_run(start, lambda _: None, binding), Watching()
+        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
+        try:
+            async with asyncio.timeout(SECONDS):
+                await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
+                await scenario(Federation(workspace, port.result(), watching, serving))
+                ending = await serving
+            write_result(run, ending)
+            return ending
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            run.records.close()
+
+    return asyncio.run(playing())
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        ({"name": "linear", "init": "zeros"}, {}),
+        ({"name": "linear", "init": "zeros"}, {"precision": "fp32"}),
+        ({"name": "mlp", "hidden": [4]}, {}),
+        (f"{MODULE}:build", {}),
+    ],
+    ids=["linear", "linear in single precision", "mlp", "a module that raises on some records"],
+)
+def test_what_a_site_says_in_the_clear_does_not_tell_whether_a_record_exceeds_a_threshold(
+    tmp_path: Path, model: object, training: dict[str, object]
+) -> None:
+    below = attack(tmp_path / "below", BELOW, model, batch_size="full", **training)
+    above = attack(tmp_path / "above", ABOVE, model, batch_size="full", **training)
+    assert above.messages == below.messages
+    assert above.refusals == below.refusals == []
+    assert above.contributors == below.contributors == [3, 3, 3]
+    assert above.ending == below.ending == "finished"
+
+
+def test_what_was_replaced_is_counted_for_everybody_together(tmp_path: Path) -> None:
+    told = attack(tmp_path / "above", ABOVE, {"name": "linear", "init": "zeros"}, batch_size="full")
+    evaluation, training, _ = told.replaced
+    # One loss of one patient; then that patient's gradient, which is every entry of one row at least.
+    assert evaluation == 1
+    assert isinstance(training, int)
+    assert training > 1
+
+
+def test_no_bound_is_published_as_proved_where_losses_were_replaced(tmp_path: Path) -> None:
+    plain = attack(tmp_path / "below", 0.0, {"name": "linear", "init": "zeros"}, batch_size="full")
+    told = attack(tmp_path / "above", ABOVE, f"{MODULE}:build", batch_size="full")
+    assert set(plain.replaced) == {0}
+    assert 0 not in told.replaced
+    for folder, proved in (("below", True), ("above", False)):
+        result = json.loads((tmp_path / folder / "result.json").read_text())
+        assert (result["objective"]["rcvar_bound"] is not None) is proved
+        assert all((risk["bound"] is not None) is proved for risk in result["train"]["by_group_size"].values())
+        assert ("replaced_losses" not in result["evaluation"]) is proved
+        told_of = any("nothing is proved" in doubt for doubt in doubts(ResultDocument.model_validate(result)))
+        assert told_of is not proved
+        record = parse_evaluation((tmp_path / folder / "save" / "evaluation.json").read_bytes(), folder)
+        assert (record.replaced == 0) is proved
+        if not proved:
+            plan = load_plan(tmp_path / folder / "plan" / "plan.yaml")
+            with pytest.raises(CertificateError, match="prove nothing about the model"):
+                draft(record, plan, Terms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")

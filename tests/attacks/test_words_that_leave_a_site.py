@@ -1,0 +1,216 @@
+"""Every way in which a site takes no part, with any records, models and sizes: what leaves it has no data in it.
+
+A site says why in one of two ways: an abstention from a sum, or an abstention from the run. Both carry a reason of
+a closed list. The properties drive both with faults whose words are full of numbers, and real tasks under masks.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import aggregator
+import collaborator
+from collaborator.answers import Answers, Granted
+from collaborator.declining import told_of
+from collaborator.inbox import Question
+from collaborator.reluctance import Reluctance
+from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
+from fedfair.evaluation.exact_query import QueryStep
+from fedfair.ids import ParticipantId, RoundNumber, SumNumber
+from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
+from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
+from fedfair.learning.masked_sums import greatest_weight, header_counts, sum_shapes
+from fedfair.learning.masked_update import header_update, training_update
+from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.policy import PolicyError
+from fedfair.plan.schema import Plan
+from fedfair.plan.terms import Term
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.keys import Secret
+from fedfair.secagg.masking import SignedSeed, Update, masked_vector
+from fedfair.sums.contribution import Contribution
+from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.wire.codec import encode_collaborator_frame
+from fedfair.wire.frames import Abstain, SumStart
+from fedfair.wire.refusals import RefusalReason
+
+NAME = ParticipantId("clinic-a")
+WORDS = st.text(st.characters(codec="utf-8"), max_size=80) | st.floats().map(str) | st.integers().map(str)
+PLAIN = SumSpec(Purpose.TRAINING, 2, 3, np.dtype("<f8"))
+EVERYTHING = st.floats(width=64) | st.sampled_from([np.nan, np.inf, -np.inf, 1.7e308, -1.7e308, 5e-324])
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def faults() -> st.SearchStrategy[FedfairError]:
+    terms = st.builds(Term, st.sampled_from(["max_rounds", "reveals", "new_term"]), WORDS, WORDS, WORDS, WORDS)
+    return st.one_of(
+        st.builds(PrivacyError, WORDS, WORDS),
+        st.builds(RemoteProtocolError, WORDS, WORDS),
+        st.builds(SecaggError, st.sampled_from(Check), WORDS, WORDS),
+        st.builds(PolicyError, WORDS, st.lists(terms, min_size=1, max_size=3).map(tuple)),
+    )
+
+
+@given(faults(), faults())
+def test_leaving_the_run_says_nothing_but_a_reason(one: FedfairError, other: FedfairError) -> None:
+    assert told_of(one) in RefusalReason
+    if type(one) is type(other) and not isinstance(one, PolicyError):
+        # The same kind of fault with other words in it is told alike.
+        assert told_of(one) is told_of(other)
+
+
+@given(
+    st.sampled_from(["", "values", "budget", "max_runs", "secure aggregation: tag", "a new term"]), WORDS, WORDS
+)
+def test_leaving_a_sum_says_nothing_but_a_reason_that_the_words_do_not_change(
+    term: str, words: str, value: str
+) -> None:
+    told = Reluctance(words, term, value, value).told
+    assert told in RefusalReason
+    assert told is Reluctance("", term).told
+    assert not any(character.isdigit() for character in told.value)
+
+
+class Failing:
+    """A task that fails in words about its records."""
+
+    scaling = None
+
+    def __init__(self, fault: FedfairError) -> None:
+        self._fault = fault
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        del request, model
+        raise self._fault
+
+    def apply_scaling(self, scaling: object) -> None:
+        raise NotImplementedError
+
+
+@given(WORDS, st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(words: str, budget: bool) -> None:
+    fault = PrivacyError(words) if budget else TrainingError(words)
+    answers = Answers(Failing(fault), {Purpose.TRAINING: PLAIN}, lambda _: Granted(1))
+    start = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
+    question = Question(start, GlobalModel(np.zeros(3), 0.5))
+    answers.expect(question)
+    refused = answers._compute(question)
+    answers.close()
+    assert isinstance(refused, Reluctance)
+    assert refused.told is (RefusalReason.BUDGET if budget else RefusalReason.VALUES)
+
+
+# ------------------------------------------------------------------ real tasks under masks
+
+
+def plan_of(model: dict[str, object], precision: str) -> Plan:
+    return Plan.model_validate(
+        {
+            "federation": {"name": "test", "collaborators": ["clinic-a", "clinic-b", "clinic-c"]},
+            "task": {"data": "breast-cancer", "model": model, "standardize": "none"},
+            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1},
+            "training": {"rounds": 3, "batch_size": 4, "local_steps": 2, "precision": precision, "device": "cpu"},
+            "secure_aggregation": {"mode": "malicious", "most_records": 64},
+            "evaluation": {"group_sizes": [0.3], "bins": 16, "method": "exact"},
+        }
+    )
+
+
+def updates_of(
+    plan: Plan, data: Dataset, model: GlobalModel, task: TrainingTask
+) -> Iterator[tuple[Purpose, Update]]:
+    counts = header_counts(plan, data.schema)
+    change = task.summable_change(model, RoundNumber(1), 1)
+    assert change is not None
+    yield Purpose.TRAINING, training_update(change)
+    specs = sum_specs(plan, task.layout, data.schema)
+    for purpose in (Purpose.EVALUATION, Purpose.EXACT_EVALUATION):
+        query = QUERY if purpose is Purpose.EXACT_EVALUATION else None
+        request = SumRequest(purpose, RoundNumber(0), 1, specs[purpose], query)
+        yield purpose, header_update(task.contribution(request, model), counts[purpose])
+
+
+QUERY = QueryStep(1, ())
+SEED = [SignedSeed(Secret(bytes(31)), negative=False)]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    count=st.integers(1, 12),
+    values=st.lists(st.floats(-1e300, 1e300), min_size=24, max_size=24),
+    weights=st.lists(EVERYTHING.filter(np.isfinite), min_size=40, max_size=40),
+    threshold=st.floats(0.0, 1.7e308),
+    hidden=st.sampled_from([(), (3,)]),
+    precision=st.sampled_from(["fp64", "fp32"]),
+)
+def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_and_the_sizes_are(
+    tmp_path: Path,
+    count: int,
+    values: list[float],
+    weights: list[float],
+    threshold: float,
+    hidden: tuple[int, ...],
+    precision: str,
+) -> None:
+    stated = {"name": "mlp", "hidden": list(hidden)} if hidden else {"name": "linear", "init": "zeros"}
+    plan = plan_of(stated, precision)
+    schema = FeatureSchema((2,), 2, (0, 1))
+    features = np.array(values[: 2 * count]).reshape(count, 2)
+    data = Dataset(features, np.arange(count) % 2, schema)
+    flat = flat_model(plan, schema, torch.device("cpu"), tmp_path)
+    with np.errstate(all="ignore"):
+        vector = np.resize(np.array(weights), flat.layout.dimension).astype(flat.layout.dtype)
+        vector[~np.isfinite(vector)] = np.finfo(vector.dtype).max
+        task = TrainingTask(plan, NAME, Splits(data), flat, masked=True)
+        shapes = sum_shapes(plan, flat.layout, schema)
+        for purpose, update in updates_of(plan, data, GlobalModel(vector, threshold), task):
+            shape = shapes[purpose.value]
+            clips = (1.0,) * len(shape.groups)
+            code = BodyCode(32, 3, greatest_weight(plan), shape.groups, clips)
+            # It does not raise, and is as long as the plan says.
+            made, _ = masked_vector(update, shape, code, SEED, Secret(bytes(32)))
+            assert len(made) == shape.vector_bytes(32)
+
+
+# ------------------------------------------------------------------ the structure
+
+
+def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() -> None:
+    """Every place that makes an abstention takes its reason from `told`, `told_of` or the list."""
+    found = []
+    for package in (collaborator, aggregator):
+        for file in sorted(Path(inspect.getfile(package)).parent.glob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not (
+                    isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Abstain"
+                ):
+                    continue
+                found.append((file.parent.name, ast.unparse(node.args[1])))
+    assert found
+    assert {package for package, _ in found} == {"collaborator"}
+    assert {reason for _, reason in found} <= {"reluctance.told", "answer.told", "reason"}
+    assert inspect.signature(told_of).return_annotation == "RefusalReason"
+
+
+@given(st.sampled_from(RefusalReason), st.sampled_from(RefusalReason), st.integers(1, 2**63 - 1))
+def test_two_abstentions_from_one_sum_differ_in_one_byte_at_most(
+    one: RefusalReason, other: RefusalReason, number: int
+) -> None:
+    sent, instead = (encode_collaborator_frame(Abstain(SumNumber(number), reason)) for reason in (one, other))
+    assert len(sent) == len(instead)
+    assert sum(mine != yours for mine, yours in zip(sent, instead, strict=True)) == (one is not other)

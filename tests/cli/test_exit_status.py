@@ -1,0 +1,106 @@
+"""The exit status of every kind of fault, in one table."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+import aggregator
+import collaborator
+import fedfair
+from fedfair import errors
+from fedfair.errors import FedfairError, PlanError, StoppedError
+from fedfair.plan.policy import PolicyError
+from fedfair.report.exit_status import STATUS, ExitStatus, exit_status
+from fedfair.report.launch import EXIT_BY_SIGNAL
+from fedfair.report.terminal import run_app
+from fedfair.secagg.checks import SecaggError
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Give SIGTERM back, which a command line takes for the rest of its process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def kinds(of: type[FedfairError]) -> Iterator[type[FedfairError]]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+def test_every_kind_of_fault_has_a_status() -> None:
+    for package in (fedfair, aggregator, collaborator):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__") and "sweep.cluster" not in module.name:
+                importlib.import_module(module.name)
+    own = [kind for kind in kinds(FedfairError) if kind.__module__ == errors.__name__]
+    assert set(own) | {FedfairError} == set(STATUS)
+    # A class of another module is derived from one that says what kind of fault it is.
+    assert [kind for kind in kinds(FedfairError) if FedfairError in kind.__bases__ and kind not in STATUS] == []
+    assert {PolicyError, SecaggError} <= set(kinds(FedfairError))
+
+
+def test_a_derived_fault_has_the_status_of_its_kind() -> None:
+    assert issubclass(PolicyError, PlanError)
+    assert exit_status(PolicyError.__new__(PolicyError)) is ExitStatus.REFUSED
+    assert exit_status(SecaggError.__new__(SecaggError)) is ExitStatus.FAULT
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("SIGTERM", ExitStatus.DONE), ("SIGINT", ExitStatus.INTERRUPTED), ("", 130)]
+)
+def test_only_a_service_that_sigterm_stopped_has_done_its_work(name: str, status: int) -> None:
+    assert exit_status(StoppedError("stopped", signal_name=name)) == status
+
+
+def test_the_page_on_commands_lists_exactly_the_statuses() -> None:
+    page = (REPOSITORY / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [int(row) for row in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == sorted(ExitStatus)
+    assert EXIT_BY_SIGNAL == ExitStatus.INTERRUPTED
+
+
+@pytest.mark.parametrize("kind", sorted(STATUS, key=lambda kind: kind.__name__))
+def test_a_command_that_raises_a_fault_ends_with_its_status(
+    kind: type[FedfairError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def work() -> None:
+        raise kind("the disk is blue", "paint it")
+
+    with pytest.raises(SystemExit) as ended:
+        run_app(app, [])
+    assert ended.value.code == STATUS[kind]
+    assert capsys.readouterr().err.endswith("the disk is blue\n  -> paint it\n")
+
+
+@pytest.mark.parametrize(("answer", "status"), [(KeyboardInterrupt(), 130), ("n", 1), (EOFError(), 1)])
+def test_ctrl_c_at_a_question_is_an_interruption_and_no_is_not(
+    answer: object, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def work() -> None:
+        typer.confirm("sure?", abort=True)
+
+    def answered(_: str) -> str:
+        if isinstance(answer, BaseException):
+            raise answer
+        return str(answer)
+
+    monkeypatch.setattr("typer._click.termui.visible_prompt_func", answered)
+    with pytest.raises(SystemExit) as ended:
+        run_app(app, [])
+    assert ended.value.code == status

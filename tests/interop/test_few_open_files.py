@@ -1,0 +1,86 @@
+"""Real processes that may open few files: refused in words below the minimum that is stated, whole runs at it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from federation_kit import NAMES, small_plan
+
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.open_files import MIN_OPEN_FILES
+
+SECONDS = 180
+AGGREGATOR_LEAST = MIN_OPEN_FILES + 2 * len(NAMES)
+LIMITED = """
+import resource, runpy, sys
+program, most = sys.argv[1:3]
+del sys.argv[1:3]
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(most),) * 2)
+runpy.run_module(program, run_name="__main__", alter_sys=True)
+"""
+
+
+def limited(workspace: Workspace, program: str, most: int, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", LIMITED, program, str(most), "start", *options],
+        cwd=workspace.folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "most", "least"),
+    [
+        ("collaborator", ("-n", "clinic-a", "-c", "clinic-a.yaml"), 20, MIN_OPEN_FILES),
+        ("collaborator", ("-n", "clinic-a", "-c", "clinic-a.yaml"), MIN_OPEN_FILES - 1, MIN_OPEN_FILES),
+        ("aggregator", (), 20, AGGREGATOR_LEAST),
+        ("aggregator", (), AGGREGATOR_LEAST - 1, AGGREGATOR_LEAST),
+    ],
+)
+def test_a_process_that_may_open_too_few_files_says_so_at_its_start(
+    tmp_path: Path, program: str, options: tuple[str, ...], most: int, least: int
+) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1))
+    process = limited(workspace, program, most, *options)
+    try:
+        output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    words = " ".join(output.split())
+    assert process.returncode == 1, words
+    assert f"lets a process have {most} files open" in words
+    assert f"needs at least {least}" in words
+    assert "ulimit -n 1024" in words
+    assert "Traceback" not in words
+
+
+def test_a_run_of_three_sites_finishes_with_exactly_the_least_number_of_files(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512}))
+    ready = workspace.folder / "ready.json"
+    aggregator = limited(
+        workspace, "aggregator", AGGREGATOR_LEAST, "--listen", "localhost:0", "--ready-file", str(ready)
+    )
+    processes = [aggregator]
+    try:
+        while not ready.exists():
+            with suppress(subprocess.TimeoutExpired):
+                aggregator.wait(0.05)
+            assert aggregator.returncode is None, aggregator.communicate()[0]
+        at = f"localhost:{json.loads(ready.read_text())['port']}"
+        processes += [
+            limited(workspace, "collaborator", MIN_OPEN_FILES, "-n", name, "-c", f"{name}.yaml", "-a", at)
+            for name in NAMES
+        ]
+        for process in processes:
+            output, _ = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()

@@ -1,0 +1,185 @@
+"""A lying aggregator that floods a real site over a real socket: the site holds, writes and connects little."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from threading import Event
+
+import grpc
+import pytest
+import torch
+from federation_kit import prepared, small_plan
+
+from aggregator.server_call import Context
+from aggregator.service import SERVER_OPTIONS
+from collaborator import driver as driver_module
+from collaborator.backoff import Backoff
+from collaborator.driver import Driver, Patience
+from collaborator.egress import EgressRecord
+from collaborator.inbox import Question
+from collaborator.link import Address
+from collaborator.mailbox import MAX_WAITING, Mailbox
+from collaborator.observer import Silent
+from collaborator.participation import answers_of, dial
+from collaborator.preparation import make_ready, read_site
+from collaborator.records import Records
+from collaborator.refusal_limit import MAX_IN_A_SUM
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.identity.tls import server_credentials
+from fedfair.ids import SumNumber
+from fedfair.secagg.messages import Kind
+from fedfair.sums.spec import Purpose
+from fedfair.wire.codec import encode_aggregator_frame
+from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
+from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
+
+SECONDS = 120.0
+FLOOD = 400
+MESSAGE_BYTES = 256 << 10
+QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 60)
+GARBAGE = SecaggMessage(b"\xff" * MESSAGE_BYTES)
+OLD_ANSWER = SecaggMessage(bytes([1, Kind.CONFIRMS]) + bytes(MESSAGE_BYTES))
+
+Say = Callable[[AggregatorFrame], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@asynccontextmanager
+async def lying(workspace: Workspace, script: Callable[[int, Say], Awaitable[None]]) -> AsyncIterator[int]:
+    """Listen with the aggregator's own certificate; `script` says what the n-th stream is told."""
+    run, streams = prepared(workspace), 0
+
+    async def participate(_requests: object, context: Context) -> None:
+        nonlocal streams
+        streams += 1
+        await context.read()
+
+        async def say(frame: AggregatorFrame) -> None:
+            await context.write(encode_aggregator_frame(frame))
+
+        await say(Welcome("0" * 32, 0, run.plan.training.rounds))
+        await script(streams, say)
+
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    handler = grpc.stream_stream_rpc_method_handler(participate)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(SERVICE, {PARTICIPATE_METHOD: handler}),)
+    )
+    port = server.add_secure_port("localhost:0", server_credentials(run.identity))
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=None)
+        run.records.close()
+
+
+class WatchedMailbox(Mailbox):
+    """Says when a reader waits for room."""
+
+    full: asyncio.Event
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        made.append(self)
+
+    async def put(self, said: Question | SecaggMessage) -> None:
+        if len(self) >= MAX_WAITING:
+            WatchedMailbox.full.set()
+        await super().put(said)
+        self.most = max(self.most, len(self))
+
+
+made: list[WatchedMailbox] = []
+
+
+class CountedBackoff(Backoff):
+    """Notes the waits instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.waits: list[float] = []
+
+    def next(self) -> float:
+        self.waits.append(super().next())
+        return 0.0
+
+
+def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, list[float]]:
+    """Flood a site on two streams; return what its reader took while its worker stood still, and what it waited.
+
+    Returns:
+        bytes that were read until the reader waited, the most entries that waited, the waits between streams.
+    """
+    plan = small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512})
+    workspace = prepare(folder, plan)
+    made.clear()
+    WatchedMailbox.full = asyncio.Event()
+    monkeypatch.setattr(driver_module, "Mailbox", WatchedMailbox)
+    links = []
+
+    async def script(stream: int, say: Say) -> None:
+        if stream == 3:
+            await say(Finished(2, "done"))
+            return
+        await say(QUESTION)
+        for _ in range(FLOOD):
+            await say(frame)
+        # The site ends the stream; an aggregator that lies does not.
+        await asyncio.Event().wait()
+
+    async def scenario() -> tuple[int, int, list[float]]:
+        ready = make_ready(read_site("clinic-a", folder / "clinic-a.yaml", workspace.plan, None))
+        answers, records, backoff = answers_of(ready), Records(folder / "logs", "clinic-a"), CountedBackoff()
+        stand_still = Event()
+        answers._worker.submit(stand_still.wait)
+        async with lying(workspace, script) as port:
+            with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
+
+                @asynccontextmanager
+                async def watched() -> AsyncIterator[object]:
+                    async with dial(ready, Address("localhost", port), egress) as (link, hello):
+                        links.append(link)
+                        yield link, hello
+
+                driver = Driver(
+                    watched,  # type: ignore[arg-type]  # what it yields is the pair
+                    ready.shapes, answers, records, Silent(), Patience(backoff), lambda _: None,
+                )  # fmt: skip
+                running = asyncio.create_task(driver.run())
+                try:
+                    await WatchedMailbox.full.wait()
+                    read = links[0].bytes_received
+                    stand_still.set()
+                    await running
+                finally:
+                    stand_still.set()
+                    answers.close()
+                    records.close()
+        return read, made[0].most, backoff.waits
+
+    return asyncio.run(asyncio.wait_for(scenario(), SECONDS))
+
+
+@pytest.mark.parametrize("frame", [GARBAGE, OLD_ANSWER], ids=["garbage", "out of order"])
+def test_a_flooded_site_reads_a_few_messages_while_it_works_and_ends_the_stream_after_a_few_refusals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frame: SecaggMessage
+) -> None:
+    read, most, waits = flooded(tmp_path, frame, monkeypatch)
+    assert most == MAX_WAITING
+    # One message with the worker, the few that wait, and the one with which the reader waits; 400 were sent.
+    assert read <= (MAX_WAITING + 3) * (MESSAGE_BYTES + 1024)
+    # Two streams were ended, and the second wait is longer than the first.
+    assert waits == [0.125, 0.25]
+    refusals = (tmp_path / "logs" / "clinic-a_refusals.jsonl").read_text().splitlines()
+    assert len(refusals) == 2 * MAX_IN_A_SUM
+    egress = (tmp_path / "egress" / "clinic-a.jsonl").read_text().splitlines()
+    assert sum('"abstention"' in line for line in egress) == 2 * MAX_IN_A_SUM

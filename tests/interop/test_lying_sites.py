@@ -1,0 +1,116 @@
+"""One lying site among honest ones, over real sockets: the run ends, the liar is sent away, nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from federation_kit import Federation, metrics, play, small_plan
+
+from collaborator import masked_answers
+from fedfair.cli.loopback import prepare
+from fedfair.errors import ConnectionRefusedByPeerError
+from fedfair.secagg.effects import Send, SiteEffect
+from fedfair.secagg.history import SettledRows
+from fedfair.secagg.masking import Update
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.participant import Participant
+from fedfair.secagg.round_messages import Answer, Upload
+from fedfair.secagg.session import Site
+from fedfair.secagg.setup_messages import Advert
+from fedfair.secagg.shamir import Randomness
+from fedfair.secagg.signing import sign
+from fedfair.secagg.transcript import Subject
+
+FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
+LIAR = 1
+
+Lie = Callable[[Send, Site, bytes], Send]
+"""From what an honest site sends, who it is and the proposal of its session to what the liar sends."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def low_order_key(send: Send, site: Site, proposal: bytes) -> Send:
+    if kind_of(send.message) is not Kind.ADVERT:
+        return send
+    advert = replace(Advert.decode(send.message), public_key=bytes(32))
+    signature = sign(site.signing_key, "advert", *advert.signed_fields(proposal))
+    return Send(replace(advert, signature=signature).encode())
+
+
+def random_tags(send: Send, site: Site, proposal: bytes) -> Send:
+    del proposal
+    if kind_of(send.message) is not Kind.UPLOAD:
+        return send
+    upload = Upload.decode(send.message)
+    upload = replace(upload, tags=tuple((peer, secrets.token_bytes(16)) for peer, _ in upload.tags))
+    signature = sign(site.signing_key, "upload", *upload.signed_fields())
+    return Send(replace(upload, signature=signature).encode(), send.vector)
+
+
+def wrong_shares(send: Send, site: Site, proposal: bytes) -> Send:
+    del site, proposal
+    if kind_of(send.message) is not Kind.ANSWER:
+        return send
+    answer = Answer.decode(send.message)
+    lied = tuple((member, shares[:31] + bytes([shares[31] ^ 1]) + shares[32:]) for member, shares in answer.shares)
+    return Send(replace(answer, shares=lied).encode())
+
+
+class LyingParticipant(Participant):
+    """A site whose messages are altered before they are sent, but for the logs."""
+
+    def __init__(self, site: Site, randomness: Randomness, log: bytes, settled: SettledRows, lie: Lie) -> None:
+        super().__init__(site, randomness, log, settled)
+        self._lie = lie
+        self._proposal = b""
+
+    def receive(self, raw: bytes, subject: Subject) -> list[SiteEffect]:
+        if kind_of(raw) is Kind.PROPOSAL:
+            self._proposal = raw
+        return self._lied(super().receive(raw, subject))
+
+    def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
+        return self._lied(super().contribute(update, draws))
+
+    def _lied(self, effects: list[SiteEffect]) -> list[SiteEffect]:
+        return [self._lie(e, self._site, self._proposal) if isinstance(e, Send) else e for e in effects]
+
+
+@pytest.mark.parametrize("lie", [low_order_key, random_tags, wrong_shares])
+def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
+) -> None:
+    protection = {"mode": "malicious", "most_records": 512, "clip": 1.0}
+    plan = small_plan(rounds=3, federation={"min_collaborators": 3}, protection=protection, names=FIVE)
+    # Nothing but training and the last evaluation: what a liar does to an evaluation has a test of its own.
+    plan["task"] = {**plan["task"], "standardize": "none"}  # type: ignore[dict-item]
+    workspace = prepare(tmp_path, plan)
+
+    def participant(site: Site, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
+        if site.member == LIAR:
+            return LyingParticipant(site, randomness, log, settled, lie)
+        return Participant(site, randomness, log, settled)
+
+    monkeypatch.setattr(masked_answers, "Participant", participant)
+
+    async def everybody(federation: Federation) -> None:
+        liar, *honest = (asyncio.create_task(federation.take_part(name)) for name in FIVE)
+        with pytest.raises(ConnectionRefusedByPeerError, match="clinic-a"):
+            await liar
+        await asyncio.gather(*honest)
+        told = [note for note in federation.watching.notes if "is sent away" in note]
+        assert [note.split(" ", 1)[0] for note in told] == ["clinic-a"]
+
+    assert play(workspace, everybody).state.value == "finished"
+    training = [line for line in metrics(workspace) if line["purpose"] == "training"]
+    assert [line["contributors"] for line in training][-1] == 4

@@ -1,0 +1,95 @@
+"""What an operator can mend: the aggregator goes away in words, the sites wait, and the run goes on by itself."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from federation_kit import metrics, model_files_agree, small_plan
+from test_federation_processes import NAMES, Started, ended, until_line
+
+from fedfair.cli.loopback import prepare
+
+MASKED = {"mode": "malicious", "most_records": 512}
+FULL_DISK_BYTES = 200_000
+"""No file of the process may grow beyond this: its journal does after some tens of rounds."""
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    processes = Started()
+    yield processes
+    for process in processes.running:
+        process.kill()
+        process.communicate()
+
+
+def test_sites_wait_for_an_aggregator_whose_disk_was_full_and_finish_with_it(
+    tmp_path: Path, started: Started
+) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=400, learning_rate=0.01))
+    first = started.aggregator()
+    resource.prlimit(first.pid, resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
+    sites = [started.collaborator(name) for name in NAMES]
+    status, words = ended(first)
+    assert status != 0
+    assert "the aggregator cannot write its files" in words
+    assert "make room on the disk" in words
+    assert "Traceback" not in words
+    second = started.aggregator()
+    for process in (second, *sites):
+        status, words = ended(process)
+        assert status == 0, words
+        assert "Traceback" not in words
+    rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
+    # The last rounds before the fault may be in the metrics and not in the journal; they are repeated.
+    assert rounds[-1] == len(set(rounds)) == 400
+    model_files_agree(started.workspace, 1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
+def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operator_s_word(
+    tmp_path: Path, started: Started, protection: dict[str, object] | None
+) -> None:
+    started.workspace = prepare(tmp_path, small_plan(rounds=100_000, protection=protection))
+    first = started.aggregator()
+    sites = [started.collaborator(name) for name in NAMES]
+    until_line(first, "round 10 of")
+    stop(first)
+    shutil.copytree(tmp_path / "save", tmp_path / "backup")
+    second = started.aggregator()
+    until_line(second, "connected")
+    for _ in range(3):
+        until_line(second, "train: mean")
+    second.send_signal(signal.SIGKILL)
+    ended(second)
+    shutil.rmtree(tmp_path / "save")
+    shutil.copytree(tmp_path / "backup", tmp_path / "save")
+    stopped = started.aggregator()
+    status, words = ended(stopped)
+    assert status != 0
+    assert "an older copy of save/ was restored" in words
+    assert "--after-restore continue" in words
+    before = json.loads((tmp_path / "result.json").read_text())["rounds"]
+    third = started.aggregator("--after-restore", "continue")
+    until_line(third, "rounds are believed")
+    until_line(third, "train: mean")
+    until_line(third, "train: mean")
+    stop(third)
+    assert json.loads((tmp_path / "result.json").read_text())["rounds"] > before
+    for site in sites:
+        assert site.poll() is None, "the site waits for the aggregator"
+        stop(site)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    _, words = ended(process)
+    assert "Traceback" not in words

@@ -1,0 +1,67 @@
+"""A site that was away at the end of the run learns that it is over, or gives up in words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from federation_kit import Federation, play, small_plan
+
+from collaborator.commands import GIVE_UP_SECONDS
+from fedfair.cli.loopback import Workspace, prepare
+
+TWO_OF_THREE = {"min_collaborators": 2, "join_deadline_seconds": 3, "reconnect_grace_seconds": 15}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def told(workspace: Workspace) -> list[str]:
+    lines = (workspace.folder / "logs" / "aggregator_told.jsonl").read_text().splitlines()
+    return sorted(json.loads(line)["collaborator"] for line in lines)
+
+
+def test_a_site_that_was_away_at_the_end_is_told_when_it_returns_in_time(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1, federation=TWO_OF_THREE))
+
+    async def away(federation: Federation) -> None:
+        federation.ready("clinic-c")
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            await federation.watching.until_said("clinic-c connected")
+        await federation.watching.until_said("the run is over; listening 15 s longer to tell clinic-c")
+        assert (await federation.take_part("clinic-c")).rounds == 1
+        await asyncio.gather(*others)
+
+    assert play(workspace, away).state.value == "finished"
+    assert told(workspace) == ["clinic-a", "clinic-b", "clinic-c"]
+
+
+def test_a_site_that_missed_the_end_is_told_by_the_next_start_which_repeats_nothing(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1, federation=TWO_OF_THREE))
+
+    async def two(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in ("clinic-a", "clinic-b")))
+
+    async def third(federation: Federation) -> None:
+        assert (await federation.take_part("clinic-c")).rounds == 1
+        assert not federation.watching.progress
+
+    assert play(workspace, two).state.value == "finished"
+    assert told(workspace) == ["clinic-a", "clinic-b"]
+    model = (workspace.folder / "save" / "last.safetensors").read_bytes()
+    assert play(workspace, third).state.value == "finished"
+    assert told(workspace) == ["clinic-a", "clinic-b", "clinic-c"]
+    assert (workspace.folder / "save" / "last.safetensors").read_bytes() == model
+
+
+def test_a_site_without_its_aggregator_stops_by_default_after_the_time_that_the_page_states() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rounds.md").read_text(encoding="utf-8")
+    assert GIVE_UP_SECONDS == 3 * 24 * 3600
+    assert "for three days" in page

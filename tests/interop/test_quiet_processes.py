@@ -1,0 +1,35 @@
+"""What the lead reads in the terminal of a run of real processes in which nothing went wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from federation_kit import NAMES, small_plan
+
+from fedfair.cli.loopback import Processes, prepare
+
+FAULT = re.compile(
+    r"passed over|lost|refus|error|fault|warn|broke|disconnect|no longer waited|abstain|damaged|fail|traceback|"
+    r"away|declin|leaves|late",
+    re.IGNORECASE,
+)
+
+
+def test_the_lead_of_a_perfect_masked_run_reads_no_line_that_sounds_like_a_fault(tmp_path: Path) -> None:
+    protection = {"mode": "malicious", "most_records": 512}
+    with Processes(prepare(tmp_path, small_plan(rounds=10, protection=protection))) as processes:
+        processes.wait()
+    notes = (tmp_path / "logs" / "aggregator_notes.log").read_text(encoding="utf-8").splitlines()
+    terminal = (tmp_path / "logs" / "aggregator.log").read_text(encoding="utf-8").splitlines()
+    assert [line for line in (*notes, *terminal) if FAULT.search(line)] == []
+    told = "\n".join(notes)
+    for name in NAMES:
+        assert f"{name} connected" in told
+    waiting = [line for line in notes if "Waiting for" in line]
+    assert waiting
+    # Nobody waits for ever, and each line says until when and what then.
+    assert all(re.search(r"until [0-9: -]+ UTC, then (starting|ending)", line) for line in waiting)
+    assert len(waiting) == len({line.split("Z ", 1)[1] for line in waiting})
+    for number in (0, 5, 10):
+        assert f"round {number} of 10: threshold" in told

@@ -1,0 +1,72 @@
+"""An old copy of `save/` under running sites, over real sockets in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from federation_kit import Federation, Watching, prepared, small_plan
+
+from aggregator.address import Listen
+from aggregator.outcome import Ending, State, write_result
+from aggregator.server import serve
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.plan.source import load_plan
+from fedfair.rounds.exit_reasons import ExitReason
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+async def aggregate(workspace: Workspace, port: int, until: int | None, *, goes_on: bool = False) -> Ending:
+    """Run an aggregator at a port that the sites know, until a round is done, and write its result."""
+    run, watching = prepared(workspace), Watching()
+    if goes_on and run.continued is not None:
+        run = replace(run, continued=replace(run.continued, goes_on=True))
+    serving = asyncio.create_task(serve(run, Listen("localhost", port), watching, lambda _: None))
+    try:
+        if until is not None:
+            await watching.until_round(until)
+            os.kill(os.getpid(), signal.SIGTERM)
+        ending = await serving
+        write_result(run, ending)
+        return ending
+    finally:
+        run.records.close()
+
+
+@pytest.mark.parametrize("protection", [None, {"mode": "malicious", "most_records": 512}], ids=["plain", "masked"])
+def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operator_s_word(
+    tmp_path: Path, protection: Mapping[str, object] | None
+) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=60, protection=protection))
+
+    async def scenario() -> list[Ending]:
+        async with asyncio.timeout(120):
+            port = load_plan(workspace.plan).federation.aggregator.port
+            federation = Federation(workspace, port, Watching(), asyncio.create_task(asyncio.sleep(0)))  # type: ignore[arg-type]  # no aggregator of its own
+            sites = [asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators]
+            endings = [await aggregate(workspace, port, 10)]
+            shutil.copytree(tmp_path / "save", tmp_path / "backup")
+            endings.append(await aggregate(workspace, port, 30))
+            shutil.rmtree(tmp_path / "save")
+            shutil.copytree(tmp_path / "backup", tmp_path / "save")
+            endings.append(await aggregate(workspace, port, None))
+            assert not any(site.done() for site in sites), "the sites wait for the next start"
+            endings.append(await aggregate(workspace, port, None, goes_on=True))
+            assert [(await site).rounds for site in sites] == [60, 60, 60]
+            return endings
+
+    endings = asyncio.run(scenario())
+    assert [ending.state for ending in endings] == [State.STOPPED, State.STOPPED, State.ABORTED, State.FINISHED]
+    assert endings[2].why is ExitReason.RESTORED
+    assert "the sites are ahead by" in endings[2].words

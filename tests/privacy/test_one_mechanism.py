@@ -1,0 +1,71 @@
+"""Noise is added in one way only: no other module of the product draws numbers that could be noise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import aggregator
+import collaborator
+import fedfair
+
+DRAWING = {
+    "normal",
+    "normal_",
+    "randn",
+    "randn_like",
+    "standard_normal",
+    "laplace",
+    "exponential_",
+    "poisson",
+    "binomial",
+    "gauss",
+    "normalvariate",
+    "log_normal_",
+    "Normal",
+    "Laplace",
+    "MultivariateNormal",
+}
+"""Calls that draw from a distribution with tails, by their last name."""
+
+ALLOWED = {
+    ("fedfair/privacy/noise.py", "standard_normal"): "Draws.whole_noise, rounded to whole cells before it leaves",
+    ("fedfair/privacy/noise.py", "normal_"): "the same on a GPU",
+    ("fedfair/privacy/noise.py", "binomial"): "the size of a Poisson sample",
+    ("fedfair/privacy/skellam.py", "poisson"): "shares of noise, whole numbers as they are drawn",
+    ("fedfair/learning/private_steps.py", "randn"): "the features of a trial batch, before there are records",
+}
+"""Who may draw, and what it is for."""
+
+NOISING = {"whole_noise", "with_noise", "noise_share"}
+"""The names through which noise gets into numbers."""
+
+NOISED = {
+    ("fedfair/privacy/noise.py", "whole_noise"),
+    ("fedfair/privacy/sample_level.py", "with_noise"),
+    ("fedfair/learning/vectorised/private_descent.py", "with_noise"),
+    ("fedfair/learning/private_headers.py", "with_noise"),
+    ("fedfair/privacy/collaborator_level.py", "noise_share"),
+}
+"""Who uses them: steps in the loop and at once, evaluations and standardisations, and shares for a masked sum."""
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """Yield the file and the last name of every call in the product."""
+    for package in (fedfair, aggregator, collaborator):
+        home = Path(next(iter(package.__path__)))
+        for path in sorted(home.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call):
+                    function = node.func
+                    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+                    yield str(path.relative_to(home.parent)), name
+
+
+def test_nothing_but_the_one_mechanism_draws_what_could_be_noise() -> None:
+    assert {found for found in calls() if found[1] in DRAWING} == set(ALLOWED)
+
+
+def test_everything_that_carries_noise_got_it_in_whole_numbers() -> None:
+    assert {found for found in calls() if found[1] in NOISING} == NOISED

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rounds_play import Play, plan_of
+from test_federation import A, B, C, of_kind
+
+from fedfair.errors import FedfairError
+from fedfair.ids import SumNumber
+from fedfair.rounds import events
+from fedfair.rounds.continued import (
+    BLOCK_BITS,
+    EPOCH_SECONDS,
+    MAX_NUMBER,
+    NOTHING_SEEN,
+    Continued,
+    Seen,
+    first_block,
+)
+from fedfair.rounds.events import DeadlineKind
+from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.rounds.phases import Phase
+from fedfair.wire.limits import MAX_SUM_NUMBER
+
+RUN = "0f" * 16
+CONTINUED = Continued(RUN, 40, tolerated=1, vouchers=2)
+NOW = 1_800_000_000.0
+
+
+def seen(rounds_done: int, number: int = 1, run_id: str = RUN) -> Seen:
+    return Seen(SumNumber(number), run_id, rounds_done)
+
+
+# ------------------------------------------------------------------ sum numbers
+
+
+def test_numbers_fit_on_the_wire() -> None:
+    assert MAX_NUMBER == MAX_SUM_NUMBER
+    year_2088 = EPOCH_SECONDS + 68 * 365.25 * 86400
+    assert 0 < first_block(year_2088, SumNumber(0)) < MAX_SUM_NUMBER
+
+
+def test_a_clock_beyond_the_numbers_is_refused() -> None:
+    with pytest.raises(FedfairError, match="beyond the year 2088"):
+        first_block(EPOCH_SECONDS + 2**33, SumNumber(0))
+
+
+@given(st.lists(st.floats(0, 3.7e9), min_size=1, max_size=20))
+def test_every_start_begins_above_all_numbers_of_the_start_before_whatever_the_clock_says(
+    clock: list[float],
+) -> None:
+    last = SumNumber(0)
+    for seconds in clock:
+        block = first_block(seconds, last)
+        assert block > last
+        # A process makes far fewer sums than this; the next one begins above them.
+        last = SumNumber(block + 1000)
+
+
+def test_numbers_grow_with_the_clock_also_where_an_old_journal_was_restored() -> None:
+    backup = first_block(NOW, SumNumber(0))
+    lost = first_block(NOW + 60, backup)
+    restored = first_block(NOW + 120, backup)
+    assert restored > lost + (1 << BLOCK_BITS)
+
+
+# ------------------------------------------------------------------ what sites say
+
+
+def test_as_many_sites_as_may_collude_are_not_believed_and_one_more_is() -> None:
+    assert CONTINUED.vouched_lead({A: seen(100), B: NOTHING_SEEN, C: NOTHING_SEEN}) == 0
+    assert CONTINUED.leads({A: seen(100), B: NOTHING_SEEN}) == {A: 60}
+    # A liar among those who vouch cannot make the lead larger than an honest site says.
+    assert CONTINUED.vouched_lead({A: seen(2**31 - 1), B: seen(100), C: NOTHING_SEEN}) == 60
+
+
+def test_another_run_and_what_a_crash_costs_are_no_lead() -> None:
+    said = {A: seen(100, run_id="1e" * 16), B: seen(41), C: seen(40)}
+    assert CONTINUED.leads(said) == {}
+
+
+def tell(play: Play, *said: tuple[events.ParticipantId, Seen]) -> None:
+    play.tell(events.Started())
+    for who, seen_before in said:
+        play.tell(events.Connected(who, b"", seen_before))
+
+
+def test_a_restored_journal_stops_the_run_before_anything_is_summed() -> None:
+    play = Play(plan_of(minimum=2), continued=CONTINUED)
+    tell(play, (A, seen(100)), (B, seen(100)), (C, seen(99)))
+    abort = play.effects[-1]
+    assert isinstance(abort, events.Abort)
+    assert abort.why is ExitReason.RESTORED
+    assert "the sites are ahead by 60 rounds" in abort.reason
+    assert "--after-restore continue" in abort.remedy
+    assert not of_kind(play.effects, events.SendSum)
+    assert play.federation.phase is Phase.ABORTED
+
+
+def test_a_restored_journal_is_continued_where_the_operator_says_so() -> None:
+    going_on = Continued(RUN, 40, tolerated=1, vouchers=2, goes_on=True)
+    play = Play(plan_of(minimum=2), last_sum_number=7, continued=going_on)
+    tell(play, (A, seen(100, 900)), (B, seen(100, 800)), (C, NOTHING_SEEN))
+    assert of_kind(play.effects, events.SitesAhead) == [events.SitesAhead({A: 60, B: 60}, 60)]
+    # Above every number that an honest site can have seen; a liar alone would have moved it no further.
+    assert play.federation.sum_number == 801
+    assert play.federation.phase is Phase.SUMMING
+
+
+def test_one_site_alone_stops_nothing_and_the_operator_is_told() -> None:
+    play = Play(plan_of(minimum=2), last_sum_number=7, continued=CONTINUED)
+    tell(play, (A, seen(100, 2**62)), (B, NOTHING_SEEN), (C, NOTHING_SEEN))
+    assert of_kind(play.effects, events.SitesAhead) == [events.SitesAhead({A: 60}, 0)]
+    assert play.federation.sum_number == 8
+
+
+# ------------------------------------------------------------------ waiting
+
+
+def test_a_continued_run_waits_for_a_quorum_and_the_grace_of_the_others() -> None:
+    play = Play(plan_of(minimum=2), continued=CONTINUED)
+    play.start(A, B)
+    assert DeadlineKind.SETTLE in {token.kind for token in play.deadlines}
+    play.pass_deadline(DeadlineKind.SETTLE)
+    assert set(play.asked) == {A, B}
+
+
+def test_a_continued_run_begins_at_once_with_everybody() -> None:
+    play = Play(plan_of(minimum=2), continued=CONTINUED)
+    play.start(A, B, C)
+    assert play.federation.phase is Phase.SUMMING
+    assert events.Checkpoint(events.CheckpointKind.INITIAL) not in play.effects

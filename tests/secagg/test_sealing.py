@@ -1,0 +1,73 @@
+"""Envelopes of one key: what two of them show, and what does not open."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import Log, ReplaceLog
+from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
+from fedfair.secagg.round_messages import Upload
+from fedfair.secagg.sealing import envelope_bytes, open_envelope, seal
+from fedfair.secagg.shamir import SHARE_BYTES
+from tests.attacks.harness import Lies
+from tests.secagg.federation_in_memory import draws_of
+
+KEY = Secret(bytes(range(ENVELOPE_KEY_BYTES)))
+TRANSCRIPT = bytes(32)
+SHARES = st.lists(st.binary(min_size=31, max_size=31).map(lambda share: b"\0" + share), min_size=3, max_size=3)
+
+
+def xored(first: bytes, second: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(first, second, strict=True))
+
+
+@given(SHARES, SHARES)
+@settings(max_examples=200)
+def test_two_contents_under_one_key_do_not_show_their_difference(first: list[bytes], second: list[bytes]) -> None:
+    envelopes = [seal(KEY, TRANSCRIPT, 1, 2, shares) for shares in (first, second)]
+    assert (envelopes[0] == envelopes[1]) == (first == second)
+    assert open_envelope(KEY, TRANSCRIPT, 1, 2, envelopes[1], "a") == b"".join(second)
+    if first != second:
+        for start in (0, 16):
+            hidden = xored(envelopes[0], envelopes[1])[start : start + 3 * SHARE_BYTES]
+            assert hidden != xored(b"".join(first), b"".join(second))
+
+
+def test_a_site_put_back_to_a_snapshot_does_not_show_the_difference_of_its_shares() -> None:
+    """The same round is contributed to twice, from the same keys and with other random numbers."""
+    lies = Lies.in_session(4)
+    lies.updates = lies.fresh_updates()
+    lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
+    lies.server.round -= 1
+    lies.sites[1].receive(lies.start(), lies.model)
+    contributing = lies.sites[1].phase
+    key = contributing.sending[2].reveal()  # type: ignore[union-attr]
+    transcript, size = contributing.context.transcript, envelope_bytes(4)  # type: ignore[union-attr]
+    replaced, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
+    assert isinstance(replaced, ReplaceLog | Log)
+    first = dict(Upload.decode(sent.message).envelopes)[2]  # type: ignore[union-attr]
+    known = open_envelope(Secret(key), transcript, 1, 2, first, "a")
+    other = [bytes(31) + bytes([number]) for number in range(4)]
+    second = seal(Secret(key), transcript, 1, 2, other)
+    assert len(first) == len(second) == size
+    hidden = xored(first, second)
+    assert xored(known, b"".join(other)) not in (hidden[16:], hidden[:-16])
+
+
+def test_an_envelope_that_was_altered_cut_or_is_for_somebody_else_does_not_open() -> None:
+    envelope = seal(KEY, TRANSCRIPT, 1, 2, [bytes(32)])
+    spoilt = [
+        envelope[:-1],
+        envelope[1:],
+        envelope + b"x",
+        bytes(16),
+        b"",
+        bytes([envelope[0] ^ 1]) + envelope[1:],
+    ]
+    for raw, sender, receiver in [*((raw, 1, 2) for raw in spoilt), (envelope, 2, 1), (envelope, 1, 3)]:
+        with pytest.raises(SecaggError) as refusal:
+            open_envelope(KEY, TRANSCRIPT, sender, receiver, raw, "a")
+        assert refusal.value.check is Check.ENVELOPE
