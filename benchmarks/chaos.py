@@ -205,8 +205,8 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
         said["transcript"] = decoders[kind](frame.message).transcript.hex()
         write(**said)
 
-    def tapped_contribute(self: Participant, update: Update) -> list[SiteEffect]:
-        effects = contribute(self, update)
+    def tapped_contribute(self: Participant, update: Update, draws: bytes) -> list[SiteEffect]:
+        effects = contribute(self, update, draws)
         # Before it is sent, or even logged: a process that comes back sends it from its log.
         for effect in effects:
             if isinstance(effect, Send) and kind_of(effect.message) is Kind.UPLOAD:
@@ -261,14 +261,14 @@ def _sabotage(what: str, name: str) -> None:
             effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]
         return effects
 
-    def no_update(self: Participant, update: Update) -> list[SiteEffect]:
+    def no_update(self: Participant, update: Update, draws: bytes) -> list[SiteEffect]:
         nonlocal calls
         calls += 1
         if calls == SABOTAGED_ROUND:
             if what == "traceback":
                 raise RuntimeError("this is sabotage")
             threading.Event().wait()
-        return contribute(self, update)
+        return contribute(self, update, draws)
 
     if what == "wrong-sum":
         Protection.totals = wrong_totals  # type: ignore[method-assign]
