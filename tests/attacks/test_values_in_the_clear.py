@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,20 +19,16 @@ import pytest
 import torch
 import yaml
 
-from aggregator.address import Listen
-from aggregator.outcome import Ending, write_result
-from aggregator.preparation import Binding, Start
-from aggregator.preparation import prepare as prepare_run
-from aggregator.server import serve
+from aggregator.preparation import Binding
 from fedfair.certificate.issue import Terms, draft
-from fedfair.cli.loopback import Workspace, prepare
+from fedfair.cli.loopback import prepare
 from fedfair.errors import CertificateError
 from fedfair.evaluation.record import parse_evaluation
 from fedfair.learning.data.dataset import Dataset, Splits
 from fedfair.plan.source import load_plan
 from fedfair.report.document import ResultDocument
 from fedfair.report.doubts import doubts
-from tests.interop.federation_kit import SECONDS, Federation, Watching, in_process_binding, metrics, small_plan
+from tests.interop.federation_kit import Federation, in_process_binding, metrics, play, small_plan
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 TARGET = "clinic-c"
@@ -134,7 +130,7 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
             site.cancel()
         await asyncio.gather(*sites, return_exceptions=True)
 
-    ending = lying_play(workspace, binding, everybody)
+    ending = play(workspace, everybody, binding=binding)
     received = (folder / "received" / f"{TARGET}.jsonl").read_text().splitlines()
     messages = [json.loads(line) for line in received]
     return Told(
@@ -144,29 +140,6 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
         [line.get("replaced_values") for line in metrics(workspace)],
         ending.state.value,
     )
-
-
-def lying_play(
-    workspace: Workspace, binding: Callable[[Path], Binding], scenario: Callable[[Federation], Awaitable[None]]
-) -> Ending:
-    async def playing() -> Ending:
-        start = Start(workspace.plan, workspace.folder, workspace.folder / "cert")
-        run, watching = prepare_run(start, lambda _: None, binding), Watching()
-        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
-        try:
-            async with asyncio.timeout(SECONDS):
-                await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
-                await scenario(Federation(workspace, port.result(), watching, serving))
-                ending = await serving
-            write_result(run, ending)
-            return ending
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-            run.records.close()
-
-    return asyncio.run(playing())
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from fedfair.plan.source import load_plan, workspace_of
 from fedfair.wire.frames import Finished, Hello
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
+FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 SECONDS = 180.0
 """No scenario may take longer; each takes a second or two."""
 
@@ -166,10 +167,16 @@ def in_process_binding(plan: Path) -> Binding:
     return Binding(made.layout, made.vector, made.schema, made.digest)
 
 
-def prepared(workspace: loopback.Workspace, *, fresh: bool = False, model: Path | None = None) -> Run:
+def prepared(
+    workspace: loopback.Workspace,
+    *,
+    fresh: bool = False,
+    model: Path | None = None,
+    binding: Callable[[Path], Binding] = in_process_binding,
+) -> Run:
     folder = workspace.folder if model is None else workspace.folder / "evaluation"
     start = Start(workspace.plan, folder, workspace.folder / "cert", fresh=fresh, model=model)
-    return prepare(start, lambda _: None, in_process_binding)
+    return prepare(start, lambda _: None, binding)
 
 
 def play(
@@ -178,11 +185,21 @@ def play(
     *,
     fresh: bool = False,
     model: Path | None = None,
+    binding: Callable[[Path], Binding] = in_process_binding,
 ) -> Ending:
-    """Start an aggregator, let the scenario happen, and return how the run ended."""
+    """Start an aggregator, let the scenario happen, and return how the run ended.
+
+    Args:
+        workspace: the federation.
+        scenario: what the sites do; the run is over after it or goes on to its end.
+        fresh: forget the journal.
+        model: a saved model that is evaluated in place of a run.
+        binding: how the first model and its layout are made; a lie of the aggregator where a test wants one.
+    """
 
     async def playing() -> Ending:
-        run, watching = prepared(workspace, fresh=fresh, model=model), Watching()
+        run = prepared(workspace, fresh=fresh, model=model, binding=binding)
+        watching = Watching()
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
         try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 from federation_kit import small_plan
-from test_federation_processes import ENVIRONMENT, Started
+from processes import ENVIRONMENT, Started
 
 from collaborator.data_history import Comparison, compare_with_last_run, keep_summary, summary_path
 from collaborator.link import Address
@@ -33,15 +32,6 @@ ROWS = [
 ]
 NOW = datetime(2030, 5, 1, tzinfo=UTC)
 CHECK = ("collaborator", "check", "-n", "clinic-a", "-c", "clinic-a.yaml")
-
-
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
 
 
 def federation(folder: Path) -> Workspace:

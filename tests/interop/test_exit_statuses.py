@@ -5,26 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from federation_kit import NAMES, small_plan
-from test_federation_processes import ENVIRONMENT, Started, ended, until_line
+from processes import ENVIRONMENT, Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
 from tests.conftest import REPOSITORY
 
 SIGNALS = [(signal.SIGTERM, 0), (signal.SIGINT, 130)]
-
-
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize(("number", "expected"), SIGNALS)

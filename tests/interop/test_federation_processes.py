@@ -3,88 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_kit import metrics, model_files_agree, read_record, small_plan
+from federation_kit import NAMES, metrics, model_files_agree, read_record, small_plan
+from processes import Started, ended, until_line
 
 from fedfair.audit.compare import compare
 from fedfair.audit.reader import Tally
-from fedfair.cli.loopback import Workspace, prepare
-
-NAMES = ("clinic-a", "clinic-b", "clinic-c")
-SECONDS = 180
-ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-
-
-class Started:
-    """The processes of one test; none outlives it."""
-
-    def __init__(self) -> None:
-        self.workspace: Workspace | None = None
-        self.running: list[subprocess.Popen[str]] = []
-        self.port = 0
-
-    def _start(self, module: str, *words: str) -> subprocess.Popen[str]:
-        assert self.workspace is not None
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *words],
-            cwd=self.workspace.folder,
-            env=ENVIRONMENT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self.running.append(process)
-        return process
-
-    def aggregator(self, *words: str, command: str = "start") -> subprocess.Popen[str]:
-        """Start the aggregator and wait until it listens."""
-        listen = f"localhost:{self.port}"
-        process = self._start("aggregator", command, "--listen", listen, "--ready-file", "ready.json", *words)
-        until_line(process, "listening on port")
-        assert self.workspace is not None
-        self.port = json.loads((self.workspace.folder / "ready.json").read_text())["port"]
-        return process
-
-    def collaborator(self, name: str, *words: str) -> subprocess.Popen[str]:
-        place = f"localhost:{self.port}"
-        return self._start("collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place, *words)
-
-    def command(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
-        process = self._start(module, *words)
-        output, _ = process.communicate(timeout=SECONDS)
-        return subprocess.CompletedProcess(process.args, process.returncode, output)
-
-
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
-
-
-def until_line(process: subprocess.Popen[str], words: str) -> str:
-    """Read a process's output up to the line that holds these words; pytest's own time limit bounds the wait."""
-    assert process.stdout is not None
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if words in line:
-            return line
-    raise AssertionError(f"{process.args} ended without {words!r}:\n" + "".join(seen))
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=SECONDS)
-    return process.returncode, output
+from fedfair.cli.loopback import prepare
 
 
 def test_four_processes_give_the_model_of_the_simulation_and_a_finished_run_is_not_repeated(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import test_leaving_sites as leaving
 from federation_kit import NAMES, metrics
-from test_federation_processes import Started, ended, until_line
+from processes import Started, ended, until_line
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, metrics, play, small_plan
+from federation_kit import FIVE, Federation, metrics, play, small_plan
 
 from collaborator import masked_answers
 from fedfair.cli.loopback import prepare
@@ -27,7 +27,6 @@ from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import Subject
 
-FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 LIAR = 1
 
 Lie = Callable[[Send, Site, bytes], Send]

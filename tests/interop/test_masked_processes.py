@@ -5,43 +5,26 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_kit import metrics, small_plan
-from test_federation_processes import ENVIRONMENT, Started, ended, until_line
+from federation_kit import FIVE, metrics, small_plan
+from processes import Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
 
-FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 pytestmark = pytest.mark.slow
 MASKED = {"mode": "malicious", "most_records": 512}
 DYING = str(Path(__file__).with_name("dying_site.py"))
 FATAL_ROUND = 3
 
 
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
-
-
 def dying(started: Started, name: str, step: str, number: int | str = FATAL_ROUND) -> subprocess.Popen[str]:
     """Start a collaborator that dies at a step of a sum."""
     assert started.workspace is not None
     place = f"localhost:{started.port}"
-    words = [DYING, step, str(number), "start", "-n", name, "-c", f"{name}.yaml", "-a", place]
-    process = subprocess.Popen(
-        [sys.executable, *words], cwd=started.workspace.folder, env=ENVIRONMENT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    started.running.append(process)
-    return process
+    words = ["start", "-n", name, "-c", f"{name}.yaml", "-a", place]
+    return started.start(DYING, step, str(number), *words)
 
 
 def contributors(started: Started) -> dict[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, metrics, model_files_agree, play, small_plan
+from federation_kit import FIVE, Federation, metrics, model_files_agree, play, small_plan
 from test_streams import answered
 
 from fedfair.cli.loopback import Workspace, prepare
@@ -19,8 +19,6 @@ from fedfair.rounds import events
 from fedfair.rounds.federation import Federation as Rules
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import CollaboratorFrame, Refused, SecaggMessage, SumStart
-
-FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 
 
 @pytest.fixture(autouse=True)

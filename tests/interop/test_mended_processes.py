@@ -7,27 +7,17 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_kit import metrics, model_files_agree, small_plan
-from test_federation_processes import NAMES, Started, ended, until_line
+from federation_kit import NAMES, metrics, model_files_agree, small_plan
+from processes import Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
 
 MASKED = {"mode": "malicious", "most_records": 512}
 FULL_DISK_BYTES = 200_000
 """No file of the process may grow beyond this: its journal does after some tens of rounds."""
-
-
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
 
 
 def test_sites_wait_for_an_aggregator_whose_disk_was_full_and_finish_with_it(

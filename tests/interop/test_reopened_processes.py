@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_kit import metrics, model_files_agree, small_plan
-from test_federation_processes import ENVIRONMENT, Started, ended, until_line
+from federation_kit import FIVE, metrics, model_files_agree, small_plan
+from processes import Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
 
 pytestmark = pytest.mark.slow
-FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 4.0}
 FULL: dict[str, object] = {"batch_size": "full", "learning_rate": 0.01}
 DYING = str(Path(__file__).with_name("dying_aggregator.py"))
@@ -28,28 +25,9 @@ TOLERANCE = 1e-5
 """Between a masked run and its simulation: far above the rounding of 8 rounds, far below one missing update."""
 
 
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
-
-
-def dying(started: Started, script: str, step: str, place: str, *words: str) -> subprocess.Popen[str]:
-    assert started.workspace is not None
-    process = subprocess.Popen(
-        [sys.executable, script, step, place, *words], cwd=started.workspace.folder, env=ENVIRONMENT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    started.running.append(process)
-    return process
-
-
 def dying_aggregator(started: Started, step: str, place: str) -> subprocess.Popen[str]:
-    process = dying(
-        started, DYING, step, place, "start", "--listen", f"localhost:{started.port}", "--ready-file", "ready.json"
+    process = started.start(
+        DYING, step, place, "start", "--listen", f"localhost:{started.port}", "--ready-file", "ready.json"
     )
     until_line(process, "listening on port")
     assert started.workspace is not None
@@ -110,7 +88,7 @@ def test_the_votes_for_the_survivors_of_a_killed_site_are_used_again(
     first = dying_aggregator(started, step, "training:3")
     place = f"localhost:{started.port}"
     words = ("start", "-n", "clinic-a", "-c", "clinic-a.yaml", "-a", place)
-    victim = dying(started, DYING_SITE, "before-upload", "3", *words)
+    victim = started.start(DYING_SITE, "before-upload", "3", *words)
     others = [started.collaborator(name) for name in FIVE[1:]]
     assert ended(victim)[0] == -signal.SIGKILL
     assert ended(first)[0] == -signal.SIGKILL

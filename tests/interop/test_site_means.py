@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import NAMES, Federation, play, small_plan
+from federation_kit import FIVE, NAMES, Federation, play, small_plan
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
@@ -19,7 +19,6 @@ from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
-FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,11 @@ import asyncio
 import hashlib
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from federation_kit import Federation, play, small_plan
-from test_federation_processes import Started, ended, until_line
+from processes import Started, ended, until_line
 from typer.testing import CliRunner
 from wire_bytes import PREFACE, Apart, taken_apart
 from wire_tap import Tap, tapped, taps
@@ -29,15 +28,6 @@ from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 TWO = ("clinic-a", "clinic-b")
 MASKED = {"mode": "malicious", "most_records": 512}
 Told = tuple[int, str]
-
-
-@pytest.fixture
-def started() -> Iterator[Started]:
-    processes = Started()
-    yield processes
-    for process in processes.running:
-        process.kill()
-        process.communicate()
 
 
 def recorded(path: Path) -> list[Told]:

@@ -1,0 +1,71 @@
+"""The real processes of one test, as an operator starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from fedfair.cli.loopback import Workspace
+
+SECONDS = 180
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+
+class Started:
+    """The processes of one test; none outlives it."""
+
+    def __init__(self) -> None:
+        self.workspace: Workspace | None = None
+        self.running: list[subprocess.Popen[str]] = []
+        self.port = 0
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start Python with these words in the folder of the federation."""
+        assert self.workspace is not None
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            cwd=self.workspace.folder,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.running.append(process)
+        return process
+
+    def aggregator(self, *words: str, command: str = "start") -> subprocess.Popen[str]:
+        """Start the aggregator and wait until it listens."""
+        listen = f"localhost:{self.port}"
+        process = self.start("-m", "aggregator", command, "--listen", listen, "--ready-file", "ready.json", *words)
+        until_line(process, "listening on port")
+        assert self.workspace is not None
+        self.port = json.loads((self.workspace.folder / "ready.json").read_text())["port"]
+        return process
+
+    def collaborator(self, name: str, *words: str) -> subprocess.Popen[str]:
+        place = f"localhost:{self.port}"
+        return self.start("-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place, *words)
+
+    def command(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start("-m", module, *words)
+        output, _ = process.communicate(timeout=SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, output)
+
+
+def until_line(process: subprocess.Popen[str], words: str) -> str:
+    """Read a process's output up to the line that holds these words; pytest's own time limit bounds the wait."""
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"{process.args} ended without {words!r}:\n" + "".join(seen))
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for the end of a process; return its status and the rest of its output."""
+    output, _ = process.communicate(timeout=SECONDS)
+    return process.returncode, output
