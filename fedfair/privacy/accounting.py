@@ -5,7 +5,8 @@ Doroshenko et al. 2022, in Google's dp-accounting). The unit is one record that 
 zeroed out: with Poisson samples its two privacy losses are those of adding and of removing it. Opacus's PRV
 accountant agrees to 1e-3 (tested) and is not used here: it divides by zero at a sampling rate of 1, which every
 evaluation has, and takes forty seconds for 100 000 steps where this takes one. Central-limit shortcuts (GDP)
-understate epsilon and are nowhere. No torch, so that an aggregator may ask too.
+understate epsilon and are nowhere. No torch, so that an aggregator may ask too. dp-accounting takes a second to
+import and is imported where it is used: most runs never need it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TypeAlias
-
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.rdp import RdpAccountant
+from typing import TYPE_CHECKING, TypeAlias
 
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import GaussianRelease, combined
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ACCOUNTANT = f"PLD (dp-accounting {version('dp-accounting')})"
 
@@ -138,6 +138,9 @@ def _counted(releases: Iterable[GaussianRelease]) -> Counted:
 def _rough(counted: Counted, delta: float) -> float:
     if min(noise_multiplier for noise_multiplier, _ in counted) < LEAST_NOISE:
         return math.inf
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
     accountant = RdpAccountant(ORDERS)
     for (noise_multiplier, sampling_rate), steps in counted.items():
         accountant.compose(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(noise_multiplier)), steps)
@@ -151,8 +154,10 @@ def _composed(counted: Counted, delta: float, interval: float) -> float:
 
 
 @functools.lru_cache(32)
-def _one_step(noise_multiplier: float, sampling_rate: float, interval: float) -> pld.PrivacyLossDistribution:
+def _one_step(noise_multiplier: float, sampling_rate: float, interval: float) -> PrivacyLossDistribution:
     """Return the privacy loss of one noised sum, with a record and with it zeroed out, both ways."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
     return pld.from_gaussian_mechanism(
         noise_multiplier, sampling_prob=sampling_rate, value_discretization_interval=interval
     )

@@ -6,6 +6,7 @@ clipping; Li et al. 2022, "Large Language Models Can Be Strong Differentially Pr
 the weights backward through the same graph: two passes, the memory of one ordinary step. AUTO takes the closed
 forms of `linear_layers.py` where the module is a row of linear layers, and HOOKS elsewhere. Decides what may be
 trained this way, and proves it on a trial batch; clipping, weights and noise are `sample_level.py`'s.
+Opacus takes seconds to import and is imported where it is used: most runs never need it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from contextlib import contextmanager
 from typing import Literal, Protocol
 
 import torch
-from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
-from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
 from fedfair.errors import FedfairError, LocalProtocolError, PlanError
@@ -84,6 +83,8 @@ class HookGradients:
     drops_unsound = True
 
     def __init__(self, module: nn.Module) -> None:
+        from opacus.grad_sample import GradSampleModule
+
         _validate(module)
         self._module, self._watching = module, GradSampleModule(module, loss_reduction="sum")
         self._parameters = list(_trainable(module))
@@ -130,6 +131,8 @@ class GhostGradients:
     drops_unsound = False
 
     def __init__(self, module: nn.Module) -> None:
+        from opacus.grad_sample import GradSampleModuleFastGradientClipping
+
         _validate(module)
         self._module = module
         self._watching = GradSampleModuleFastGradientClipping(module, loss_reduction="sum")
@@ -253,6 +256,9 @@ def _norm_alone(module: nn.Module, gradients: PerSample, features: Tensor, label
 
 
 def _validate(module: nn.Module) -> None:
+    from opacus.grad_sample import GradSampleModule
+    from opacus.validators import ModuleValidator
+
     errors = [*ModuleValidator.validate(module), *GradSampleModule.validate(module)]
     if errors:
         names = {id(layer): name for name, layer in module.named_modules()}
@@ -269,6 +275,8 @@ def _validate(module: nn.Module) -> None:
 
 
 def _is_refused(layer: nn.Module) -> bool:
+    from opacus.validators import ModuleValidator
+
     return type(layer) in ModuleValidator.VALIDATORS and bool(ModuleValidator.VALIDATORS[type(layer)](layer))
 
 

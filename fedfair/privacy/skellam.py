@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from dp_accounting.rdp import compute_epsilon
 from numpy.typing import NDArray
 
 from fedfair.errors import PrivacyError
@@ -64,6 +63,9 @@ def skellam_epsilon(releases: Sequence[SkellamRelease], delta: float) -> float:
         )
     if not releases:
         return 0.0
+    # It takes a second to import, and most runs never need it.
+    from dp_accounting.rdp import compute_epsilon
+
     divergences = [sum(renyi_divergence(order, release) for release in releases) for order in ORDERS]
     epsilon, _ = compute_epsilon(ORDERS, divergences, delta)
     return max(0.0, float(epsilon))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fedfair.errors import DataError
@@ -216,6 +215,8 @@ def _places(texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]]) -> NDAr
 
     A text means a value if it is equal as a text, as a number (1 and 1.0), or as true or false in any case.
     """
+    import pandas as pd  # only who reads a table waits for it
+
     # Hashing finds the distinct texts of a million rows far sooner than sorting does.
     index, distinct = pd.factorize(texts.astype(np.object_))
     places = [

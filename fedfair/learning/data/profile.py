@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fedfair.learning.data.dataset import Dataset, Splits
@@ -122,6 +121,8 @@ def case_variants(texts: NDArray[np.str_], named: Iterable[Scalar]) -> tuple[Cas
         texts: texts (n,) that are none of the named values.
         named: the values; only those that are texts can differ in case.
     """
+    import pandas as pd  # only who reads a table waits for it
+
     known = {value.casefold(): value for value in named if isinstance(value, str)}
     index, distinct = pd.factorize(texts.astype(np.object_))
     counts = np.bincount(index, minlength=len(distinct))
