@@ -341,12 +341,8 @@ class Driver:
                 self._observer.note(f"{sum_words}, is lost: {reason}")
             case Skipped(request, reason):
                 self._observer.note(f"the evaluation of round {request.round} is left out: {reason}")
-            case SitesAhead(leads, rounds):
-                said = ", ".join(f"{who} by {lead}" for who, lead in leads.items())
-                belief = (
-                    f"it is taken to be {rounds}" if rounds else "too few say so to be believed; the run goes on"
-                )
-                self._observer.note(f"sites say that they are ahead of the journal, in rounds: {said}; {belief}")
+            case SitesAhead():
+                self._observer.note(_ahead(effect))
             case Waiting():
                 until = min(self._due[token] for token in effect.until)
                 self._observer.note(waiting_words(effect, until, datetime.now(UTC)))
@@ -481,4 +477,4 @@ def _is_scaling(effect: Effect) -> bool:
 def _ahead(effect: SitesAhead) -> str:
     said = ", ".join(f"{who} by {lead} rounds" for who, lead in effect.leads.items())
     belief = f"{effect.rounds} rounds are believed" if effect.rounds else "too few say so, so the run goes on"
-    return f"ahead of the journal, by their own words: {said}; {belief}"
+    return f"sites are ahead of the journal, by their own words: {said}; {belief}"

@@ -189,12 +189,6 @@ def initial_binding(plan: Path) -> Binding:
     return Binding(layout, vector, schema, parse_digest(metadata["plan_digest"]))
 
 
-def _repeats_cost(plan: Plan) -> bool:
-    """Return whether a sum that is forgotten and repeated costs privacy, or is refused by the sites."""
-    same_again = is_masked(plan) and plan.training.batch_size == "full"
-    return same_again or plan.privacy.collaborator_level is not None
-
-
 def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
     paths.save.mkdir(parents=True, exist_ok=True)
     paths.metrics.parent.mkdir(parents=True, exist_ok=True)

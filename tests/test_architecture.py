@@ -61,6 +61,16 @@ def test_what_a_process_loads_at_its_start(modules: str, never: str) -> None:
     assert ran.stdout == "[]\n"
 
 
+def test_every_private_function_is_used_in_its_module() -> None:
+    unused = []
+    for place, tree in TREES.items():
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        defined = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+        unused += [f"{place}: {name}" for name in defined if name.startswith("_") and name not in used]
+    assert unused == []
+
+
 def test_access_is_never_guarded_by_an_assert() -> None:
     # `python -O` removes asserts.
     assert [place for place, node in _nodes() if isinstance(node, ast.Assert)] == []

@@ -114,7 +114,7 @@ class ExactQuery:
         """Return a query that was not asked yet.
 
         Args:
-            group_sizes: shares (rho) in (0, 1], at most `radix.MOST_GROUP_SIZES`.
+            group_sizes: shares (rho) in (0, 1], at most `plan.schema.MOST_EXACT_SIZES`.
         """
         return cls(tuple(SplitQuery(tuple(group_sizes)) for _ in SPLITS))
 

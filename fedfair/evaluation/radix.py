@@ -42,9 +42,6 @@ STEPS = len(DIGIT_BITS) + 1
 KEYS = 0xFF << 23
 """Keys of finite float32 numbers are below this one, that of infinity."""
 
-MOST_GROUP_SIZES = 20
-"""So many sizes at three splits fit into the header of one masked sum (2^16 values)."""
-
 PARTS = 3
 """Step 4 tells the losses below the key, at it and above it apart."""
 
