@@ -237,10 +237,10 @@ class Service:
                 await self._take_upload(frame, connection, incoming)
             case SecaggMessage():
                 await self._take_message(frame, connection, incoming)
-            case Abstain(sum_number, reason, leaving):
+            case Abstain(sum_number, reason, leaving, accused):
                 if sum_number:
                     connection.expected(sum_number)
-                event = Abstained(connection.participant, sum_number, reason.value, leaving)
+                event = Abstained(connection.participant, sum_number, reason.value, leaving, accused)
                 await self._floor.submit(connection, event)
             case Hello() | Chunk():
                 raise RemoteProtocolError(

@@ -231,7 +231,7 @@ class MaskedAnswers:
 
     def _abstain(self, start: SumStart, reluctance: Reluctance) -> Abstain:
         self.refused = reluctance
-        return Abstain(start.sum_number, reluctance.told, reluctance.leaving)
+        return Abstain(start.sum_number, reluctance.told, reluctance.leaving, reluctance.accused)
 
     def _contribution(self, question: Question, attempt: int) -> list[SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.
@@ -267,4 +267,5 @@ class MaskedAnswers:
 def _reluctance(fault: TrainingError | SecaggError, reason: str) -> Reluctance:
     if isinstance(fault, TrainingError):
         return Reluctance(reason, "values")
-    return Reluctance(reason, f"secure aggregation: {fault.check.value}", fault.asked, fault.allowed)
+    term = f"secure aggregation: {fault.check.value}"
+    return Reluctance(reason, term, fault.asked, fault.allowed, accused=fault.accused)

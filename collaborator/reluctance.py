@@ -18,6 +18,7 @@ class Reluctance:
         asked: the value that was asked for; for this site's log.
         allowed: the value that is allowed; for this site's log.
         leaving: whether this site leaves the federation with this answer.
+        accused: place in the roster of the member whose sealed shares this site cannot open; 0 for nobody.
     """
 
     reason: str
@@ -25,6 +26,7 @@ class Reluctance:
     asked: str = ""
     allowed: str = ""
     leaving: bool = False
+    accused: int = 0
 
     @property
     def told(self) -> RefusalReason:

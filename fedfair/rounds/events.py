@@ -111,12 +111,16 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True)
 class Abstained:
-    """A collaborator said that it takes no part in this sum, and why; and perhaps that it leaves for good."""
+    """A collaborator said that it takes no part in this sum, and why; and perhaps that it leaves for good.
+
+    `accused` is the place in the roster of the member whose sealed shares it cannot open; 0 for nobody.
+    """
 
     participant: ParticipantId
     sum_number: SumNumber
     reason: str
     leaving: bool = False
+    accused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.liars import Liars
 from fedfair.rounds.lost_sums import End, LostSums
 from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
-from fedfair.rounds.masked import MaskedMachine, abstention
+from fedfair.rounds.masked import MaskedMachine, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.next_cohort import NextCohort
 from fedfair.rounds.phases import PHASES, Phase
@@ -119,9 +119,9 @@ class Federation:
         self._seen: dict[ParticipantId, Seen] = {}
         self._has_summed = False
         self._interrupted = continued is not None
-        self._next = NextCohort(self._members, self._quorum, len(plan.federation.collaborators))
-        self._last_counted: dict[ParticipantId, SumNumber] = {}
         self._liars = Liars(self._members)
+        self._next = NextCohort(self._members, self._quorum, len(plan.federation.collaborators), self._liars)
+        self._last_counted: dict[ParticipantId, SumNumber] = {}
         self._told_waiting: Waiting | None = None
         self._lost = LostSums(course, self._next, protection, plan.federation.max_attempts, unfinished)
 
@@ -195,8 +195,8 @@ class Federation:
                 yield from self._message(participant, message, vector)
             case Abstained(participant, _, reason, leaving=True) if self._members.is_heard(participant):
                 yield from self._part_with(Departed(participant, self._course.rounds_done, reason))
-            case Abstained(participant, number, reason):
-                yield from self._abstain(participant, number, reason)
+            case Abstained(participant, number, reason, accused=accused):
+                yield from self._abstain(participant, number, reason, accused)
             case Misbehaved(participant, message, remedy):
                 if self._members.is_heard(participant):
                     yield from self._expel(participant, message, remedy)
@@ -381,23 +381,50 @@ class Federation:
             yield PassedOver(participant, reason)
         yield from self._close_if_settled(machine)
 
-    def _abstain(self, participant: ParticipantId, number: SumNumber, reason: str) -> Iterator[Effect]:
-        if not self._members.is_heard(participant) or self._is_over(number):
+    def _abstain(
+        self, participant: ParticipantId, number: SumNumber, reason: str, accused: int
+    ) -> Iterator[Effect]:
+        if not self._members.is_heard(participant):
+            return
+        if self._is_over(number):
+            if accused and number == self._newest_over:
+                yield from self._accuse_late(participant, accused)
             return
         try:
             machine = self._open_sum(number)
             awaited = participant in machine.waiting_for
+            passed_over = machine.accuse(participant, accused) if accused else ""
             machine.step(participant, Step.ABSTAIN)
         except RemoteProtocolError as fault:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
+        if passed_over:
+            yield PassedOver(participant, passed_over)
         if awaited:
             yield Unawaited(participant, number, machine.request, abstention(machine, reason), reason)
         yield from self._close_if_settled(machine)
 
+    def _accuse_late(self, participant: ParticipantId, accused: int) -> Iterator[Effect]:
+        """Hear who could not open an envelope of the sum before, whose answer others were quicker than."""
+        if self._protection is None:
+            return
+        try:
+            suspicions = accuse_late(self._protection, participant, accused)
+        except RemoteProtocolError as fault:
+            yield from self._expel(participant, fault.message, fault.remedy)
+            return
+        yield from self._liars.blame(suspicions, self._sum)
+        if self._sum is not None:
+            yield from self._close_if_settled(self._sum)
+        elif any(suspicion.proven for suspicion in suspicions):
+            yield from self._start_if_enough()
+
+    @property
+    def _newest_over(self) -> int:
+        return self._sum_number - 1 if self._sum else self._sum_number
+
     def _is_over(self, number: SumNumber) -> bool:
-        newest_over = self._sum_number - 1 if self._sum else self._sum_number
-        return 1 <= number <= newest_over
+        return 1 <= number <= self._newest_over
 
     def _open_sum(self, number: SumNumber) -> SumMachine | MaskedMachine:
         """Return the open sum, or refuse an answer to a sum that never was."""
@@ -430,7 +457,7 @@ class Federation:
     # -------------------------------------------------------------- between two sums
 
     def _close_if_settled(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
-        yield from self._liars.blame(machine)
+        yield from self._liars.blame(machine.take_suspicions(), machine)
         yield from self._pass_on(machine)
         if machine.state is SumState.OPEN:
             return

@@ -6,7 +6,7 @@ operator is only told. What proves a lie is `fedfair.secagg.disputes`' business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fedfair.rounds.events import Refuse, Suspected
@@ -16,7 +16,7 @@ from fedfair.rounds.membership import Presence
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId
-    from fedfair.rounds.machine import SumMachine
+    from fedfair.rounds.machine import SumMachine, Suspicion
     from fedfair.rounds.masked import MaskedMachine
     from fedfair.rounds.membership import Membership
 
@@ -46,13 +46,21 @@ class Liars:
             self._members.refuse(participant)
             yield Refuse(participant, self._reasons[participant], _REMEDY, TRY_AGAIN[ExitReason.MISBEHAVED])
 
-    def blame(self, machine: SumMachine | MaskedMachine) -> Iterator[Refuse | Suspected]:
-        """Act on what a sum has found: send proven liars away, tell of the others."""
-        for suspicion in machine.take_suspicions():
+    def blame(
+        self, suspicions: Iterable[Suspicion], machine: SumMachine | MaskedMachine | None
+    ) -> Iterator[Refuse | Suspected]:
+        """Act on what a sum has found: send proven liars away, tell of the others.
+
+        Args:
+            suspicions: what was found.
+            machine: the sum that is open and goes on without a liar; None for none.
+        """
+        for suspicion in suspicions:
             who = suspicion.member
             if not suspicion.proven:
                 yield Suspected(who, suspicion.reason)
             elif who not in self:
                 self._reasons[who] = suspicion.reason
-                machine.step(who, Step.EXPEL)
+                if machine is not None and who in machine.cohort:
+                    machine.step(who, Step.EXPEL)
                 yield from self.send_away(who)

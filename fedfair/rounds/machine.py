@@ -220,6 +220,17 @@ class SumMachine:
             "compare the plan digests and the versions of fedfair on both sides",
         )
 
+    def accuse(self, member: ParticipantId, accused: int) -> str:
+        """Refuse an accusation: nobody seals anything in a plain sum.
+
+        Raises:
+            RemoteProtocolError: always.
+        """
+        raise RemoteProtocolError(
+            f"{member} accuses member {accused} in sum {self.number}, which is plain",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
+
     def upload(self, member: ParticipantId, payload: bytes | bytearray | memoryview) -> None:
         """Add a member's upload to the running sum, once.
 

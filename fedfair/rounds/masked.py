@@ -14,7 +14,7 @@ very same round is asked for again, and opened for the same survivors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
@@ -187,8 +187,27 @@ class MaskedMachine:
             RemoteProtocolError: no honest member sends it; nothing has changed.
         """
         index = self._protection.index(member)
+        return self._hear(lambda: self._protection.server.receive(index, message, vector))
+
+    def accuse(self, member: ParticipantId, accused: int) -> str:
+        """Note that a member refuses to answer, because what another one sealed for it does not open.
+
+        Args:
+            member: who refuses.
+            accused: the other's place in the roster, as `member` names it.
+
+        Returns:
+            Why the accusation was passed over, or an empty string.
+
+        Raises:
+            RemoteProtocolError: no honest member says so; nothing has changed.
+        """
+        index = self._protection.index(member)
+        return self._hear(lambda: self._protection.server.accuse(index, accused))
+
+    def _hear(self, hear: Callable[[], list[ServerEffect]]) -> str:
         try:
-            effects = self._protection.server.receive(index, message, vector)
+            effects = hear()
         except SecaggError as fault:
             if fault.check not in _SLOW:
                 raise
@@ -250,10 +269,10 @@ class MaskedMachine:
                 case SessionReady():
                     self._protection.session_is_ready()
                     self._start_round()
-                case Contradicted(member, reason, proven, left_out):
-                    self._suspicions.append(Suspicion(self._protection.name(member), reason, proven))
+                case Contradicted(left_out=left_out) as found:
+                    self._suspicions.append(_suspicion(self._protection, found))
                     if left_out:
-                        self._leave_out(member)
+                        self._leave_out(found.member)
                 case SumOpened():
                     self._opened = self._protection.server.take_sum()
                     self.settled = self.counted
@@ -263,6 +282,33 @@ class MaskedMachine:
                     self.reason, self.reopens = reason, reopens
                     self.missing = tuple(self._members[index] for index in missing)
                     self.settled = tuple(self._members[index] for index in survivors)
+
+
+def accuse_late(protection: Protection, member: ParticipantId, accused: int) -> tuple[Suspicion, ...]:
+    """Note that a member could not open what another one had sealed for it in the sum before.
+
+    Args:
+        protection: masks every sum.
+        member: who says so.
+        accused: the other's place in the roster, as `member` names it.
+
+    Returns:
+        What follows from it; nothing where no answer of the member was outstanding any more.
+
+    Raises:
+        RemoteProtocolError: no honest member says so; nothing has changed.
+    """
+    try:
+        effects = protection.server.accuse_late(protection.index(member), accused)
+    except SecaggError as fault:
+        if fault.check not in _SLOW:
+            raise
+        return ()
+    return tuple(_suspicion(protection, effect) for effect in effects if isinstance(effect, Contradicted))
+
+
+def _suspicion(protection: Protection, found: Contradicted) -> Suspicion:
+    return Suspicion(protection.name(found.member), found.reason, found.proven)
 
 
 def abstention(machine: SumMachine | MaskedMachine, reason: str) -> str:

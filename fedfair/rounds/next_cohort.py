@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId
     from fedfair.learning.exchange import SumRequest
+    from fedfair.rounds.liars import Liars
     from fedfair.rounds.machine import SumMachine
     from fedfair.rounds.masked import MaskedMachine
     from fedfair.rounds.membership import Membership
@@ -25,9 +26,11 @@ class NextCohort:
         members: who is connected.
         quorum: the fewest that a sum needs.
         total: how many collaborators the plan has.
+        liars: who was proven to lie, and is not asked again.
     """
 
-    def __init__(self, members: Membership, quorum: int, total: int) -> None:
+    def __init__(self, members: Membership, quorum: int, total: int, liars: Liars) -> None:
+        self._liars = liars
         self._members = members
         self._quorum = quorum
         self._total = total
@@ -65,8 +68,12 @@ class NextCohort:
             self.repeat_with(machine.settled)
 
     def note_lost(self, machine: SumMachine | MaskedMachine) -> None:
-        """Ask the very sites that helped to open a lost sum; where nobody did, leave those out who owed it."""
-        if machine.settled:
+        """Ask the very sites that helped to open a lost sum; where nobody did, leave those out who owed it.
+
+        The very sites do not come together again where one of them was sent away for a lie. Then the others are
+        asked; whoever of them has helped to open the lost sum refuses in words, as its policy has it.
+        """
+        if machine.settled and not any(who in self._liars for who in machine.settled):
             self.repeat_with(machine.settled)
         else:
             self.go_without(machine.missing)

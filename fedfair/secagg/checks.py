@@ -58,20 +58,38 @@ class SecaggError(RemoteProtocolError):
         asked: where a site's terms refuse: the value that was asked for.
         allowed: the values that are allowed.
         liar: roster index of the member whom the fault proves to lie, whoever sent the message; 0 for nobody.
+        accused: roster index of the member whose sealed shares are at fault as one site sees them, which proves
+            nothing to others; 0 for nobody.
     """
 
     def __init__(
-        self, check: Check, message: str, remedy: str = "", *, asked: str = "", allowed: str = "", liar: int = 0
+        self,
+        check: Check,
+        message: str,
+        remedy: str = "",
+        *,
+        asked: str = "",
+        allowed: str = "",
+        liar: int = 0,
+        accused: int = 0,
     ) -> None:
         super().__init__(message, remedy)
         self.liar = liar
+        self.accused = accused
         self.check = check
         self.asked = asked
         self.allowed = allowed
 
 
 def require(
-    condition: bool, check: Check, message: str, remedy: str = "", *, asked: str = "", allowed: str = ""
+    condition: bool,
+    check: Check,
+    message: str,
+    remedy: str = "",
+    *,
+    asked: str = "",
+    allowed: str = "",
+    accused: int = 0,
 ) -> None:
     """Refuse unless `condition` holds; the rest as `SecaggError` takes it.
 
@@ -79,4 +97,4 @@ def require(
         SecaggError: it does not.
     """
     if not condition:
-        raise SecaggError(check, message, remedy, asked=asked, allowed=allowed)
+        raise SecaggError(check, message, remedy, asked=asked, allowed=allowed, accused=accused)

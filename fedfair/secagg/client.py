@@ -237,7 +237,7 @@ class Uploaded:
         """Answer, once, where nobody dropped out (or the aggregator is trusted to say who did).
 
         Raises:
-            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES or ENVELOPE.
+            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES, ENVELOPE or SHARE.
         """
         message, context = Open.decode(raw), self.context
         context.check_transcript(message.transcript)
@@ -272,8 +272,8 @@ class Uploaded:
         context = self.context
         name, member = context.site.roster.name(sender), context.site.member
         opened = open_envelope(self.receiving[sender], context.transcript, sender, member, envelope, name)
-        expected = 32 * len(context.cohort)
-        require(len(opened) == expected, Check.ENVELOPE, f"{name} sealed {len(opened)} bytes of shares")
+        right_length = len(opened) == 32 * len(context.cohort)
+        require(right_length, Check.ENVELOPE, f"{name} sealed {len(opened)} bytes of shares", accused=sender)
         return opened
 
     def erase(self) -> None:
@@ -299,7 +299,7 @@ class Voted:
         """Answer, once, for the set we voted for, if enough others did.
 
         Raises:
-            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES or ENVELOPE.
+            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES, ENVELOPE or SHARE.
         """
         message, context = Open.decode(raw), self.context
         context.check_transcript(message.transcript)

@@ -96,6 +96,7 @@ class Gathering:
         self.votes: dict[int, bytes] = {}
         self.answers: dict[int, Answer] = {}
         self._wrong: set[Pair] = set()
+        self._unopened: set[Pair] = set()
         self._known_weights: dict[tuple[int, ...], list[int]] = {}
         self._roster = roster
         self._terms = terms
@@ -121,6 +122,11 @@ class Gathering:
     def wrong_shares(self) -> tuple[Pair, ...]:
         """Return (holder, owner) of every share that is not the one that its owner promised: one of them lies."""
         return tuple(sorted(self._wrong))
+
+    @property
+    def unopened(self) -> tuple[Pair, ...]:
+        """Return (holder, owner) where a holder says that what the owner sealed for it does not open."""
+        return tuple(sorted(self._unopened))
 
     def add_upload(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
         """Check one upload; add its vector where no earlier upload contradicts it, and forget it.
@@ -210,6 +216,17 @@ class Gathering:
         self._wrong |= {
             (sender, owner) for owner, held in answer.shares if not self._promises(owner, sender, held)
         }
+
+    def add_unopened(self, holder: int, owner: int) -> None:
+        """Note that a survivor answers nothing, because what another one sealed for it does not open.
+
+        Raises:
+            SecaggError: MEMBERSHIP: `owner` has sealed nothing for `holder` in this sum.
+        """
+        sealed = holder != owner and {holder, owner} <= self._added
+        words = f"member {holder} accuses member {owner}, who has sealed nothing for it in this sum"
+        require(sealed, Check.MEMBERSHIP, words)
+        self._unopened.add((holder, owner))
 
     @property
     def fewest_shares(self) -> int:

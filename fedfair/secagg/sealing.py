@@ -57,7 +57,8 @@ def open_envelope(
         author: the sender's name, for messages.
 
     Raises:
-        SecaggError: ENVELOPE: cut, swapped, reflected, altered or of another round; SHARE: a share is not one.
+        SecaggError: ENVELOPE: cut, swapped, reflected, altered or of another round; SHARE: a share is not one. It
+            accuses the sender.
     """
     try:
         opened = AESSIV(key.reveal()).decrypt(envelope, [_associated(transcript, sender, receiver)])
@@ -66,10 +67,16 @@ def open_envelope(
             Check.ENVELOPE,
             f"the envelope from {author} does not open",
             f"it was altered on its way, or {author} was shown another round or lies",
+            accused=sender,
         ) from error
-    require(len(opened) % SHARE_BYTES == 0, Check.ENVELOPE, f"the envelope of {author} holds no shares")
-    for start in range(0, len(opened), SHARE_BYTES):
-        parse_share(opened[start : start + SHARE_BYTES])
+    whole = len(opened) % SHARE_BYTES == 0
+    require(whole, Check.ENVELOPE, f"the envelope of {author} holds no shares", accused=sender)
+    try:
+        for start in range(0, len(opened), SHARE_BYTES):
+            parse_share(opened[start : start + SHARE_BYTES])
+    except SecaggError as fault:
+        words = f"the envelope of {author} holds {fault.message}"
+        raise SecaggError(fault.check, words, accused=sender) from fault
     return opened
 
 

@@ -12,13 +12,13 @@ import enum
 import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.disputes import Disputes
+from fedfair.secagg.disputes import Disputes, Pair
 from fedfair.secagg.effects import (
     Contradicted,
     RoundAborted,
@@ -70,6 +70,21 @@ REMEMBERED_PROPOSALS = 8
 """How many set-ups a site may be behind before its advert looks forged."""
 
 
+@dataclass(slots=True)
+class Closed:
+    """What is still heard of a round after its answers: the refusal of a member that others were quicker than.
+
+    Attributes:
+        survivors: whose sum was to be opened.
+        owing: who was asked and has neither answered nor accused anybody.
+        unopened: (holder, owner) of every accusation.
+    """
+
+    survivors: tuple[int, ...]
+    owing: set[int]
+    unopened: set[Pair]
+
+
 class Server:
     """The aggregator's side of the protocol.
 
@@ -107,7 +122,7 @@ class Server:
         self._asked: dict[int, bytes] = {}
         self._received: dict[int, bytes] = {}
         self._replies: dict[int, bytes] = {}
-        self._superfluous: set[int] = set()  # asked to answer, but t others were quicker
+        self._closed: Closed | None = None  # the last round, where it came to its answers
         self._proposal = b""
         self._earlier_proposals: deque[bytes] = deque(maxlen=REMEMBERED_PROPOSALS)
         self._adverts: dict[int, Advert] = {}
@@ -215,8 +230,9 @@ class Server:
         kind, seen = kind_of(raw), hashlib.sha256(raw).digest()
         if self._received.get(sender) == seen:
             return []
-        if kind is Kind.ANSWER and self.state is State.READY and sender in self._superfluous:
-            self._superfluous.discard(sender)
+        if kind is Kind.ANSWER and self.state is State.READY and self._closed and sender in self._closed.owing:
+            # It was asked to answer, but t others were quicker.
+            self._closed.owing.discard(sender)
             return []
         expected = EXPECTED[self.state]
         if kind is not expected:
@@ -230,6 +246,50 @@ class Server:
         self._received[sender] = seen
         self._gone.discard(sender)
         return [*self._wrong_shares_of(sender), *self._advance()]
+
+    def accuse(self, holder: int, owner: int) -> list[ServerEffect]:
+        """Note that a member answers nothing, because what a survivor sealed for it does not open; it is gone.
+
+        Either of the two lies, so they contradict each other. One word of each member counts in a sum.
+
+        Args:
+            holder: roster index behind the peer's certificate.
+            owner: whom it accuses; anything that the peer has sent.
+
+        Raises:
+            SecaggError: OUT_OF_ORDER or DUPLICATE: no answer of `holder` is due; MEMBERSHIP: it was not asked, or
+                `owner` is no other survivor. Nothing changed.
+        """
+        early = f"member {holder} accuses member {owner} while waiting for {self.state.value}"
+        require(self.state is State.ANSWERS, Check.OUT_OF_ORDER, early)
+        require(holder in self._asked, Check.MEMBERSHIP, f"member {holder} was not asked")
+        again = f"member {holder} accuses member {owner} after its answer or refusal"
+        require(holder not in self._received.keys() | self._gone, Check.DUPLICATE, again)
+        self._current.add_unopened(holder, owner)
+        self._disputes.add([(holder, owner)])
+        return [*self._unopened_of(holder, owner, self._current.unopened), *self.gone(holder)]
+
+    def accuse_late(self, holder: int, owner: int) -> list[ServerEffect]:
+        """Note the same about the round before: its sum was opened, or lost, before the member had refused.
+
+        Args:
+            holder: roster index behind the peer's certificate.
+            owner: whom it accuses; anything that the peer has sent.
+
+        Raises:
+            SecaggError: LATE: no answer of `holder` was outstanding in that round; MEMBERSHIP: `owner` is no other
+                survivor of it. Nothing changed.
+        """
+        closed = self._closed
+        if closed is None or holder not in closed.owing:
+            raise SecaggError(Check.LATE, f"member {holder} accuses member {owner} when no answer is due")
+        sealed = holder != owner and {holder, owner} <= set(closed.survivors)
+        words = f"member {holder} accuses member {owner}, who had sealed nothing for it"
+        require(sealed, Check.MEMBERSHIP, words)
+        closed.owing.discard(holder)
+        closed.unopened.add((holder, owner))
+        self._disputes.add([(holder, owner)])
+        return self._unopened_of(holder, owner, closed.unopened)
 
     def gone(self, member: int) -> list[ServerEffect]:
         """Note that a member cannot answer any more; a phase that waits only for it is closed."""
@@ -311,8 +371,8 @@ class Server:
         missing = set(self._asked) - set(self._received) - self._gone
         if self.state is State.ANSWERS:
             shares, needed = self._current.fewest_shares, self._current.start.threshold
-            # What the others still answer tells who lies, so a hopeless round with a wrong share waits for them.
-            patient = bool(missing) and bool(self._current.wrong_shares)
+            # What the others still answer tells who lies, so a hopeless round with a dispute waits for them.
+            patient = bool(missing) and bool(self._current.wrong_shares or self._current.unopened)
             enough, hopeless = shares >= needed, shares + len(missing) < needed and not patient
             return self._close() if enough or hopeless else []
         return [] if missing or EXPECTED[self.state] is None else self._close()
@@ -418,12 +478,15 @@ class Server:
 
     def _abort_for_want_of_shares(self) -> list[ServerEffect]:
         gathering = self._current
-        needed, wrong = gathering.start.threshold, gathering.wrong_shares
-        if not wrong:
-            return self._abort(f"{len(gathering.answers)} answers, {needed} are needed", reopens=True)
-        name = self._roster.name(Counter(owner for _, owner in wrong).most_common(1)[0][0])
-        words = f"{gathering.fewest_shares} right shares of {name}'s mask, {needed} are needed"
-        return self._abort(words, self._disputes.settle(tuple(gathering.uploads), wrong))
+        needed, wrong, unopened = gathering.start.threshold, gathering.wrong_shares, gathering.unopened
+        words = f"{len(gathering.answers)} answers, {needed} are needed"
+        if not wrong and not unopened:
+            return self._abort(words, reopens=True)
+        if wrong:
+            name = self._roster.name(Counter(owner for _, owner in wrong).most_common(1)[0][0])
+            words = f"{gathering.fewest_shares} right shares of {name}'s mask, {needed} are needed"
+        pairs = {(min(pair), max(pair)) for pair in (*wrong, *unopened)}
+        return self._abort(words, self._disputes.settle(tuple(gathering.uploads), pairs))
 
     def _settle(self) -> tuple[list[ServerEffect], tuple[int, ...]]:
         """Leave out whom the uploads of others contradict; return what to tell, and who must upload once more."""
@@ -458,6 +521,16 @@ class Server:
                 effects += self._exposed(owner, told, left_out=False)
         return effects
 
+    def _unopened_of(self, holder: int, owner: int, unopened: Iterable[Pair]) -> list[ServerEffect]:
+        """Return what to tell about a member that cannot open what another one sealed for it."""
+        accusing = self._names(sorted(one for one, accused in unopened if accused == owner))
+        reason = f"{self._roster.name(owner)} sealed shares that do not open, according to {accusing}"
+        effects = self._exposed(owner, reason, left_out=False)
+        if holder in self._disputes.liars - self._told:
+            accused = self._names(self._disputes.contradicting(holder))
+            effects += self._exposed(holder, f"{self._roster.name(holder)} contradicts {accused}", left_out=False)
+        return effects
+
     def _exposed(self, member: int, reason: str, *, left_out: bool) -> list[ServerEffect]:
         proven = member in self._disputes.liars
         if proven:
@@ -470,10 +543,19 @@ class Server:
     def _abort(self, reason: str, missing: tuple[int, ...] = (), *, reopens: bool = False) -> list[ServerEffect]:
         # What an earlier attempt at this very round has asked may have been answered then.
         earlier = self._known_record.survivors if self._is_reopened else ()
-        survivors = self._current.survivors if self.state is State.ANSWERS else earlier
+        survivors = self._perhaps_opened if self.state is State.ANSWERS else earlier
         aborted = RoundAborted(self.round, reason, bool(survivors), missing, survivors, reopens)
         self._rest(State.READY)
         return [aborted]
+
+    @property
+    def _perhaps_opened(self) -> tuple[int, ...]:
+        """Return the survivors, where an honest one may have helped to open their sum; nobody otherwise.
+
+        An honest member that could not open an envelope answered nothing, and will not be bound by an answer.
+        """
+        refusing = {holder for holder, _ in self._current.unopened}
+        return self._current.survivors if set(self._asked) - refusing - self._disputes.liars else ()
 
     def _ask(self, state: State, messages: Mapping[int, bytes]) -> list[ServerEffect]:
         self.state = state
@@ -482,7 +564,11 @@ class Server:
         return effects + self._advance()
 
     def _rest(self, state: State) -> None:
-        self._superfluous = set(self._asked) - set(self._received) if self.state is State.ANSWERS else set()
+        self._closed = None
+        if self.state is State.ANSWERS:
+            unopened = set(self._current.unopened)
+            owing = self._asked.keys() - self._received.keys() - {holder for holder, _ in unopened}
+            self._closed = Closed(self._current.survivors, owing, unopened)
         self.state = state
         self._asked, self._received, self._replies = {}, {}, {}
         self._gathering = None

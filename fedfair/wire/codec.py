@@ -77,8 +77,10 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
             return pb.CollaboratorFrame(upload=start).SerializeToString()
         case Chunk(data):
             return pb.CollaboratorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
-        case Abstain(sum_number, reason, leaving):
-            abstain = pb.Abstain(sum_number=sum_number, reason=f"REASON_{reason.name}", leaving=leaving)
+        case Abstain(sum_number, reason, leaving, accused):
+            abstain = pb.Abstain(
+                sum_number=sum_number, reason=f"REASON_{reason.name}", leaving=leaving, accused=accused
+            )
             return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
         case SecaggMessage():
             return pb.CollaboratorFrame(masked=_masked_message(frame)).SerializeToString()
@@ -142,7 +144,7 @@ def _abstain(message: pb.Abstain) -> Abstain:
     reason = _REASON_OF.get(message.reason)
     if reason is None:
         raise RemoteProtocolError(f"Abstain.reason is {int(message.reason)}, which is not in the list of reasons")
-    return Abstain(SumNumber(message.sum_number), reason, message.leaving)
+    return Abstain(SumNumber(message.sum_number), reason, message.leaving, message.accused)
 
 
 # ------------------------------------------------------------------ aggregator -> collaborator

@@ -29,6 +29,7 @@ from fedfair.wire.limits import (
     MAX_CHECK_ITEMS,
     MAX_CHUNK_BYTES,
     MAX_MASKED_MESSAGE_BYTES,
+    MAX_MEMBER,
     MAX_NAME_CHARACTERS,
     MAX_PREFIXES,
     MAX_ROUND,
@@ -37,7 +38,7 @@ from fedfair.wire.limits import (
     MAX_TEXT_CHARACTERS,
     MAX_VECTOR_BYTES,
 )
-from fedfair.wire.refusals import RefusalReason
+from fedfair.wire.refusals import ACCUSING, RefusalReason
 
 if TYPE_CHECKING:
     from fedfair.evaluation.exact_query import QueryStep
@@ -109,17 +110,22 @@ class Abstain:
     """Instead of an upload: this site takes no part in this sum, and in no later one where it is `leaving`.
 
     A site that leaves, or declines to come, without having been asked for a sum says so about sum 0. The reason is
-    from a closed list, because words of a site's own could tell of its records.
+    from a closed list, because words of a site's own could tell of its records. `accused` is the place in the
+    roster of the member whose sealed shares this site cannot open, 0 for nobody: what that member sealed decides.
     """
 
     sum_number: SumNumber
     reason: RefusalReason
     leaving: bool = False
+    accused: int = 0
 
     def __post_init__(self) -> None:
         _within(self, "sum_number", self.sum_number, 0 if self.leaving else 1, MAX_SUM_NUMBER)
         if not isinstance(self.reason, RefusalReason):
             raise _fault(self, "reason", "is not from the closed list of reasons")
+        _within(self, "accused", self.accused, 0, MAX_MEMBER)
+        if self.accused and (self.leaving or self.reason not in ACCUSING):
+            raise _fault(self, "accused", f"is {self.accused}, but the reason is about no sealed shares")
 
 
 # ------------------------------------------------------------------ aggregator -> collaborator

@@ -28,6 +28,9 @@ MAX_CHECK_ITEMS = 16
 MAX_PREFIXES = 60
 """What an exact evaluation may ask about at once: three splits at twenty group sizes."""
 
+MAX_MEMBER = 2**16 - 1
+"""A place in the roster, as secure aggregation writes it."""
+
 MAX_ROUND = 2**31 - 1
 MAX_ATTEMPT = 2**16
 MAX_SUM_NUMBER = 2**63 - 1

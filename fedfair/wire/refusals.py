@@ -78,6 +78,9 @@ class RefusalReason(enum.Enum):
     SECAGG_PLAUSIBILITY = "its secure aggregation refuses the request: plausibility"
 
 
+ACCUSING: Final = frozenset({RefusalReason.SECAGG_ENVELOPE, RefusalReason.SECAGG_SHARE})
+"""The reasons that may name another member: what it sealed does not open, or holds no shares."""
+
 _POLICY: Final = "POLICY_"
 _SECAGG: Final = "SECAGG_"
 

@@ -50,6 +50,7 @@ class LyingWire(Wire):
         super().__init__(members, terms_of(members, colluders, suite=suite), shapes)
         self.lie: Callable[[int, Send], Send] = lambda _, send: send
         self.refused: list[tuple[int, SecaggError]] = []
+        self.accusations: list[tuple[int, SecaggError]] = []
         self.contradicted: list[Contradicted] = []
 
     def to_server(self, member: int, send: Send) -> list[ServerEffect]:
@@ -68,10 +69,21 @@ class LyingWire(Wire):
                 if effect.proven or effect.left_out:
                     pending += self.server.gone(effect.member)
             elif isinstance(effect, SendTo):
-                for send in self.carry_out(effect.member, self.hand_over(effect.member, effect.message)):
-                    pending += self.to_server(effect.member, send)
+                pending += self.answer_of(effect.member, effect.message)
             else:
                 super().deliver([effect])
+
+    def answer_of(self, member: int, message: bytes) -> list[ServerEffect]:
+        """Hand a message over; a site that refuses an envelope says whose it is, and answers nothing."""
+        try:
+            sends = self.carry_out(member, self.hand_over(member, message))
+        except SecaggError as fault:
+            if not fault.accused:
+                raise
+            self.accusations.append((member, fault))
+            late = self.server.state is not State.ANSWERS
+            return (self.server.accuse_late if late else self.server.accuse)(member, fault.accused)
+        return [effect for send in sends for effect in self.to_server(member, send)]
 
     def sum_of(self, *, members: tuple[int, ...] = (), purpose: str = "training") -> tuple[int, ...] | None:
         """Run one round; return who is in the sum by the sum itself, None where it was not opened."""

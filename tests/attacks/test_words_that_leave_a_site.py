@@ -22,7 +22,9 @@ import collaborator
 from collaborator.answers import Answers, Granted
 from collaborator.declining import told_of
 from collaborator.inbox import Question
+from collaborator.masked_answers import _reluctance
 from collaborator.reluctance import Reluctance
+from fedfair import secagg
 from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
@@ -192,7 +194,7 @@ def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_
 
 def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() -> None:
     """Every place that makes an abstention takes its reason from `told`, `told_of` or the list."""
-    found = []
+    found, accused = [], []
     for package in (collaborator, aggregator):
         for file in sorted(Path(inspect.getfile(package)).parent.glob("*.py")):
             for node in ast.walk(ast.parse(file.read_text())):
@@ -201,10 +203,40 @@ def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() 
                 ):
                     continue
                 found.append((file.parent.name, ast.unparse(node.args[1])))
+                accused += [ast.unparse(one) for one in node.args[3:]]
+                accused += [ast.unparse(one.value) for one in node.keywords if one.arg == "accused"]
     assert found
     assert {package for package, _ in found} == {"collaborator"}
     assert {reason for _, reason in found} <= {"reluctance.told", "answer.told", "reason"}
+    assert set(accused) == {"reluctance.accused"}
     assert inspect.signature(told_of).return_annotation == "RefusalReason"
+
+
+def test_nobody_is_accused_but_by_the_code_that_opens_envelopes() -> None:
+    """Every fault that accuses a member is raised where its envelope is opened, which has no record at hand."""
+    raising = set()
+    for file in sorted(Path(inspect.getfile(secagg)).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "accused" and file.name != "checks.py":
+                raising.add((file.name, ast.unparse(node.value)))
+    assert raising == {("sealing.py", "sender"), ("client.py", "sender")}
+    passed_on = [
+        (file.name, ast.unparse(node.value))
+        for file in sorted(Path(inspect.getfile(collaborator)).parent.glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "accused"
+    ]
+    assert passed_on == [("masked_answers.py", "fault.accused")]
+
+
+@given(st.sampled_from(Check), WORDS, WORDS, st.integers(1, 200))
+def test_what_is_said_beside_an_accusation_does_not_depend_on_words(
+    check: Check, words: str, other: str, accused: int
+) -> None:
+    one, two = (_reluctance(SecaggError(check, text, text, accused=accused), text) for text in (words, other))
+    assert (one.told, one.accused, one.leaving) == (two.told, two.accused, two.leaving)
+    assert one.accused == accused
+    assert _reluctance(TrainingError(words), words).accused == 0
 
 
 @given(st.sampled_from(RefusalReason), st.sampled_from(RefusalReason), st.integers(1, 2**63 - 1))

@@ -101,6 +101,7 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Abstain.sum_number": ("given by the aggregator", constant(VARINT)),
     "Abstain.reason": ("one of a closed list, in place of a contribution", constant(1)),
     "Abstain.leaving": ("one bit, in place of every later contribution", constant(1)),
+    "Abstain.accused": ("a place in the roster, in place of a contribution", constant(VARINT)),
     "SecaggMessage.message": (
         "keys, signatures, shares of masks: about the members, never about records",
         lambda facts: (

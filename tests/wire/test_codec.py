@@ -19,12 +19,13 @@ from fedfair.wire.limits import (
     MAX_ATTEMPT,
     MAX_CHUNK_BYTES,
     MAX_FRAME_BYTES,
+    MAX_MEMBER,
     MAX_ROUND,
     MAX_SECONDS,
     MAX_SUM_NUMBER,
     MAX_VECTOR_BYTES,
 )
-from fedfair.wire.refusals import RefusalReason
+from fedfair.wire.refusals import ACCUSING, RefusalReason
 from fedfair.wire.v1 import federation_pb2 as pb
 
 Codec = tuple[Callable[[frames.Frame], bytes], Callable[[bytes], frames.Frame]]
@@ -59,6 +60,13 @@ collaborator_frames = st.one_of(
     st.builds(frames.UploadStart, sum_numbers, lengths, digests),
     chunk_frames,
     st.builds(frames.Abstain, sum_numbers, st.sampled_from(RefusalReason), st.booleans()),
+    st.builds(
+        frames.Abstain,
+        sum_numbers,
+        st.sampled_from(sorted(ACCUSING, key=lambda reason: reason.name)),
+        st.just(False),
+        st.integers(0, MAX_MEMBER),
+    ),
 )
 aggregator_frames = st.one_of(
     st.builds(
@@ -110,6 +118,7 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.Chunk(bytes(range(200)))),
     (COLLABORATOR, frames.Abstain(SumNumber(7), RefusalReason.VALUES)),
     (COLLABORATOR, frames.Abstain(SumNumber(7), RefusalReason.BUDGET, leaving=True)),
+    (COLLABORATOR, frames.Abstain(SumNumber(7), RefusalReason.SECAGG_ENVELOPE, accused=300)),
     (COLLABORATOR, frames.SecaggMessage(b"\x01\x07 and more", 488)),
     (AGGREGATOR, frames.SecaggMessage(b"\x01\x06 and more")),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),

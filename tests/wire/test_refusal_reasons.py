@@ -14,7 +14,8 @@ from fedfair.ids import SumNumber
 from fedfair.plan.site import SitePolicy
 from fedfair.secagg.checks import Check
 from fedfair.wire import codec, frames
-from fedfair.wire.refusals import RefusalReason, reason_for
+from fedfair.wire.limits import MAX_MEMBER
+from fedfair.wire.refusals import ACCUSING, RefusalReason, reason_for
 from fedfair.wire.v1 import federation_pb2 as pb
 
 CONSTANT_TEXT = {"Hello": {"software_version", "run_id"}, "CheckRequest": {"software_version"}}
@@ -27,7 +28,7 @@ def test_no_frame_of_a_collaborator_can_hold_words_of_its_own() -> None:
         texts = {field.name for field in dataclasses.fields(frame) if hints[field.name] is str}
         assert texts == CONSTANT_TEXT.get(frame.__name__, set()), frame
     hints = typing.get_type_hints(frames.Abstain, vars(frames) | {"SumNumber": SumNumber})
-    assert hints["reason"] is RefusalReason
+    assert (hints["reason"], hints["accused"], hints["leaving"]) == (RefusalReason, int, bool)
 
 
 @given(st.one_of(st.text(), st.integers(), st.binary(), st.none()))
@@ -44,6 +45,36 @@ def test_the_list_of_the_code_is_that_of_the_wire() -> None:
 def test_every_abstention_from_a_sum_has_the_same_length() -> None:
     sent = {len(codec.encode_collaborator_frame(frames.Abstain(SumNumber(7), one))) for one in RefusalReason}
     assert len(sent) == 1
+
+
+@given(st.sampled_from(RefusalReason), st.integers(-1, 2**17), st.booleans())
+def test_nobody_is_accused_but_a_member_of_a_roster_beside_a_reason_about_what_it_sealed(
+    reason: RefusalReason, accused: int, leaving: bool
+) -> None:
+    allowed = accused == 0 or (0 < accused <= MAX_MEMBER and reason in ACCUSING and not leaving)
+    number = accused if 0 <= accused < 2**16 + 2 else 2**16
+    abstain = pb.Abstain(sum_number=1, reason=f"REASON_{reason.name}", leaving=leaving, accused=number)  # type: ignore[arg-type]  # by its name
+    raw = pb.CollaboratorFrame(abstain=abstain).SerializeToString()
+    if allowed:
+        frame = frames.Abstain(SumNumber(1), reason, leaving, accused)
+        assert codec.decode_collaborator_frame(raw) == frame
+        return
+    with pytest.raises(LocalProtocolError, match="accused"):
+        frames.Abstain(SumNumber(1), reason, leaving, accused)
+    if number:
+        with pytest.raises(RemoteProtocolError, match="accused"):
+            codec.decode_collaborator_frame(raw)
+
+
+def test_the_length_of_an_accusation_follows_from_the_place_in_the_roster_alone() -> None:
+    assert RefusalReason.SECAGG_ENVELOPE in ACCUSING
+    for accused, extra in ((1, 2), (127, 2), (128, 3), (MAX_MEMBER, 4)):
+        sent = {
+            len(codec.encode_collaborator_frame(frames.Abstain(SumNumber(7), reason, accused=accused)))
+            for reason in ACCUSING
+        }
+        plain = codec.encode_collaborator_frame(frames.Abstain(SumNumber(7), RefusalReason.SECAGG_ENVELOPE))
+        assert sent == {len(plain) + extra}
 
 
 @given(st.integers(0, 2**31 - 1))

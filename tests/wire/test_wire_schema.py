@@ -18,7 +18,7 @@ FIELDS = {
     "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"}
     | {"last_sum_number", "run_id", "rounds_done"},
     "UploadStart": {"sum_number", "length", "sha256"},
-    "Abstain": {"sum_number", "reason", "leaving"},
+    "Abstain": {"sum_number", "reason", "leaving", "accused"},
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
     "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only"},
     "BroadcastStart": {"kind", "length", "sha256", "threshold"},
@@ -80,6 +80,7 @@ def test_a_collaborator_sends_no_real_number_outside_its_contribution() -> None:
         fields["Chunk"].fields_by_name["data"].type,  # bytes
         fields["Abstain"].fields_by_name["reason"].type,  # enum
         fields["Abstain"].fields_by_name["leaving"].type,  # bool
+        fields["Abstain"].fields_by_name["accused"].type,  # uint32
     }
     assert kinds == permitted
 

@@ -54,7 +54,7 @@ class UploadStart(_message.Message):
     def __init__(self, sum_number: _Optional[int] = ..., length: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Abstain(_message.Message):
-    __slots__ = ("sum_number", "reason", "leaving")
+    __slots__ = ("sum_number", "reason", "leaving", "accused")
     class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         REASON_UNSPECIFIED: _ClassVar[Abstain.Reason]
@@ -182,10 +182,12 @@ class Abstain(_message.Message):
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    ACCUSED_FIELD_NUMBER: _ClassVar[int]
     sum_number: int
     reason: Abstain.Reason
     leaving: bool
-    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    accused: int
+    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: _Optional[bool] = ..., accused: _Optional[int] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
     __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked")
