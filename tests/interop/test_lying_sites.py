@@ -56,6 +56,17 @@ def random_tags(send: Send, site: Site, proposal: bytes) -> Send:
     return Send(replace(upload, signature=signature).encode(), send.vector)
 
 
+def sealed_garbage(send: Send, site: Site, proposal: bytes) -> Send:
+    del proposal
+    if kind_of(send.message) is not Kind.UPLOAD:
+        return send
+    upload = Upload.decode(send.message)
+    envelopes = tuple((peer, secrets.token_bytes(len(box))) for peer, box in upload.envelopes)
+    upload = replace(upload, envelopes=envelopes)
+    signature = sign(site.signing_key, "upload", *upload.signed_fields())
+    return Send(replace(upload, signature=signature).encode(), send.vector)
+
+
 def wrong_shares(send: Send, site: Site, proposal: bytes) -> Send:
     del site, proposal
     if kind_of(send.message) is not Kind.ANSWER:
@@ -85,7 +96,7 @@ class LyingParticipant(Participant):
         return [self._lie(e, self._site, self._proposal) if isinstance(e, Send) else e for e in effects]
 
 
-@pytest.mark.parametrize("lie", [low_order_key, random_tags, wrong_shares])
+@pytest.mark.parametrize("lie", [low_order_key, random_tags, sealed_garbage, wrong_shares])
 def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
 ) -> None:

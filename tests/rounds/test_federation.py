@@ -465,6 +465,15 @@ def test_an_answer_to_a_sum_that_never_was_is_refused(number: int) -> None:
     assert isinstance(refusal, events.Refuse)
 
 
+def test_an_accusation_in_a_plain_sum_is_refused_and_one_of_a_sum_that_is_over_is_passed_over() -> None:
+    play = training(minimum=2)
+    number = play.federation.sum_number
+    assert play.tell(events.Abstained(B, SumNumber(number - 1), "", accused=1)) == []
+    refusal, *_ = play.tell(events.Abstained(B, number, "", accused=1))
+    assert isinstance(refusal, events.Refuse)
+    assert refusal.message == f"clinic-b accuses member 1 in sum {number}, which is plain"
+
+
 def test_an_answer_to_a_sum_that_the_sender_was_not_asked_for_is_refused() -> None:
     play = Play(plan_of(minimum=2))
     play.start(A, B)
