@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,11 @@ from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
+from fedfair.secagg.client import Uploaded
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.round_messages import Open
+from fedfair.secagg.sealing import envelope_bytes
 from fedfair.secagg.session import Site
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import Subject
@@ -174,6 +178,23 @@ def test_an_update_that_must_not_leave_is_refused_in_the_open(site: OneSite) -> 
     assert refusal == Abstain(SumNumber(2), RefusalReason.SECAGG_REUSED_UPDATE)
     assert site.answers.refused is not None
     assert "these very draws was part of an earlier attempt" in site.answers.refused.reason
+
+
+def test_an_envelope_that_does_not_open_is_refused_with_the_place_of_its_sender_and_nothing_is_answered(
+    site: OneSite,
+) -> None:
+    site.round()
+    phase, cohort = site.answers._participant.phase, site.lies.roster.indices
+    assert isinstance(phase, Uploaded)
+    envelopes = tuple((peer, bytes(envelope_bytes(len(cohort)))) for peer in cohort[1:])
+    garbage = Open(phase.context.transcript, cohort, (), envelopes)
+    assert site._hear(garbage.encode()) == [Abstain(SumNumber(1), RefusalReason.SECAGG_ENVELOPE, accused=2)]
+    assert site.answers.refused is not None
+    assert site.answers.refused.reason == "envelope: the envelope from clinic-2 does not open"
+    # An envelope that is lacking is the aggregator's fault, and accuses nobody.
+    lacking = replace(garbage, envelopes=envelopes[1:])
+    assert site._hear(lacking.encode()) == [Abstain(SumNumber(1), RefusalReason.SECAGG_ENVELOPE)]
+    assert site.answers._participant.phase is phase
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +13,10 @@ import torch
 from federation_kit import FIVE, Federation, metrics, play, small_plan
 
 from collaborator import masked_answers
-from fedfair.cli.loopback import prepare
+from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import Send, SiteEffect
 from fedfair.secagg.history import SettledRows
 from fedfair.secagg.masking import Update
@@ -28,6 +30,7 @@ from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import Subject
 
 LIAR = 1
+EVERYBODY = range(1, 6)
 
 Lie = Callable[[Send, Site, bytes], Send]
 """From what an honest site sends, who it is and the proposal of its session to what the liar sends."""
@@ -56,12 +59,14 @@ def random_tags(send: Send, site: Site, proposal: bytes) -> Send:
     return Send(replace(upload, signature=signature).encode(), send.vector)
 
 
-def sealed_garbage(send: Send, site: Site, proposal: bytes) -> Send:
+def sealed_garbage(send: Send, site: Site, proposal: bytes, victims: Collection[int] = EVERYBODY) -> Send:
     del proposal
     if kind_of(send.message) is not Kind.UPLOAD:
         return send
     upload = Upload.decode(send.message)
-    envelopes = tuple((peer, secrets.token_bytes(len(box))) for peer, box in upload.envelopes)
+    envelopes = tuple(
+        (peer, secrets.token_bytes(len(box)) if peer in victims else box) for peer, box in upload.envelopes
+    )
     upload = replace(upload, envelopes=envelopes)
     signature = sign(site.signing_key, "upload", *upload.signed_fields())
     return Send(replace(upload, signature=signature).encode(), send.vector)
@@ -96,15 +101,57 @@ class LyingParticipant(Participant):
         return [self._lie(e, self._site, self._proposal) if isinstance(e, Send) else e for e in effects]
 
 
-@pytest.mark.parametrize("lie", [low_order_key, random_tags, sealed_garbage, wrong_shares])
-def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
-) -> None:
+class TroublingParticipant(Participant):
+    """In training it seals garbage for one site, and says that it cannot open what another one sealed."""
+
+    victim = 5
+    accused = 3
+    _training = False
+
+    def receive(self, raw: bytes, subject: Subject) -> list[SiteEffect]:
+        if kind_of(raw) is Kind.OPEN and self._training:
+            raise SecaggError(Check.ENVELOPE, "a lie", accused=self.accused)
+        return super().receive(raw, subject)
+
+    def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
+        self._training = isinstance(self._phase, Contributing) and self._phase.start.purpose == "training"
+        effects = super().contribute(update, draws)
+        victims = {self.victim} if self._training else set()
+        return [sealed_garbage(e, self._site, b"", victims) if isinstance(e, Send) else e for e in effects]
+
+
+def five(folder: Path) -> Workspace:
     protection = {"mode": "malicious", "most_records": 512, "clip": 1.0}
     plan = small_plan(rounds=3, federation={"min_collaborators": 3}, protection=protection, names=FIVE)
     # Nothing but training and the last evaluation: what a liar does to an evaluation has a test of its own.
     plan["task"] = {**plan["task"], "standardize": "none"}  # type: ignore[dict-item]
-    workspace = prepare(tmp_path, plan)
+    return prepare(folder, plan)
+
+
+def test_a_site_that_troubles_one_with_garbage_and_accuses_another_falsely_stops_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = five(tmp_path)
+
+    def participant(site: Site, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
+        return (TroublingParticipant if site.member == LIAR else Participant)(site, randomness, log, settled)
+
+    monkeypatch.setattr(masked_answers, "Participant", participant)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in FIVE))
+        assert not any("is sent away" in note for note in federation.watching.notes)
+
+    assert play(workspace, everybody).state.value == "finished"
+    training = [line for line in metrics(workspace) if line["purpose"] == "training"]
+    assert [line["contributors"] for line in training] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("lie", [low_order_key, random_tags, sealed_garbage, wrong_shares])
+def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Lie
+) -> None:
+    workspace = five(tmp_path)
 
     def participant(site: Site, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
         if site.member == LIAR:

@@ -55,6 +55,8 @@ class WaitingPlay(Play):
                     self.deadlines.pop(token, None)
                 case events.Refuse():
                     raise AssertionError(f"an honest site was sent away: {effect.message}")
+                case events.Suspected():
+                    raise AssertionError(f"an honest site accuses another: {effect.reason}")
                 case events.Report():
                     self.moved.append((self.course.model.vector - before, effect))
 
@@ -64,7 +66,7 @@ class WaitingPlay(Play):
         try:
             sends = self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
         except SecaggError as refusal:
-            self.tell(events.Abstained(name, question.sum_number, refusal.message))
+            self.tell(events.Abstained(name, question.sum_number, refusal.message, accused=refusal.accused))
             return
         for send in sends:
             self.note(name, send)

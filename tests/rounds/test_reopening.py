@@ -128,7 +128,7 @@ class Restarting(WaitingPlay):
         try:
             return self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
         except SecaggError as refusal:
-            self.tell(events.Abstained(name, question.sum_number, refusal.message))
+            self.tell(events.Abstained(name, question.sum_number, refusal.message, accused=refusal.accused))
             return []
 
     def sums(self) -> list[tuple[str, int, int]]:
