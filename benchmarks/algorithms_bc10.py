@@ -15,6 +15,7 @@ import argparse
 import runpy
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -148,8 +149,8 @@ def reached(
     outcome = simulate_sites(plan, sites, Path())
     model = flat_model(plan, next(iter(sites.values())).train.schema, torch.device("cpu"), Path())
     cohort = LoopCohort({who: TrainingTask(plan, who, splits, model) for who, splits in sites.items()})
-    seconds = outcome.result["timing"]["seconds"]  # type: ignore[call-overload,index]
-    return objective(pooled_losses(cohort, outcome.model)), float(seconds)  # type: ignore[arg-type]
+    result: dict[str, Any] = outcome.result
+    return objective(pooled_losses(cohort, outcome.model)), float(result["timing"]["seconds"])
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -62,7 +63,7 @@ def measure(rho: float, epsilon: float, rounds: int) -> dict[str, float]:
     optimum = next(row for row in optima if (row["rho"], row["eps"]) == (rho, epsilon))
     with tempfile.TemporaryDirectory() as folder:
         path = write_workspace(Path(folder), rho, epsilon, rounds)
-        result = simulate(load_plan(path), Path(folder)).result
+        result: dict[str, Any] = simulate(load_plan(path), Path(folder)).result
     smoothed_optimum = optimum[f"smooth_softplus_{GAMMA}"]["ftilde"]
     objective = result["objective"]
     return {

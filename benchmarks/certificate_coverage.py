@@ -48,7 +48,8 @@ def held_out_losses(features: np.ndarray, labels: np.ndarray, generator: np.rand
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
     model.fit(features[train], labels[train])
     columns = np.searchsorted(model.classes_, labels[rest])
-    return -model.predict_log_proba(features[rest])[np.arange(len(rest)), columns]
+    losses: np.ndarray = -model.predict_log_proba(features[rest])[np.arange(len(rest)), columns]
+    return losses
 
 
 def certified(losses: np.ndarray, spec: HistogramSpec, population: Population) -> list[tuple[float, float, float]]:

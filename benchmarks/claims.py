@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,15 +124,20 @@ class Bench:
     ) -> SimulationOutcome:
         plans = [self.plan(algorithm, rho, eps, steps, batch, rate) for rate in RATES]
         outcomes = [simulate_sites(plan, self.sites, Path()) for plan in plans]
-        return min(outcomes, key=lambda outcome: outcome.result["objective"]["rcvar"])  # type: ignore[call-overload,index,return-value]
+        return min(outcomes, key=_objective)
 
-    def worst(self, size: float, *run: object) -> float:
+    def worst(self, size: float, *run: Hashable) -> float:
         """Return the mean training loss of the worst group of a size, after a run."""
-        return float(self.run(*run).result["train"]["by_group_size"][str(size)]["worst"])  # type: ignore[arg-type,index,call-overload]
+        return float(self._training_risks(*run)["by_group_size"][str(size)]["worst"])
 
-    def mean(self, *run: object) -> float:
+    def mean(self, *run: Hashable) -> float:
         """Return the mean training loss after a run."""
-        return float(self.run(*run).result["train"]["mean"])  # type: ignore[arg-type,index,call-overload]
+        return float(self._training_risks(*run)["mean"])
+
+    def _training_risks(self, *run: Hashable) -> dict[str, Any]:
+        result: dict[str, Any] = self.run(*run).result
+        risks: dict[str, Any] = result["train"]
+        return risks
 
     def losses(self, outcome: SimulationOutcome) -> Vector:
         """Return everybody's training losses under a run's model."""
@@ -144,6 +150,11 @@ class Bench:
     def schema(self) -> FeatureSchema:
         """Return what the features are."""
         return next(iter(self.sites.values())).train.schema
+
+
+def _objective(outcome: SimulationOutcome) -> float:
+    result: dict[str, Any] = outcome.result
+    return float(result["objective"]["rcvar"])
 
 
 def first_ten(sites: Sites) -> Sites:
@@ -250,9 +261,8 @@ def c8(bench: Bench) -> Finding:
 def c9(bench: Bench) -> Finding:
     """FedSRCVaR, BPF and DRO serve the worst group alike; DRO's mean is not below FedSRCVaR's."""
     names = ("fedsrcvar", "bpf", "dro")
-    worst, means = (
-        {n: of(n) for n in names} for of in (lambda n: bench.worst(0.2, n, 0.2), lambda n: bench.mean(n, 0.2))
-    )
+    worst = {name: bench.worst(0.2, name, 0.2) for name in names}
+    means = {name: bench.mean(name, 0.2) for name in names}
     alike = max(worst.values()) <= 1.05 * min(worst.values())
     return {
         "holds": alike,

@@ -84,7 +84,9 @@ def best(
     """Return both risks at the clip and the rate with the least objective; without noise and clip for None."""
     found: list[tuple[float, float, float | None, float]] = []
     for clip, rate in itertools.product((None,) if noise is None else CLIPS, RATES):
-        privacy = None if clip is None else {"noise_multiplier": noise, "clip": clip, "delta": DELTA}
+        privacy: dict[str, object] | None = (
+            None if clip is None else {"noise_multiplier": noise, "clip": clip, "delta": DELTA}
+        )
         risks = []
         for seed in seeds if noise is not None and noise > NOISELESS else seeds[:1]:
             train: Any = simulate_sites(
@@ -105,9 +107,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    data, counts = bc10(), (10, 50)
+    data, counts = bc10(), [10, 50]
     if arguments.acs is not None:
-        data, counts = load_acs_employment(arguments.acs, AcsEmploymentData(), ()), (10, 50, 200)
+        data, counts = load_acs_employment(arguments.acs, AcsEmploymentData(), ()), [10, 50, 200]
         order = np.random.Generator(np.random.PCG64(0)).permutation(len(data))
         data = data.take(order[: arguments.records])
     rows: list[dict[str, object]] = []

@@ -17,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
+from typing import TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -37,7 +38,10 @@ RUN, SERVER_NODE = 1, 10_000
 STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
 
 
-def timed(work: Callable[[], object]) -> tuple[object, float]:
+Result = TypeVar("Result")
+
+
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
     """Return what `work` returns and the processor milliseconds of all threads."""
     begun = time.process_time()
     result = work()

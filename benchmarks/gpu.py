@@ -32,6 +32,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import torch
@@ -52,14 +53,15 @@ from fedfair.learning.models import mlp
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.resnet import resnet18
 from fedfair.privacy.noise import Draws
-from fedfair.privacy.per_sample import per_sample_gradients
+from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.spec import Purpose, SumSpec
 
 RATE, CLASSES = 1e-4, 10
 CASES: dict[str, tuple[int, ...]] = {"mlp-512": (784,), "resnet18-32": (3, 32, 32), "resnet18-64": (3, 64, 64)}
-KINDS = ("torch", "fedavg", "fedsrcvar", "auto", "hooks", "ghost", "opacus", "opacus-ghost")
+WAYS: dict[str, Way] = {way: way for way in get_args(Way)}
+KINDS = ("torch", "fedavg", "fedsrcvar", *WAYS, "opacus", "opacus-ghost")
 NOT_IN_BF16 = ("ghost", "opacus-ghost")
 Step = Callable[[Tensor], object]
 """One step on the records at these indices."""
@@ -96,8 +98,8 @@ def own_step(kind: str, model: FlatModel, records: Records, precision: str, batc
     objective = Objective(0.1, 0.01, smoothing("softplus", 0.05))
     threshold = torch.tensor(0.5, device=records.device)
     steps: LocalSteps | PrivateSteps
-    if kind in ("auto", "hooks", "ghost"):
-        gradients, mechanism = per_sample_gradients(model.module, kind), Mechanism(objective, 1.0, 1.0)
+    if kind in WAYS:
+        gradients, mechanism = per_sample_gradients(model.module, WAYS[kind]), Mechanism(objective, 1.0, 1.0)
         steps = PrivateSteps(model, losses, gradients, mechanism, batch, RATE, RATE, Draws(0))
     elif kind == "fedsrcvar":
         steps = LocalSteps(model, losses, tail_rule(objective), RATE, RATE)

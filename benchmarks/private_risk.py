@@ -144,10 +144,10 @@ def table(trainer: Trainer, rate: float, rounds: int) -> Iterable[dict[str, obje
             privacy = {"noise_multiplier": noise, "clipping": clipping, "delta": DELTA}
             stated = None if target is None else noise
             row = {"algorithm": "fedsrcvar", "epsilon": target, "clipping": clipping, "noise_multiplier": stated}
-            yield row | trainer.best("fedsrcvar", privacy)
+            yield {**row, **trainer.best("fedsrcvar", privacy)}
     for algorithm in ("fedsrcvar", "fedavg"):
         row = {"algorithm": algorithm, "epsilon": None, "clipping": "none", "noise_multiplier": None}
-        yield row | trainer.best(algorithm, None)
+        yield {**row, **trainer.best(algorithm, None)}
 
 
 def picture(results: Sequence[Mapping[str, Any]]) -> str:

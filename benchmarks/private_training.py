@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import get_args
 
 import torch
 from machine import report
@@ -34,11 +35,12 @@ from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.models import mlp
 from fedfair.learning.parameters import FlatModel
 from fedfair.privacy.noise import Draws
-from fedfair.privacy.per_sample import per_sample_gradients
+from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 
 RHO, EPS = 0.1, 0.01
-KINDS = ("plain", "auto", "hooks", "ghost", "opacus")
+WAYS: dict[str, Way] = {way: way for way in get_args(Way)}
+KINDS = ("plain", *WAYS, "opacus")
 
 
 def say(text: str) -> None:
@@ -50,7 +52,7 @@ def plain(model: FlatModel, objective: Objective, records: Batch) -> Callable[[]
     return lambda: steps.descend([records], torch.tensor(0.5))
 
 
-def private(model: FlatModel, objective: Objective, records: Batch, way: str) -> Callable[[], object]:
+def private(model: FlatModel, objective: Objective, records: Batch, way: Way) -> Callable[[], object]:
     gradients = per_sample_gradients(model.module, way)
     losses = loss_function(model, "fp32", compiled=False)
     size = len(records.labels)
@@ -107,7 +109,7 @@ def timed(
     elif kind == "plain":
         step = plain(FlatModel(module, torch.float32), objective, records)
     else:
-        step = private(FlatModel(module, torch.float32), objective, records, kind)
+        step = private(FlatModel(module, torch.float32), objective, records, WAYS[kind])
     return milliseconds(step, repeats)
 
 

@@ -16,7 +16,8 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +25,13 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fedfair.secagg.effects import Send
+from fedfair.secagg.effects import Send, ServerEffect, SiteEffect
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update, masked_vector
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
+from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.shamir import split
 from fedfair.secagg.shape import SumShape
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of
@@ -89,9 +91,8 @@ def upload(length: int, members: int, repeat: int, threads: int) -> dict[str, ob
     key = Secret(secrets.token_bytes(32))
     found: dict[str, object] = {"d": length, "n": members}
     for count in (1, threads):
-        found[f"{count}_threads"] = both(
-            lambda count=count: masked_vector(update, shape, code, own, key, count), repeat
-        )
+        work = partial(masked_vector, update, shape, code, own, key, count)
+        found[f"{count}_threads"] = both(work, repeat)
     tracemalloc.start()
     masked_vector(update, shape, code, own, key, threads)
     found["peak_extra_memory_of_float32_bytes"] = tracemalloc.get_traced_memory()[1] / body.nbytes
@@ -105,7 +106,7 @@ def unmask(length: int, members: int, repeat: int, threads: int) -> dict[str, ob
     own = seeds(members)
     for count in (1, threads):
         total = MaskedSum(SumShape((), (length,)), 32)
-        found[f"{count}_threads"] = both(lambda total=total, count=count: total.remove(own, count), repeat)
+        found[f"{count}_threads"] = both(partial(total.remove, own, count), repeat)
     return found
 
 
@@ -125,7 +126,7 @@ def whole(members: int, colluders: int, length: int, dropped: int) -> dict[str, 
     by_kind: dict[str, float] = {}
     hand_over, to_server = wire.hand_over, wire.to_server
 
-    def timed_site(member: int, message: bytes) -> list[object]:
+    def timed_site(member: int, message: bytes) -> list[SiteEffect]:
         begun = time.process_time()
         effects = hand_over(member, message)
         if member == 1:
@@ -133,25 +134,24 @@ def whole(members: int, colluders: int, length: int, dropped: int) -> dict[str, 
             spent["site"] += taken
             name = Kind(message[1]).name.lower()
             by_kind[name] = by_kind.get(name, 0.0) + taken
-        return list(effects)
+        return effects
 
-    def timed_server(member: int, send: Send) -> list[object]:
+    def timed_server(member: int, send: Send) -> list[ServerEffect]:
         begun = time.process_time()
         effects = to_server(member, send)
         taken = 1e3 * (time.process_time() - begun)
         spent["server"] += taken
         by_kind["last_answer_at_server"] = taken
-        return list(effects)
+        return effects
 
-    wire.hand_over, wire.to_server = timed_site, timed_server  # type: ignore[assignment, method-assign]
+    wire.hand_over, wire.to_server = timed_site, timed_server  # type: ignore[method-assign]
     wire.set_up()
     found = {"n": members, "d": length, "dropped": dropped, "cpu_ms_set_up_of_a_site": spent["site"]}
     body = np.zeros(length, np.float32)
     updates = {m: Update(np.array([m / 8]), body, 1) for m in range(1, members + 1)}
     wire.silent = {(m, Kind.UPLOAD) for m in range(members - dropped + 1, members + 1)}
     spent["server"] = 0.0
-    opened: Iterable[object] | None = wire.round(updates)  # type: ignore[assignment]
-    if opened is None:
+    if wire.round(updates) is None:
         raise SystemExit(f"the round was aborted: {wire.aborted}")
     found["cpu_ms_server_whole_round"] = spent["server"]
     found["cpu_ms_site_enter_round"] = by_kind["round_start"]
@@ -163,13 +163,12 @@ def whole(members: int, colluders: int, length: int, dropped: int) -> dict[str, 
 
 def opening(members: int, colluders: int, length: int, dropped: int, repeat: int) -> float:
     """Return the median processor milliseconds from the last needed answer to the decoded sum."""
-    times = []
+    times: list[float] = []
     for _ in range(repeat):
         wire = Wire(
             members, terms_of(members, colluders), {"training": shape_of(length)}, dtype=np.float32, threads=1
         )
         wire.set_up()
-        gather: dict[str, Callable[..., object]] = {}
         wire.silent = {(m, Kind.UPLOAD) for m in range(members - dropped + 1, members + 1)}
         body = np.zeros(length, np.float32)
         wire.updates = {m: Update(np.array([m / 8]), body, 1) for m in range(1, members + 1)}
@@ -177,19 +176,23 @@ def opening(members: int, colluders: int, length: int, dropped: int, repeat: int
         gathering = wire.server._gathering  # noqa: SLF001  # to time one step of a whole round
         if gathering is None:
             raise SystemExit("no round")
-        gather["open"] = gathering.open
-
-        def timed(*arguments: object, gather: dict[str, Callable[..., object]] = gather) -> object:
-            begun = time.process_time()
-            result = gather["open"](*arguments)
-            times.append(1e3 * (time.process_time() - begun))
-            return result
-
-        gathering.open = timed  # type: ignore[method-assign, assignment]
+        gathering.open = partial(_timed, times, gathering.open)  # type: ignore[method-assign]
         wire.deliver(effects)
         while wire.opened is None:
             wire.deliver(wire.server.deadline())
     return statistics.median(times)
+
+
+def _timed(
+    times: list[float],
+    open_sum: Callable[[np.dtype[np.floating], int], OpenedSum],
+    dtype: np.dtype[np.floating],
+    threads: int,
+) -> OpenedSum:
+    begun = time.process_time()
+    opened = open_sum(dtype, threads)
+    times.append(1e3 * (time.process_time() - begun))
+    return opened
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ from fedfair.secagg.shape import SumShape
 
 FLOWER = "flwr==1.41.0"
 REPEAT, SEED, CLIP = 15, 1, 1.0
+MODEL_DIGEST = bytes(32)
 SIZES = ((10, 3, 100_000, 0), (10, 3, 100_000, 3), (10, 3, 1_000_000, 0), (50, 16, 100_000, 0))
 QUICK = ((10, 3, 1_000, 0), (10, 3, 1_000, 3))
 """(members, colluders, length of the body, members that vanish before their upload arrives)."""
@@ -96,7 +97,7 @@ class Measured:
         site, sends = self.consortium.sites[member], []
 
         def work() -> None:
-            effects = deque(site.receive(message, bytes(32)))
+            effects = deque(site.receive(message, self.consortium.subject(MODEL_DIGEST)))
             while effects:
                 effect = effects.popleft()
                 if isinstance(effect, Contribute):
@@ -126,7 +127,8 @@ def ours(members: int, colluders: int, length: int, dropped: int) -> dict[str, o
     updates = {index: Update(np.zeros(0), bodies[index], weights[index]) for index in weights}
     measured = Measured(consortium, updates, set(list(weights)[members - dropped :]))
     measured.begin("set_up", lambda: consortium.server.open_session(weights))
-    measured.begin("start", lambda: consortium.server.start_round(PURPOSE, bytes(32), (CLIP,), weights))
+    subject = consortium.subject(MODEL_DIGEST)
+    measured.begin("start", lambda: consortium.server.start_round(PURPOSE, subject, (CLIP,), weights))
     if measured.mean is None:
         raise SystemExit("the round did not end in a sum")
     stayed = [index for index in weights if index not in measured.gone]

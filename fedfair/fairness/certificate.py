@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainccinv  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import betainccinv
 
 from fedfair.errors import DataError, PlanError
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.sparse import csr_array  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from fedfair.errors import DataError
 

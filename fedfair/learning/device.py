@@ -133,7 +133,7 @@ class Records:
 
 def _fetched(batches: Iterable[Fetched], device: torch.device) -> Iterator[Fetched]:
     """Yield batches that are asked for on a stream of their own, which no computation waits in."""
-    source, using, aside = iter(batches), torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    source, using, aside = iter(batches), torch.cuda.current_stream(device), torch.cuda.Stream(device)
     aside.wait_stream(using)
     while True:
         # All work on the last batch has been handed over by now, and this travels while the device is at it.

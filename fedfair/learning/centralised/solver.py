@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize  # type: ignore[import-untyped]  # SciPy ships no types
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
