@@ -43,8 +43,8 @@ from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
 from fedfair.rounds.protection import is_due
 
-OTHER_FILES = 256
-"""Open files of the process beside one record and one connection for each collaborator."""
+FILES_OF_A_SITE, OTHER_FILES = 3, 256
+"""Open files of the process: a record, its lock and a connection for each collaborator, and all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,8 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     plan = load_plan(start.plan)
     check_deployment(plan)
     sites = len(plan.federation.collaborators)
-    # One record and one connection for each of them.
-    allow_open_files(
-        2 * sites + OTHER_FILES, 2 * sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators"
-    )
+    of_sites = FILES_OF_A_SITE * sites
+    allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
     promised = f"secure aggregation: {guarantee(plan)}" if is_masked(plan) else IN_THE_CLEAR
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
     for warning in (promised, *identity.warnings):

@@ -7,7 +7,6 @@ longer knows what the end looks like. What the bytes mean is `keeper.py`'s busin
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from fedfair.audit.reader import bounded_lines
 from fedfair.errors import AuditError
+from fedfair.process_lock import HeldError, ProcessLock, runs_already
 
 OWNER_ONLY = 0o600
 
@@ -22,8 +22,11 @@ OWNER_ONLY = 0o600
 class AppendFile:
     """One open file, locked; made if there is none. Call `close` at the end.
 
+    The lock is a file beside it, `<its name>.lock`, which names the process that writes.
+
     Args:
         path: where it is.
+        writer: who writes it, such as "this site", for the message to a second process.
 
     Raises:
         AuditError: it cannot be used, it is no regular file, or another process has it.
@@ -33,12 +36,12 @@ class AppendFile:
         usable: whether everything so far was written whole.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, writer: str) -> None:
         self.path = path
         self.usable = True
         self._handle = _open(path)
         try:
-            _lock(self._handle, path)
+            self._lock = _lock(self._handle, path, writer)
         except BaseException:
             os.close(self._handle)
             raise
@@ -86,6 +89,7 @@ class AppendFile:
     def close(self) -> None:
         """Let the file go."""
         os.close(self._handle)
+        self._lock.close()
 
     def _unwritable(self, reason: str) -> AuditError:
         return AuditError(
@@ -108,14 +112,16 @@ def _open(path: Path) -> int:
     return handle
 
 
-def _lock(handle: int, path: Path) -> None:
+def _lock(handle: int, path: Path, writer: str) -> ProcessLock:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         # /dev/null, say, would take every entry and keep none.
         raise _unusable(path, "it is no file that keeps what is written")
+    # Beside the file itself: a link to it is another name, and not another record.
+    real = path.resolve()
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise _unusable(path, "another process writes it") from error
+        return ProcessLock(real.with_name(f"{real.name}.lock"))
+    except HeldError as error:
+        raise AuditError(*runs_already(writer, error.process, path)) from error
     except OSError as error:
         raise _unusable(path, _words(error)) from error
 

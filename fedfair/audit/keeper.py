@@ -23,6 +23,7 @@ from fedfair.audit.items import Item
 from fedfair.audit.reader import CutOffError, Reader
 from fedfair.errors import AuditError
 from fedfair.identity.signing import format_signing_key
+from fedfair.ids import AGGREGATOR
 
 Clock = Callable[[], datetime]
 """Returns an aware time."""
@@ -95,7 +96,7 @@ class Keeper:
         self._plan = plan
         self._clock = clock
         self._occasion: Occasion | None = None
-        self._file = AppendFile(path)
+        self._file = AppendFile(path, "an aggregator" if ownership.keeper == AGGREGATOR else "this site")
         try:
             found = _read(self._file, ownership, head)
             self._entries, self._chain, self._unsigned = found.entries, found.chain, found.unsigned > 0

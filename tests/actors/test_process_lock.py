@@ -11,6 +11,7 @@ import pytest
 
 from aggregator.journal import Journal, forget
 from collaborator.write_ahead import WriteAheadLog
+from fedfair.audit.append_file import AppendFile
 from fedfair.errors import FedfairError
 
 HOLDER = """
@@ -18,9 +19,15 @@ import sys
 from pathlib import Path
 from aggregator.journal import Journal
 from collaborator.write_ahead import WriteAheadLog
+from fedfair.audit.append_file import AppendFile
 path = Path(sys.argv[1])
-is_log = path.suffix == ".secagg"
-held = WriteAheadLog(path) if is_log else Journal.open(path, bytes(32), "a" * 32, 1_800_000_000.0)
+match path.suffix:
+    case ".secagg":
+        held = WriteAheadLog(path)
+    case ".jsonl":
+        held = AppendFile(path, "this site")
+    case _:
+        held = Journal.open(path, bytes(32), "a" * 32, 1_800_000_000.0)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -34,12 +41,17 @@ def _log(path: Path) -> None:
     WriteAheadLog(path).close()
 
 
+def _record(path: Path) -> None:
+    AppendFile(path, "this site").close()
+
+
 @pytest.mark.parametrize(
     ("name", "who", "use"),
     [
         ("journal.sqlite", "an aggregator", _journal),
         ("journal.sqlite", "an aggregator", forget),
         ("a.secagg", "this site", _log),
+        ("a.jsonl", "this site", _record),
     ],
 )
 def test_a_second_start_is_told_which_process_runs(

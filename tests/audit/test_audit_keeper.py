@@ -123,11 +123,23 @@ def test_a_record_of_somebody_else_is_not_continued(tmp_path: Path, owner: objec
 
 def test_a_second_writer_is_refused_while_the_first_has_the_file(tmp_path: Path) -> None:
     keeper = opened(tmp_path / "a.jsonl")
-    with pytest.raises(AuditError, match="another process writes it; nothing goes on without it"):
+    words = rf"a\.jsonl is in use by process {os.getpid()}: this site already runs here"
+    with pytest.raises(AuditError, match=words):
         opened(tmp_path / "a.jsonl")
+    (tmp_path / "link.jsonl").symlink_to("a.jsonl")
+    with pytest.raises(AuditError, match="this site already runs here"):
+        opened(tmp_path / "link.jsonl")
     keeper.message(b"still", Item.VOTE, FOURTH)
     keeper.close()
     opened(tmp_path / "a.jsonl").close()
+
+
+def test_a_mirror_that_is_in_use_is_told_as_the_aggregator_s(tmp_path: Path) -> None:
+    path, owner = tmp_path / "a.jsonl", ownership(keeper="aggregator")
+    keeper = Keeper(path, owner, PLAN, ticking())
+    with pytest.raises(AuditError, match=f"in use by process {os.getpid()}: an aggregator already runs here"):
+        Keeper(path, owner, PLAN, ticking())
+    keeper.close()
 
 
 @pytest.mark.parametrize("place", ["null", "pipe", "folder", "below"])

@@ -15,7 +15,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.open_files import MIN_OPEN_FILES
 
 SECONDS = 180
-AGGREGATOR_LEAST = MIN_OPEN_FILES + 2 * len(NAMES)
+AGGREGATOR_LEAST = MIN_OPEN_FILES + 3 * len(NAMES)
 LIMITED = """
 import resource, runpy, sys
 program, most = sys.argv[1:3]
