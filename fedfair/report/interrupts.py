@@ -1,4 +1,6 @@
-"""How Ctrl-C and SIGTERM end a program: by an exception in whatever it does, and never by one that gets lost.
+"""How Ctrl-C and SIGTERM end a program: by one exception in whatever it does, and never by one that gets lost.
+
+Signals that follow each other closely are one request, so the last words of a program are said in peace.
 
 Python cannot raise an exception out of a callback of a weak reference, of a finaliser, or of the lock of an
 import. It prints a traceback there and goes on, so the signal would be lost. Such a signal is sent again.
@@ -11,13 +13,23 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+EXIT_BY_SIGNAL = 130
+"""As `exit_status.ExitStatus.INTERRUPTED`, which takes longer to import."""
+
+SAME_REQUEST_SECONDS = 1.0
+"""Signals within this time of the first are one request: a terminal sends Ctrl-C to everybody in it, and whoever
+started this process (`timeout`, a script, a service) may pass it on. Nobody could have read the answer sooner."""
 
 AGAIN_SECONDS = 0.02
 """After this time a lost signal is sent again: the callback is over by then, or the signal is lost once more."""
@@ -27,13 +39,51 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM outside an event loop that stops in order."""
 
 
-def interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
-    """Handle SIGTERM as Python handles Ctrl-C.
+class Interrupts:
+    """The handler of SIGINT and SIGTERM in a command; it raises once for each request.
 
-    Raises:
-        Terminated: always.
+    It lives in the table of signals, where `interrupts_of_this_process` finds it.
     """
-    raise Terminated
+
+    def __init__(self) -> None:
+        self._requested: float | None = None
+        self._ending = False
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt: a new request; `Terminated` where it is SIGTERM.
+        """
+        now = time.monotonic()
+        if self._requested is not None and now - self._requested < SAME_REQUEST_SECONDS:
+            return
+        if self._ending:
+            os._exit(EXIT_BY_SIGNAL)
+        self._requested = now
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    def end(self) -> None:
+        """Raise nothing any more: the process ends. A signal of a later request ends it at once."""
+        if self._requested is None:
+            self._requested = time.monotonic()
+        self._ending = True
+
+    def forget(self) -> None:
+        """Take the next signal as a new request, because the last one was lost."""
+        self._requested = None
+
+
+def interrupts_of_this_process() -> Interrupts | None:
+    """Return the handler that the command line of this process has installed."""
+    handler = signal.getsignal(signal.SIGTERM)
+    return handler if isinstance(handler, Interrupts) else None
+
+
+def ignore_interrupts() -> None:
+    """Let SIGINT and SIGTERM do nothing for the rest of the process."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
@@ -49,6 +99,9 @@ def kept_interrupts() -> Iterator[None]:
             before(unraisable)
             return
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
+        interrupts = interrupts_of_this_process()
+        if interrupts is not None:
+            interrupts.forget()
         # In the main thread, and at once, it would be raised in here and be lost again.
         again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
         again.daemon = True

@@ -10,13 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from fedfair.report.interrupts import kept_interrupts
+from fedfair.report.interrupts import EXIT_BY_SIGNAL, kept_interrupts
 
 if TYPE_CHECKING:
     import typer
-
-EXIT_BY_SIGNAL = 130
-"""As `exit_status.ExitStatus.INTERRUPTED`, which takes longer to import."""
 
 
 def launch(load: Callable[[], typer.Typer]) -> NoReturn:
@@ -29,6 +26,6 @@ def launch(load: Callable[[], typer.Typer]) -> NoReturn:
         with kept_interrupts():
             app = load()
             from fedfair.report.terminal import run_app
+        run_app(app)
     except KeyboardInterrupt:
         sys.exit(EXIT_BY_SIGNAL)
-    run_app(app)

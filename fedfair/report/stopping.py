@@ -11,16 +11,18 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from fedfair.errors import StoppedError
-from fedfair.report.interrupts import Terminated
-from fedfair.report.launch import EXIT_BY_SIGNAL
+from fedfair.report.interrupts import (
+    EXIT_BY_SIGNAL,
+    SAME_REQUEST_SECONDS,
+    SIGNALS,
+    Terminated,
+    interrupts_of_this_process,
+)
 
-SAME_REQUEST_SECONDS = 1.0
-"""Signals within this time of the first are one request: a terminal sends Ctrl-C to everybody in it, and whoever
-started this process (`timeout`, a script, a service) may pass it on. Nobody could have read the answer sooner."""
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WAKE_BYTES = 64
 
 
 class StopRequests:
@@ -55,21 +57,37 @@ def stopping(stop: Callable[[str], None], clock: Callable[[], float] = time.mono
         clock: seconds that never go back.
     """
     requests, loop = StopRequests(stop, clock), asyncio.get_running_loop()
+    interrupts = interrupts_of_this_process()
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
 
-    def take(name: str) -> None:
-        if requests.take(name):
-            os._exit(EXIT_BY_SIGNAL)
+    def take() -> None:
+        for number in os.read(woken, WAKE_BYTES):
+            if number not in SIGNALS:
+                continue
+            if interrupts is not None:
+                interrupts.end()
+            if requests.take(signal.Signals(number).name):
+                os._exit(EXIT_BY_SIGNAL)
 
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
-        loop.add_signal_handler(number, take, number.name)
+    # The loop's own way gives SIGTERM back to the system, which kills, before anybody can have it again.
+    loop.add_reader(woken, take)
+    before_wake = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _wake_only) for number in SIGNALS}
     try:
         yield
     finally:
         for number, earlier in before.items():
-            loop.remove_signal_handler(number)
-            # The loop would leave SIGTERM to the system, which kills.
             signal.signal(number, earlier)
+        signal.set_wakeup_fd(before_wake)
+        loop.remove_reader(woken)
+        os.close(woken)
+        os.close(wake)
+
+
+def _wake_only(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the number of the signal stands in the pipe that wakes the loop."""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ in the terminal's encoding, a table is too wide for it, or nobody reads any more
 
 from __future__ import annotations
 
+import atexit
 import os
 import pathlib
 import signal
@@ -25,7 +26,7 @@ from fedfair.errors import FedfairError, StoppedError
 from fedfair.printable import printable
 from fedfair.report.exit_status import ExitStatus, exit_status
 from fedfair.report.fitting import fitting
-from fedfair.report.interrupts import interrupt, kept_interrupts
+from fedfair.report.interrupts import SIGNALS, Interrupts, ignore_interrupts, kept_interrupts
 from fedfair.report.streams import accept_every_text
 
 DEBUG_HELP = "--debug, anywhere on the line, shows the traceback of a fault."
@@ -79,11 +80,8 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    signal.signal(signal.SIGTERM, interrupt)
-    accept_every_text()
     try:
-        with kept_interrupts():
-            app(args=[word for word in words if word != "--debug"])
+        _carry_out(app, [word for word in words if word != "--debug"])
     except SystemExit as ended:
         if _was_interrupted(ended):
             sys.exit(ExitStatus.INTERRUPTED)
@@ -111,6 +109,24 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
         _complain(f"{error.strerror or error}{place}")
         sys.exit(exit_status(error))
     sys.exit(ExitStatus.FAULT)
+
+
+def _carry_out(app: typer.Typer, words: Sequence[str]) -> None:
+    """Run the commands; from the moment when this returns or raises, signals raise nothing."""
+    interrupts = Interrupts()
+    try:
+        for number in SIGNALS:
+            signal.signal(number, interrupts)
+        # The interpreter gives handlers back before its own last steps, in which SIGTERM would kill.
+        atexit.register(ignore_interrupts)
+        accept_every_text()
+        with kept_interrupts():
+            app(args=words)
+    except KeyboardInterrupt:
+        # It came before the command line could take it, or when it no longer did.
+        sys.exit(ExitStatus.INTERRUPTED)
+    finally:
+        interrupts.end()
 
 
 def _was_interrupted(ended: BaseException) -> bool:

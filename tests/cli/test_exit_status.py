@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,18 +17,18 @@ from fedfair import errors
 from fedfair.errors import FedfairError, PlanError, StoppedError
 from fedfair.plan.policy import PolicyError
 from fedfair.report.exit_status import STATUS, ExitStatus, exit_status
-from fedfair.report.launch import EXIT_BY_SIGNAL
+from fedfair.report.interrupts import EXIT_BY_SIGNAL
 from fedfair.report.terminal import run_app
 from fedfair.secagg.checks import SecaggError
 from tests.conftest import REPOSITORY
+from tests.signals import interrupts_given_back
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Give SIGTERM back, which a command line takes for the rest of its process."""
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    """Give back the signals that a command line takes for the rest of its process."""
+    with interrupts_given_back():
+        yield
 
 
 def kinds(of: type[FedfairError]) -> Iterator[type[FedfairError]]:

@@ -13,10 +13,11 @@ from fedfair.learning.reproduction import studies
 from fedfair.learning.reproduction.study import Figure
 from fedfair.report.terminal import run_app
 from tests.learning.reproduction.small_study import study
+from tests.signals import interrupts_given_back
 
 
 def ended(*words: str) -> int:
-    with pytest.raises(SystemExit) as stop:
+    with interrupts_given_back(), pytest.raises(SystemExit) as stop:
         run_app(app, ["reproduce", *words])
     return int(stop.value.code or 0)
 
