@@ -64,7 +64,7 @@ class SumFigures:
         started: on the monotonic clock, in seconds.
         bytes_in: bytes of uploads.
         bytes_out: bytes of broadcast vectors.
-        late: answers that came after enough others, which is no fault.
+        late: answers that came in its time and after enough others, mostly to the sum before; no fault.
     """
 
     started: float

@@ -7,12 +7,14 @@ that is repeated instead of opened again would be refused.
 from __future__ import annotations
 
 import secrets
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 from test_masked_federation import LAYOUT, RUN, SCHEMA, make_plan
 from test_masked_federation_in_any_order import WaitingPlay
 
+from aggregator.waiting import waiting_words
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course
 from fedfair.learning.snapshot import CourseSnapshot
@@ -248,6 +250,56 @@ def test_an_interrupted_sum_waits_for_its_survivors_and_says_for_whom_and_why() 
     play.play()
     assert play.federation.phase is Phase.FINISHED
     assert play.model() == undisturbed.model()
+
+
+NAMES = "clinic-a, clinic-b, clinic-c, clinic-d"
+UNTIL = "Waiting for clinic-c, clinic-d until 03:15:14 UTC, then"
+END = "ending the run, which another start of the aggregator continues"
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        (
+            23,
+            (
+                f"2 of 4 sites are here, 3 are needed. The training sum of round 2 was interrupted, and {NAMES} "
+                f"can open it from what they have sent. {UNTIL} {END}."
+            ),
+        ),
+        (
+            28,
+            (
+                f"2 of 4 sites are here, 4 are needed. The training sum of round 2 was interrupted, and only "
+                f"{NAMES} together can open it from what they have sent. {UNTIL} {END}."
+            ),
+        ),
+        (
+            36,
+            (
+                "2 of 4 sites are here, 4 are needed. The evaluation sum of round 2 was interrupted, and only "
+                f"{NAMES} together can open it from what they have sent. {UNTIL} leaving out the evaluation sum "
+                "of round 2."
+            ),
+        ),
+    ],
+    ids=["before all have uploaded", "after the uploads", "after the uploads of an evaluation"],
+)
+def test_the_operator_is_told_who_can_open_an_interrupted_sum_and_what_follows_without_them(
+    messages: int, words: str
+) -> None:
+    play = Restarting(make_plan(4, quorum=3, rounds=3, every=2, clip=1.0))
+    play.begin()
+    while play.messages < messages:
+        name = next(name for name in play.names if play.waiting[name])
+        play.deliver_one(name, 0, sites_too=False, silent=frozenset())
+    play.restart()
+    play.tell(events.Started())
+    for name in (A, B):
+        play.connect(name)
+    waiting = [effect for effect in play.effects if isinstance(effect, events.Waiting)][-1]
+    now = datetime(2031, 5, 6, 3, 5, 14, tzinfo=UTC)
+    assert waiting_words(waiting, now + timedelta(minutes=10), now) == words
 
 
 def test_an_interrupted_sum_is_repeated_where_a_survivor_does_not_come_back() -> None:
