@@ -40,7 +40,7 @@ class Admission:
         federation: its name.
         plan_digest: 32 bytes, of the plan that this aggregator runs.
         roster: the pinned signing keys.
-        cert_folder: read anew for each connection, so that a revocation takes effect without a restart.
+        cert_folder: read again for each connection, so that a revocation takes effect without a restart.
     """
 
     federation: FederationName

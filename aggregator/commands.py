@@ -56,7 +56,7 @@ ReadyFile = Annotated[
     Path | None,
     typer.Option("--ready-file", help="Write one JSON line with the port here when connections are accepted."),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin anew.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin a new one.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 AfterRestore = Annotated[
     Restored,

@@ -32,7 +32,7 @@ class Incoming:
     Args:
         call: the stream.
         name: who speaks on it, by its certificate.
-        mirror: is told of every message before it is looked at.
+        mirror: receives every message before it is looked at.
 
     Attributes:
         connection: what the stream was asked for, once it is let in; None before.

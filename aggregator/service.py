@@ -99,7 +99,7 @@ class Service:
     Args:
         admission: who may take part.
         floor: who is told what was read.
-        mirror: is told of every message before it is looked at.
+        mirror: receives every message before it is looked at.
         budget: of bytes in the making.
         vector_lengths: the lengths that a masked vector may have; none where sums are plain.
     """

@@ -1,8 +1,8 @@
 """What every algorithm's own objective comes to, beside its optimum by a convex solver: on bc10, or on a CSV file.
 
 A linear model, full batches, float64, one local step: what is left is the algorithm, at the best of three
-learning rates. The optima are solved for
-anew, by the script that made `tests/vectors/algorithms_bc10.json`; it needs cvxpy, which comes with the test
+learning rates. The optima are found
+again, by the script that made `tests/vectors/algorithms_bc10.json`; it needs cvxpy, which comes with the test
 extra. A CSV file has numeric columns, a label of two values and, if named, a column that says who owns a row;
 `--synthetic` writes such a file (three sites whose records differ) and reads it. Groups are the records above
 and below the mean of the first column. FedMGDA+ has no single objective and stands here with its worst

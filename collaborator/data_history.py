@@ -1,7 +1,7 @@
 """What a site's records looked like when it last started: `state/<name>.data-profile.json`, for this site alone.
 
 Decides where the summary is, and that nothing about it stops a start or a check: a file that cannot be read is
-said to be so, and the next start writes it anew. What is worth a word is `profile_changes.py`'s business.
+said to be so, and the next start replaces it. What is worth a word is `profile_changes.py`'s business.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def compare_with_last_run(site: Site, profile: DataProfile, now: datetime) -> Co
         reason = error.errors()[0]["msg"]
     else:
         return Comparison(before.written, changes(before, summary_of(profile, files, now.isoformat())))
-    return Comparison(None, fault=f"{path} cannot be compared with: {reason}; the next start writes it anew")
+    return Comparison(None, fault=f"{path} cannot be compared with: {reason}; the next start replaces it")
 
 
 def _file_digests(site: Site) -> Mapping[str, str]:

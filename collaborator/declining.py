@@ -45,7 +45,7 @@ def reluctances(fault: FedfairError) -> Iterator[Reluctance]:
 
 
 def told_of(fault: FedfairError) -> RefusalReason:
-    """Return what the aggregator is told of a refusal: of several broken terms, the first."""
+    """Return what the aggregator is notified of: of several broken terms, the first."""
     if isinstance(fault, PrivacyError):
         return RefusalReason.BUDGET
     return next(reluctances(fault)).told

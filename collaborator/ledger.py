@@ -130,7 +130,7 @@ class Ledger:
         try:
             if self._path.stat().st_size == 0:
                 raise self._unusable("it is empty, and a ledger never is")
-            # `rw` makes no file where there is none: a ledger that has vanished is not begun anew.
+            # `rw` makes no file where there is none: no new ledger takes the place of one that has vanished.
             place = f"{self._path.resolve().as_uri()}?mode=rw"
             with closing(
                 sqlite3.connect(
@@ -184,7 +184,7 @@ class Ledger:
 
     def _unusable(self, why: str) -> PrivacyError:
         noted = "" if self._witness is None else str(self._witness.path)
-        begun_anew = f" (to begin anew all the same, remove {noted})" if noted else ""
+        begun_anew = f" (to start again all the same, remove {noted})" if noted else ""
         return PrivacyError(
             f"{self._path} cannot be used as this site's ledger: {why}; nothing is released",
             "mend it, or copy its newest backup back; without it nobody knows what was spent" + begun_anew,

@@ -72,7 +72,7 @@ class Address:
 
 
 class Egress(Protocol):
-    """Who is told of everything before it is sent: `egress.EgressRecord`."""
+    """Who receives everything before it is sent: `egress.EgressRecord`."""
 
     def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
         """Record one message, or raise so that it is not sent."""
@@ -97,7 +97,7 @@ class Link:
     Args:
         call: the stream.
         address: where it leads, for messages.
-        egress: is told of every frame before it is sent.
+        egress: receives every frame before it is sent.
         recheck: raises where the other end may not be talked to any more; called before each sum.
 
     Attributes:

@@ -112,7 +112,7 @@ class Site:
         return (DEPRECATED_CODE,) if unnamed else ()
 
     def identity(self) -> SiteIdentity:
-        """Return this site's keys and certificate; read anew for each connection, so that a renewal is used.
+        """Return this site's keys and certificate; read again for each connection, so that a renewal is used.
 
         Raises:
             IdentityError: something is missing, malformed, expired or revoked.

@@ -2,8 +2,8 @@
 
     in both               sent and arrived, byte for byte
     only in the site's    recorded and never arrived: the entry stands before its message goes, and a stream broke
-    only in the mirror    arrived in the site's name and is not in its record: the record was shortened or written
-                          anew, or somebody else used the site's keys; or the mirror was made up, which its
+    only in the mirror    arrived in the site's name and is not in its record: the record was shortened or
+                          rewritten, or somebody else used the site's keys; or the mirror was made up, which its
                           signature pins on the aggregator
 
 Order does not count: after a break, what is left of the older connection may arrive behind the newer one. A record

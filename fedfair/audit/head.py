@@ -55,7 +55,7 @@ class Head:
 
     Args:
         path: its file; made if there is none, with its folder.
-        record: where the record is; the note of another record is begun anew.
+        record: where the record is; another record gets a new note.
         boot: names the machine's boot; empty where that is not known.
 
     Raises:

@@ -173,7 +173,7 @@ class Reader:
             and self._checkpoint[0] == entry.entry
             and self._checkpoint[1] != found.chain
         ):
-            raise AuditError("it is not the entry that the checkpoint tells of: the record was written anew")
+            raise AuditError("it is not the entry that the checkpoint tells of: the record was rewritten")
         if isinstance(entry, Opened):
             self._check_opened(entry)
         elif self.opened is None:

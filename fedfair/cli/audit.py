@@ -101,7 +101,7 @@ def verify(
     if foreign:
         raise AuditError(
             f"{foreign} messages arrived in the name of {found.names[1]} that {record} does not have",
-            "the record was shortened or written anew, or somebody else used the site's keys: keep both files, "
+            "the record was shortened or rewritten, or somebody else used the site's keys: keep both files, "
             "and have the certificate revoked until you know",
         )
 

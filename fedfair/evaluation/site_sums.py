@@ -98,7 +98,7 @@ def site_means(
     Args:
         rows: array (sites, splits, 3) that `check_site_sums` has passed.
         records: array (splits,), everybody's records.
-        fewest: fewest records that anything is told of.
+        fewest: the fewest records of a group about which anything is published.
     """
     told = rows[..., 0] > 0.0
     for split, count in enumerate(records):

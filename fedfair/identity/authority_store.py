@@ -53,7 +53,7 @@ def found_authority(
     if taken:
         raise IdentityError(
             f"there is an authority already: {folder / taken[0]}",
-            "a second one would make every certificate of the first useless; to begin anew move the folder away",
+            "a second one would make every certificate of the first useless; to start again, move the folder away",
         )
     authority = create_authority(federation, now)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -117,7 +117,7 @@ def issue(
 
 
 def revoke(cert_folder: Path, authority: Authority, serials: frozenset[int], now: datetime) -> None:
-    """Put certificates on the list and sign it anew; with no serials, only sign it anew.
+    """Put certificates on the list and sign it again; with no serials, only sign it again.
 
     Raises:
         IdentityError: the present list is missing or not the authority's.

@@ -125,7 +125,7 @@ def check_same_signing_key(register: Sequence[Issued], request: SiteRequest) -> 
     raise IdentityError(
         f"{request.name} had the signing key {previous.signing_key} before, this request brings "
         f"{format_signing_key(request.signing_public_key)}",
-        "a renewal keeps the key (`fedfair certs renew`); if the site really begins anew, revoke its old "
+        "a renewal keeps the key (`fedfair certs renew`); if the site really starts again, revoke its old "
         "certificates, sign with --replace-signing-key, and change the plan's roster",
     )
 

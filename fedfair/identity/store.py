@@ -183,7 +183,7 @@ def create_site(cert_folder: Path, participant: Participant) -> bytes:
     if (folder / SIGNING_KEY).exists() or (folder / TLS_KEY).exists():
         raise IdentityError(
             f"{participant.name} has keys already, in {folder}",
-            "for a new certificate use `fedfair certs renew`; to begin anew move that folder away first",
+            "for a new certificate use `fedfair certs renew`; to start again, move that folder away first",
         )
     tls_key, signing_key = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
     request = make_request(participant, tls_key, signing_key)

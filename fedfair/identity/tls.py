@@ -101,7 +101,7 @@ def authenticate(
     if participant.name not in roster:
         raise IdentityError(
             f"{participant.name} has a certificate of this federation but is not in the roster of the plan",
-            "add its signing key to federation.roster; every site must then approve the plan anew",
+            "add its signing key to federation.roster; every site must then approve the plan again",
         )
     return Peer(participant.name, fingerprint(certificate))
 

@@ -68,7 +68,7 @@ def batch_indices(
         count: how many training records it has, at least 1.
         number: the round, from 1.
         attempt: which attempt at the round, from 1.
-        source: a CPU generator, seeded anew for every draw, so that many iterators may share one; None makes one.
+        source: a CPU generator, seeded again for every draw, so that many iterators may share one; None makes one.
 
     Returns:
         int64 tensors (batch,) on the CPU; None where the batch is all records in their own order.

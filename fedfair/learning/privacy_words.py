@@ -1,10 +1,11 @@
 """What a result says of differential privacy: the `privacy` part of `fedfair/result/1`.
 
-Decides what is told of a simulation and of a deployment; sentences with an epsilon are `privacy.statement`'s. In a
-simulation one process holds everybody's records and seeds, so that its noise protects nobody; it states what the
-same plan would promise in a deployment. About single records an aggregator knows neither how many a site has nor
-what the site released under other plans, so a deployed result has no epsilon for them: each site's own ledger
-states it. What protects whole collaborators is the same for all, and is stated of the run. No torch.
+Decides what is said about a simulation and about a deployment; sentences with an epsilon are
+`privacy.statement`'s. In a simulation one process holds everybody's records and seeds, so that its noise
+protects nobody; it states what the same plan would promise in a deployment. About single records an aggregator
+knows neither how many a site has nor what the site released under other plans, so a deployed result has no
+epsilon for them: each site's own ledger states it. What protects whole collaborators is the same for all, and is
+stated of the run. No torch.
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ def _site(site: Mapping[str, SplitMeans], untold: int | None) -> JsonObject:
     """Return the means of one site: of its training records, and under their names of the other splits.
 
     Args:
-        site: by split, for the splits that are told of.
+        site: by split, for the reported splits.
         untold: the number of training records where these are not.
     """
     means: dict[str, JsonObject] = {

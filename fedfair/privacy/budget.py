@@ -74,7 +74,7 @@ class Limit:
             self._outside = self._outside or entry
 
     def affords(self, releases: Sequence[GaussianRelease]) -> bool:
-        """Return whether these may follow what was counted, composed anew."""
+        """Return whether these may follow what was counted, composed again."""
         return self._outside is None and self._is_within(self._spent + _counted(releases))
 
     def allows(self, release: GaussianRelease) -> bool:

@@ -65,7 +65,7 @@ class Draws:
         self._on_gpu: list[torch.Generator] = []
 
     def again(self) -> Draws:
-        """Return the same stream from its beginning, for a computation that is made anew and released once."""
+        """Return the same stream from its beginning, for a computation that is made again and released once."""
         return Draws(self._seed)
 
     def poisson_sample(self, count: int, rate: float) -> NDArray[np.int64]:

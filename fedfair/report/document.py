@@ -230,7 +230,7 @@ class ResultDocument(BaseModel):
 
     @property
     def worst_group_size(self) -> float:
-        """Return the group size that speaks for the run: the one that is told of and nearest to its plan's.
+        """Return the group size that speaks for the run: the reported one that is nearest to its plan's.
 
         An older result, which does not state its plan, speaks for about a tenth.
         """

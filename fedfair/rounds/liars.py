@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REMEDY = (
     "find out what runs under that name; if most sites are honest, it lies; it is let in again when the "
-    "aggregator is started anew"
+    "aggregator is started again"
 )
 
 

@@ -178,7 +178,7 @@ def test_a_start_notices_a_ledger_that_has_not_come_as_far_as_this_site_has_writ
         older.rename(path) if change == "an older copy" else written(path, [entry(LOOK)] * 9)
     with pytest.raises(PrivacyError, match=r"it is gone|no longer holds entry 4") as caught:
         Ledger(path, witness).look()
-    assert f"to begin anew all the same, remove {witness.path}" in caught.value.remedy
+    assert f"to start again all the same, remove {witness.path}" in caught.value.remedy
     assert path.exists() == (change != "deleted")
     witness.path.unlink()
     assert len(Ledger(path, witness).look()) == {"deleted": 0, "everything removed": 0, "another": 9}.get(

@@ -34,7 +34,7 @@ def tail_rule(objective: Objective) -> LocalRule:
     """
     rho, eps, smoothed = objective.worst_group_size, objective.tradeoff, objective.smoothing
 
-    # PyTorch wraps a Python number anew each time one meets a tensor, which costs more than the arithmetic on a
+    # PyTorch wraps a Python number again each time one meets a tensor, which costs more than the arithmetic on a
     # batch: for a small model that was half of what a step takes beyond FedAvg's.
     @lru_cache(BATCH_SIZES)
     def constants(size: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
