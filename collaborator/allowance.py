@@ -8,9 +8,10 @@ computed (`request_record`), so that a crash grants nothing twice; they may coun
 A question about the same model, in the same round, run and attempt is the same question: its answer is the same
 too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Every masked
 training sum counts, for its batches are drawn by the number of the attempt, and by this site's own count: the one
-that the aggregator states could be the same twice. Where the plan adds noise, each answer has noise of its own,
-which averages out over many: there every answer counts, and those about one saved model count together. The model
-is known by its vector, its threshold and the scaling of the features: each of them changes what losses say.
+that the aggregator states could be the same twice, and so could a round in two runs. Where the plan adds noise,
+each answer has noise of its own, which averages out over many: there every answer counts, and those about one
+saved model count together. The model is known by its vector, its threshold and the scaling of the features: each
+of them changes what losses say.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Admitted:
     """A question that may be answered once its rows are on the disk.
 
     Attributes:
-        attempt: which attempt at its sum it is, from 1, by this site's own count.
+        attempt: which attempt at its sum it is, from 1, by this site's own count; it decides what is drawn.
         rows: to be written, all or none; empty where it was answered before and does not count again.
     """
 
@@ -137,7 +138,19 @@ class Allowance:
         if reluctance is not None:
             return reluctance
         attempt = self._attempts(self._place(asked)) + 1
-        return Admitted(attempt, self._rows(asked, attempt))
+        if not self._draws_over_all_runs(asked):
+            return Admitted(attempt, self._rows(asked, attempt))
+        drawn = self._facts.number(_drawn_key(asked)) + 1
+        return Admitted(drawn, (*self._rows(asked, attempt), number_row(_drawn_key(asked), drawn)))
+
+    def _draws_over_all_runs(self, asked: Answered) -> bool:
+        """Return whether the batches of a round are drawn by its attempts in all runs, and not in its own alone.
+
+        An aggregator names runs as it likes. Where it may leave a site out, the same batches in two runs would be
+        two sums of one computation over different sites, and their difference is the update of who was left out.
+        Where every sum needs everybody, there is nothing to be subtracted, and every run is as simulated.
+        """
+        return self._masked and not self._needs_everybody and Purpose(asked.purpose) is Purpose.TRAINING
 
     def _counts_each(self, asked: Answered) -> bool:
         return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
@@ -302,6 +315,10 @@ def _answered_key(asked: Answered) -> bytes:
 
 def _place_key(run: str, purpose: str, round_number: int, step: int, subject: str) -> bytes:
     return key("attempts", run, purpose, round_number, step, subject, near=round_number)
+
+
+def _drawn_key(asked: Answered) -> bytes:
+    return key("drawn", asked.purpose, asked.round, near=asked.round)
 
 
 def _run_key(asked: Answered) -> bytes:

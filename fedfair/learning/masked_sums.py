@@ -123,8 +123,9 @@ def guarantee(plan: Plan) -> str:
         words += (
             f"; federation.min_collaborators: {quorum} lets the aggregator leave {count - quorum} of {count} "
             "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
-            "part up to what the others changed in between; a site opens one round for one set of sites only, "
-            "unless its policy.training_cohort is any"
+            "part up to what the others changed in between, and exactly where one batch holds all records and the "
+            "aggregator sends one model in two rounds; a site opens one round for one set of sites only, unless "
+            "its policy.training_cohort is any"
         )
     if suite_of(plan) is Suite.X25519_MLKEM768:
         words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
