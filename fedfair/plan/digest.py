@@ -3,6 +3,8 @@
 Canonical form of a plan: JSON in ASCII, keys sorted, no spaces, every default filled in, every float written by
 `float.hex`. Comments, the order of keys, quotes and `1` for `1.0` therefore change nothing, and a change of any
 value, however small, changes the digest. Lists keep their order, because the order of collaborators has a meaning.
+So has the order of `categorical` columns: the features of the model are in that order. Where it is not the order
+of their names, the columns are written as a list of names and values.
 
     SHA-256 over these fields, each with its length in front (8 bytes, big-endian):
     "fedfair/plan/v1", canonical plan, layout digest, initial weights digest, number of code files,
@@ -20,6 +22,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fedfair.errors import PlanError
+from fedfair.plan.data import CsvSource
 from fedfair.plan.schema import Plan
 
 LABEL = b"fedfair/plan/v1"
@@ -82,7 +85,12 @@ def weights_digest(vector: bytes | memoryview) -> bytes:
 
 def canonical_plan(plan: Plan) -> bytes:
     """Return the one spelling of a plan, as this module's header describes it."""
-    return canonical_json(plan.model_dump())
+    values: dict[str, object] = plan.model_dump()
+    match plan.task.data:
+        case CsvSource(csv=table) if list(table.categorical) != sorted(table.categorical):
+            described = {**table.model_dump(), "categorical": list(table.categorical.items())}
+            values["task"] = {**plan.task.model_dump(), "data": {"csv": described}}
+    return canonical_json(values)
 
 
 def canonical_json(values: Mapping[str, object]) -> bytes:

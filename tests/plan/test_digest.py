@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from pathlib import Path
+from typing import get_origin
 
 import pytest
 import yaml
@@ -13,8 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import PlanError
+from fedfair.learning.data.source import declared_schema
 from fedfair.plan.algorithms import OptionsSection
-from fedfair.plan.digest import canonical_plan, format_digest, parse_digest, plan_digest, weights_digest
+from fedfair.plan.csv_data import CsvData
+from fedfair.plan.digest import (
+    canonical_json,
+    canonical_plan,
+    format_digest,
+    parse_digest,
+    plan_digest,
+    weights_digest,
+)
 from fedfair.plan.document import parse_document
 from fedfair.plan.schema import Plan
 
@@ -211,3 +221,43 @@ def test_a_digest_survives_its_text_form(raw: bytes) -> None:
 def test_a_text_that_is_no_digest_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="is not a digest"):
         parse_digest(text)
+
+
+def plan_of_table(table: dict[str, object]) -> Plan:
+    task = {"data": {"csv": table}, "input_shape": [8], "classes": 2}
+    return Plan.model_validate({**VALUES, "task": {**VALUES["task"], **task}})  # type: ignore[dict-item]
+
+
+TABLE: dict[str, object] = {
+    "label": "y",
+    "numeric": ["weight", "age"],
+    "categorical": {"sex": ["F", "M"], "drug": ["A", "B"]},
+    "ranges": {"weight": [0, 500], "age": [0, 120]},
+    "rows": {"wave": [2], "arm": [1]},
+    "missing_of": {"weight": "zero", "age": "mean"},
+    "missing_values_of": {"weight": [0], "age": [-1]},
+    "train_of": {"b": "b.csv", "a": "a.csv", "c": "c.csv"},
+}
+"""Every mapping of a table, in another order than that of its names."""
+
+
+def test_every_mapping_of_a_table_is_in_the_example() -> None:
+    mappings = {name for name, one in CsvData.model_fields.items() if get_origin(one.annotation) is dict}
+    assert {name for name, value in TABLE.items() if isinstance(value, dict)} == mappings
+
+
+@pytest.mark.parametrize("name", [name for name, value in TABLE.items() if isinstance(value, dict)])
+def test_two_plans_of_one_digest_have_their_features_in_one_order(name: str) -> None:
+    """Two sites under one digest whose columns differ would add each other's features up."""
+    mapping = TABLE[name]
+    assert isinstance(mapping, dict)
+    stated, turned = plan_of_table(TABLE), plan_of_table({**TABLE, name: dict(sorted(mapping.items()))})
+    same_features = declared_schema(stated) == declared_schema(turned)
+    assert (digest(stated) == digest(turned)) is same_features
+
+
+def test_categorical_columns_in_the_order_of_their_names_are_written_as_a_mapping() -> None:
+    """Plans that were approved before their order counted keep their digest."""
+    categorical = {"drug": ["A", "B"], "sex": ["F", "M"]}
+    plan = plan_of_table({**TABLE, "categorical": categorical})
+    assert canonical_plan(plan) == canonical_json(plan.model_dump())
