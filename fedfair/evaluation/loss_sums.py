@@ -67,11 +67,16 @@ MAX_LOSS = 2.0**20
 of 2^34 records stays within what a masked header holds."""
 
 
+MAX_SINGLE = float(np.finfo(np.float32).max)
+"""The greatest loss that an exact evaluation has a key for."""
+
+
 def bounded_losses(losses: NDArray[np.floating], spec: HistogramSpec) -> tuple[NDArray[np.float64], int]:
     """Return losses that every histogram holds, and how many had to be replaced.
 
     NaN and infinities become the end of the range, so that they are in the overflow bin. A loss beyond `MAX_LOSS`
-    and the range becomes the larger of the two, a negative one becomes 0. No bound that is proved from a sum with
+    and the range becomes the larger of the two, a negative one becomes 0. No loss is beyond the greatest float32,
+    which an exact evaluation rounds to, however large the range is. No bound that is proved from a sum with
     replaced losses holds for the model, which is why they are counted.
 
     Args:
@@ -80,7 +85,7 @@ def bounded_losses(losses: NDArray[np.floating], spec: HistogramSpec) -> tuple[N
     """
     values, end = np.asarray(losses, np.float64), spec.loss_range
     finite = np.where(np.isfinite(values), values, end)
-    bounded = np.clip(finite, 0.0, max(MAX_LOSS, end))
+    bounded = np.clip(finite, 0.0, min(max(MAX_LOSS, end), MAX_SINGLE))
     return bounded, int(np.count_nonzero(bounded != values))
 
 

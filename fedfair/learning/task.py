@@ -159,7 +159,8 @@ class TrainingTask:
         steps: how a step is made on that model; by default as the plan says.
         protection: what its records are protected with; needed where the plan asks for differential privacy.
         masked: whether what it adds is masked. Then it never leaves a sum because of a value: what cannot be
-            summed is replaced and counted. Otherwise it refuses to send such values.
+            summed is replaced and counted. It never does so where noise protects its records either. Otherwise it
+            refuses to send such values.
 
     Attributes:
         last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
@@ -262,7 +263,8 @@ class TrainingTask:
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return [w, w * change of c] and w * change of theta after this round's local steps.
 
-        The change of c is clipped to `exchange.threshold_limit`. A site without training records adds zeros.
+        The change of c is clipped to `exchange.threshold_limit`. A site without training records adds zeros. Where
+        single records are protected and training fails, it adds noise alone: to leave would tell of a record.
 
         Raises:
             TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
@@ -271,7 +273,14 @@ class TrainingTask:
             raise LocalProtocolError(
                 "this plan adds noised whole numbers, and no change leaves a site without them"
             )
-        change = self.training_change(model, round_number, attempt)
+        self.last_fault = ""
+        try:
+            change = self.training_change(model, round_number, attempt)
+        except TrainingError as fault:
+            change = self._noise_alone(model, round_number, attempt)
+            if change is None:
+                raise
+            self.last_fault = fault.diagnostics()
         if change is None:
             return Contribution(np.zeros(2), np.zeros_like(model.vector))
         np.multiply(change.model, change.weight, out=change.model)
@@ -434,9 +443,9 @@ class TrainingTask:
             return {name: evaluate(self._model, records) for name, records in self._held(splits)}
 
     def _summable_losses(self, model: GlobalModel) -> tuple[SiteLosses, int]:
-        """Return the losses to be summed, and how many of them had to be replaced, which only masks allow."""
+        """Return the losses to be summed, and how many had to be replaced, which masks or noise must hide."""
         self.last_fault = ""
-        if not self._masked:
+        if not self._masked and self._protection is None:
             return self.losses(model), 0
         self._model.load(model.vector)
         found: dict[str, Losses] = {}

@@ -241,13 +241,30 @@ class PrivateSteps:
         with draws_replayed(features.device, wanted=looking) as replay:
             losses, norms, sound = self._seen(features, labels)
             if looking and not bool(sound.all()):
-                # All others must get the very gradients that they have without that record: the same draws in the
-                # same places.
-                replay()
-                kept = features.masked_fill(~sound.view(-1, *[1] * (features.dim() - 1)), 0.0)
-                losses, norms, _ = self._seen(kept, labels)
+                losses, norms, sound = self._without(features, labels, sound, replay)
         coefficients, pulls = self.mechanism.factors(losses.detach(), norms.detach(), threshold)
         return losses, coefficients.masked_fill(~sound, 0.0), pulls.masked_fill(~sound, 0.0), sound
+
+    def _without(
+        self, features: Tensor, labels: Tensor, sound: Tensor, replay: Callable[[], None]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return losses, norms and who is left of a batch, none of which is spoilt by a record that is not sound.
+
+        All others must get the very gradients that they have without that record: the same draws in the same
+        places. So a sound record stands in for it, and counts for nothing there. Features of 0 would not do: an
+        aggregator may send a model that has no finite numbers about them. Where the draws of a place leave no
+        stand-in sound, or nobody is sound, nothing is left.
+        """
+        spread = sound.view(-1, *[1] * (features.dim() - 1))
+        for stand_in in torch.nonzero(sound).flatten().tolist():
+            replay()
+            kept = torch.where(spread, features, features[stand_in])
+            losses, norms, finite = self._seen(kept, torch.where(sound, labels, labels[stand_in]))
+            if bool(finite.all()):
+                return losses, norms, sound
+        nothing = torch.zeros_like(sound, dtype=self.model.flat.dtype)
+        # The graph of these losses reaches no parameter, so their gradients are 0 and not NaN.
+        return nothing.clone().requires_grad_(), nothing + 1.0, torch.zeros_like(sound)
 
     def _seen(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the losses with their graph, the norms of the gradients, and which of both are numbers."""

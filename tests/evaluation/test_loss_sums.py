@@ -16,6 +16,7 @@ from fedfair.evaluation.loss_sums import (
     evaluation_header_length,
     loss_block,
 )
+from fedfair.evaluation.radix import loss_keys
 from fedfair.evaluation.secure_cvar import summarise
 from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.spec import Purpose, SumSpec
@@ -118,6 +119,15 @@ def test_losses_of_any_kind_become_a_block_that_some_losses_have(losses: list[fl
     if losses:
         made = loss_block(bounded, np.zeros(len(losses), bool), 0.0, SPEC)
         assert summarise(made, [0.3, 1.0], SPEC).n == len(losses)
+
+
+@given(st.lists(st.floats(), max_size=30), st.sampled_from([1e-300, 1.0, 2.0**128, 1e40, 1e300]))
+def test_every_bounded_loss_has_a_key_in_an_exact_evaluation_however_large_the_range(
+    losses: list[float], end: float
+) -> None:
+    """A site that could not answer would tell of a record by leaving."""
+    bounded, _ = bounded_losses(np.array(losses, np.float64), HistogramSpec(8, end))
+    assert loss_keys(bounded).size == len(losses)
 
 
 def test_arrays_of_different_lengths_are_our_own_bug() -> None:
