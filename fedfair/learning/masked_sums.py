@@ -125,7 +125,8 @@ def guarantee(plan: Plan) -> str:
             "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
             "part up to what the others changed in between, and exactly where one batch holds all records and the "
             "aggregator sends one model in two rounds; a site opens one round for one set of sites only, unless "
-            "its policy.training_cohort is any"
+            "its policy.training_cohort is any; two evaluations over different sites show the losses and the "
+            "number of records of the site that is left out, unless its policy.evaluation_cohort is same"
         )
     if suite_of(plan) is Suite.X25519_MLKEM768:
         words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"

@@ -442,6 +442,8 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
     assert "allows" not in words
     assert "ML-KEM" not in words
     assert "min_collaborators: 4 lets the aggregator leave 1 of 5 sites out of a round" in words
+    assert "exactly where one batch holds all records" in words
+    assert "unless its policy.evaluation_cohort is same" in words
     assert "leave" not in guarantee(make_plan(5, colluders=1))
     hybrid = guarantee(make_plan(5, key_agreement="x25519-mlkem768"))
     assert hybrid.endswith("must break both X25519 and ML-KEM-768 to read them later")
