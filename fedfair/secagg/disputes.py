@@ -37,6 +37,10 @@ class Disputes:
             self._against[one].add(other)
             self._against[other].add(one)
 
+    def contradicting(self, member: int) -> tuple[int, ...]:
+        """Return who has ever contradicted `member`, increasing."""
+        return tuple(sorted(self._against.get(member, ())))
+
     @property
     def liars(self) -> frozenset[int]:
         """Return who is proven to lie: an honest member is contradicted by liars only, and they are a minority.
