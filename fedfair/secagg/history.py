@@ -24,6 +24,9 @@ MAX_PENDING_ROWS = 128
 SETTLED_KEY = bytes(32)
 """The key of the row that counts settlings; no digest is equal to it."""
 
+LOGGED_KEY = bytes(31) + b"\x01"
+"""The key of the row that says that a write-ahead log exists; no digest is equal to it either."""
+
 Rows = tuple[tuple[bytes, bytes], ...]
 
 
@@ -87,14 +90,14 @@ class History:
         settlings: how often rows were settled when `pending` was written.
 
     Raises:
-        LocalProtocolError: the table is older than the pending rows.
+        LocalProtocolError: the table is older than the pending rows, or newer by more than what a crash between
+            writing it and the log leaves.
     """
 
     def __init__(
         self, settled: SettledRows, pending: Mapping[bytes, bytes] | None = None, settlings: int = 0
     ) -> None:
         self._settled = settled
-        self._pending = dict(pending or {})
         found = int.from_bytes(settled.get(SETTLED_KEY) or b"")
         if found < settlings:
             raise LocalProtocolError(
@@ -102,7 +105,36 @@ class History:
                 "an older copy of the history was put back, or it was removed",
                 "copy both files back from one backup; without the history a site cannot know what it has sent",
             )
+        if found > settlings + 1:
+            raise LocalProtocolError(
+                f"this site's history was written {found} times, its write-ahead log knows of {settlings}: an "
+                "older copy of the log was put back",
+                "copy both files back from one backup; without the log a site cannot know what it has sent",
+            )
+        # What a crash kept from leaving the log has been settled.
+        self._pending = dict(pending or {}) if found == settlings else {}
         self.settlings = found
+
+    @classmethod
+    def without_log(cls, settled: SettledRows) -> History:
+        """Return the history of a site that has no write-ahead log.
+
+        Raises:
+            LocalProtocolError: the table says that there was one.
+        """
+        if settled.get(LOGGED_KEY) or settled.get(SETTLED_KEY):
+            raise LocalProtocolError(
+                "the write-ahead log is empty or was removed, and the .history file beside it says that there was "
+                "one: what this site has sent lately can no longer be read",
+                "copy both files back from one backup; or remove both, and this site joins with a new session and "
+                "without that memory",
+            )
+        return cls(settled)
+
+    @property
+    def log_is_known(self) -> bool:
+        """Return whether the table says that there is a write-ahead log."""
+        return bool(self._settled.get(LOGGED_KEY))
 
     @property
     def pending(self) -> Mapping[bytes, bytes]:

@@ -80,8 +80,8 @@ def entries(raw: bytes) -> Iterator[Entry]:
                 raise LocalProtocolError(
                     f"the write-ahead log ends in its first record, after {len(raw)} bytes: what this site has "
                     "sent before can no longer be read",
-                    "copy it back from a backup; or remove it, and this site joins with a new session and without "
-                    "that memory",
+                    "copy it and the .history file beside it back from one backup; or remove both, and this site "
+                    "joins with a new session and without that memory",
                 )
             return
         fields, vector = raw[body : body + size], raw[body + size : end]
@@ -105,7 +105,8 @@ def whole_length(raw: bytes) -> int:
 def _damaged(at: int) -> LocalProtocolError:
     return LocalProtocolError(
         f"the write-ahead log is damaged at byte {at}",
-        "copy it back from a backup; or remove it, and this site then waits for a new session",
+        "copy it and the .history file beside it back from one backup; or remove both, and this site joins with a "
+        "new session and without that memory",
     )
 
 

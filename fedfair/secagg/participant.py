@@ -15,7 +15,7 @@ from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Answered, Contributing, RoundPhase, Uploaded, Voted
 from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.entering import enter_round
-from fedfair.secagg.history import History, SettledRows
+from fedfair.secagg.history import LOGGED_KEY, History, SettledRows
 from fedfair.secagg.log import (
     Record,
     after_answer,
@@ -45,7 +45,7 @@ class Participant:
         settled: the table that `Remember` writes to; None for an empty one.
 
     Raises:
-        LocalProtocolError: the log is damaged, or newer than the table.
+        LocalProtocolError: the log is damaged, lost or put back, or the table is.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Participant:
         self._session: Session | None = None
         self._phase: RoundPhase | None = None
         self._settled: SettledRows = {} if settled is None else settled
-        self._history = History(self._settled)
+        self._history = History({}) if log else History.without_log(self._settled)
         self._start = b""  # digest of the round start under way
         self._sent: dict[bytes, Send] = {}
         self._restore(log)
@@ -122,7 +122,9 @@ class Participant:
         self._phase = uploaded
         self._note_sent(uploaded)
         self._sent[self._start] = Send(message, vector)
-        return [*settled, ReplaceLog((before, record, vector)), self._sent[self._start]]
+        # Only once the log is there may the table say so, and before anything that it must hold is sent.
+        known = [] if self._history.log_is_known else [Remember(((LOGGED_KEY, b"\x01"),))]
+        return [*settled, ReplaceLog((before, record, vector)), *known, self._sent[self._start]]
 
     def abstain(self, draws: bytes) -> list[SiteEffect]:
         """Return an upload of nothing with weight 0: the aggregator cannot tell it from another.
@@ -151,11 +153,8 @@ class Participant:
                 self._leave_session()
                 self._setup = advertised
                 settled = self._settle()
-                return [
-                    *settled,
-                    ReplaceLog((history_record(self._history),)),
-                    self._reply(request, message),
-                ]
+                written = ReplaceLog((history_record(self._history),))
+                return [*settled, written, self._reply(request, message)]
             case Kind.ADVERTS, Advertised() as phase:
                 self._setup, message = phase.agree(raw)
                 return [self._reply(request, message)]

@@ -278,6 +278,13 @@ class Gathering:
             "everybody abstained, or a contribution was malformed",
         )
         check_header_sum(self._sum.header, runs, cohort, contributors)
+        replaced, replacing = int(values[2]), int(values[3])
+        require(
+            replaced >= replacing and (replaced == 0) == (replacing == 0),
+            Check.PLAUSIBILITY,
+            f"{replaced} replaced values of {replacing} sites",
+            "a site that replaces values counts one at least, and itself; a contribution was malformed",
+        )
         own = self._shape.masked_header_length() - self._shape.header_length
         code = body_code(self._terms, self.start, self._shape)
         check_body_sum(self._sum.body, code, weight, contributors)
@@ -298,8 +305,8 @@ class Gathering:
             int(values[COUNTED]) if self._shape.body_length else 0,
             histogram,
             tuple(code.sum_error(clip, contributors) for clip in code.clips),
-            replaced=int(values[2]),
-            replacing=int(values[3]),
+            replaced=replaced,
+            replacing=replacing,
         )
 
     def _masks(self) -> list[SignedSeed]:

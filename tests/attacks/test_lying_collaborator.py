@@ -166,13 +166,21 @@ def test_nobody_contributes_before_being_asked_or_twice() -> None:
         lies.sites[1].contribute(unit_update(1, 5), bytes(32))
 
 
-def test_a_malformed_contribution_shows_in_an_implausible_total() -> None:
-    # A negative weight cancels every mask like any other; the sum of weights says what happened.
+@pytest.mark.parametrize(
+    ("place", "added", "words"),
+    [
+        # A negative weight cancels every mask like any other; the sum of weights says what happened.
+        (0, -2000, "a sum of counts lies outside"),
+        # Otherwise one site could keep a federation from every certificate, and say nothing that is wrong.
+        (2, 7, "7 replaced values of 0 sites"),
+        (3, 1, "0 replaced values of 1 sites"),
+    ],
+)
+def test_a_malformed_contribution_shows_in_an_implausible_total(place: int, added: int, words: str) -> None:
     lies = Lies.in_session(3)
     sends = _asked(lies)
     vector = bytearray(sends[1].vector)
-    words = np.frombuffer(vector, np.uint64, 1)
-    words -= np.uint64(2000)
+    np.frombuffer(vector, np.int64, 4)[place] += added
     upload = Upload.decode(sends[1].message)
     forged = _signed(replace(upload, vector_digest=vector_digest(vector, lies.shapes["training"], 32)), 1)
     sends[1] = Send(forged, vector)
@@ -182,7 +190,7 @@ def test_a_malformed_contribution_shows_in_an_implausible_total() -> None:
     while pending:
         effect = pending.pop(0)
         if isinstance(effect, RoundAborted):
-            assert "a sum of counts lies outside" in effect.reason
+            assert words in effect.reason
             return
         assert isinstance(effect, SendTo)
         for send in lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message)):

@@ -46,7 +46,7 @@ def test_a_site_put_back_to_a_snapshot_does_not_show_the_difference_of_its_share
     contributing = lies.sites[1].phase
     key = contributing.sending[2].reveal()  # type: ignore[union-attr]
     transcript, size = contributing.context.transcript, envelope_bytes(4)  # type: ignore[union-attr]
-    replaced, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
+    replaced, *_, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
     assert isinstance(replaced, ReplaceLog | Log)
     first = dict(Upload.decode(sent.message).envelopes)[2]  # type: ignore[union-attr]
     known = open_envelope(Secret(key), transcript, 1, 2, first, "a")

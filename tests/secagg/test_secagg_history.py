@@ -105,7 +105,7 @@ def test_a_site_killed_while_it_settles_its_history_forgets_nothing(crash_at: in
     lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
     site.receive(lies.start(round=lies.server.round), lies.model)
     effects = site.contribute(lies.updates[1], draws_of(lies.updates[1]))
-    assert [type(effect).__name__ for effect in effects] == ["Remember", "ReplaceLog", "Send"]
+    assert [type(effect).__name__ for effect in effects] == ["Remember", "ReplaceLog", "Remember", "Send"]
     lies.carry_out(1, effects[:crash_at])
     lies.restart(1)
     history = lies.sites[1]._history
@@ -123,6 +123,41 @@ def test_a_history_that_is_older_than_the_log_is_refused_with_a_remedy() -> None
     with pytest.raises(LocalProtocolError, match="an older copy of the history was put back") as refusal:
         lies.restart(1)
     assert "one backup" in refusal.value.remedy
+
+
+def test_a_log_that_is_lost_from_beside_its_history_is_refused_with_a_remedy() -> None:
+    lies = Lies.after_uploads(4)
+    lies.logs[1] = b""
+    with pytest.raises(LocalProtocolError, match="is empty or was removed") as refusal:
+        lies.restart(1)
+    assert "remove both" in refusal.value.remedy
+    lies.remembered[1] = {}
+    lies.restart(1)
+
+
+def test_a_log_that_is_older_than_its_history_is_refused_with_a_remedy() -> None:
+    lies = Lies.in_session(4)
+    older = lies.logs[1]
+    lies.carry_out(1, live_through(lies.sites[1], 2 * MAX_PENDING_ROWS))
+    lies.set_up()
+    lies.restart(1)
+    lies.logs[1] = older
+    with pytest.raises(LocalProtocolError, match="an older copy of the log was put back") as refusal:
+        lies.restart(1)
+    assert "one backup" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("carried_out", range(4))
+def test_a_first_upload_that_dies_at_any_step_is_repeated_without_an_operator(carried_out: int) -> None:
+    lies = Lies.in_session(4)
+    lies.sites[1].receive(lies.start(), lies.model)
+    update = unit_update(1, 4)
+    effects = lies.sites[1].contribute(update, draws_of(update))
+    assert [type(effect).__name__ for effect in effects] == ["ReplaceLog", "Remember", "Send"]
+    lies.carry_out(1, effects[:carried_out])
+    lies.restart(1)
+    lies.set_up()
+    assert lies.sites[1].session is not None
 
 
 @settings(deadline=None, max_examples=60)

@@ -200,7 +200,7 @@ def test_a_damaged_log_is_refused_with_a_remedy() -> None:
     lies.logs[1] = bytes(damaged)
     with pytest.raises(LocalProtocolError) as refusal:
         lies.restart(1)
-    assert "remove it" in refusal.value.remedy
+    assert "remove both" in refusal.value.remedy
 
 
 def test_history_outlives_its_record() -> None:
@@ -224,7 +224,7 @@ def test_a_log_is_written_before_anything_is_sent() -> None:
     lies.server.round -= 1
     first = lies.sites[1].receive(lies.start(), lies.model)
     assert [type(effect).__name__ for effect in first] == ["Contribute"]
-    replaced, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
+    replaced, *_, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
     assert isinstance(replaced, ReplaceLog)
     assert isinstance(sent, Send)
     history, upload = entries(b"".join(replaced.parts))

@@ -200,7 +200,7 @@ def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program()
     assert {str(i): replies[0].message.hex() for i, replies in sent.items()} == KNOWN["adverts"]
     carry(list(server.start_round("training", MODEL, (1.0,), roster.indices)))
     for index, site in sites.items():
-        _, upload = site.contribute(updates[index], draws_of(updates[index]))
+        *_, upload = site.contribute(updates[index], draws_of(updates[index]))
         assert isinstance(upload, Send)
         assert site.phase is not None
         assert site.phase.context.transcript.hex() == KNOWN["transcript"]
