@@ -68,6 +68,7 @@ class Connection:
         self._queue: deque[bytes | Publication] = deque()
         self._filled = asyncio.Event()
         self._leaving = False
+        self._is_final = False
         self._first_asked: SumNumber | None = None
         self._asked: Asked | None = None
         self._unasked = 0
@@ -96,6 +97,7 @@ class Connection:
             return
         self.send(farewell)
         self._leaving = True
+        self._is_final = isinstance(farewell, Refused) and not farewell.try_again
         loop = asyncio.get_running_loop()
         loop.call_later(FAREWELL_SECONDS, self.cut, "the last frame was not read")
 
@@ -113,6 +115,11 @@ class Connection:
     def told(self) -> bool:
         """Return whether the last frame was written."""
         return self._leaving and not self._queue
+
+    @property
+    def sent_away(self) -> bool:
+        """Return whether the last frame says that its participant need not come back."""
+        return self._is_final
 
     def still_needs(self, publication: Publication) -> bool:
         """Return whether some of this vector has not been written yet."""

@@ -186,6 +186,8 @@ class Driver:
             self._quiet.set()
         if self._connections.get(connection.participant) is connection:
             del self._connections[connection.participant]
+            if connection.sent_away:
+                self._untold.discard(connection.participant)  # Nobody waits at the end for who may not return.
             if self._ending is None:  # Afterwards everybody goes, and that is no news.
                 self._observer.note(f"{connection.participant} disconnected")
             self._put(Disconnected(connection.participant))
@@ -334,6 +336,7 @@ class Driver:
                 if refusal:
                     self._records.append_refusal(participant, request, refusal)
             case Departed(participant, done, reason):
+                self._untold.discard(participant)
                 self._observer.note(f"{participant} leaves the federation after round {done}: {reason}")
                 self._records.append_departure(effect)
             case SumLost(_, request, reason):

@@ -61,6 +61,24 @@ def test_a_site_that_missed_the_end_is_told_by_the_next_start_which_repeats_noth
     assert (workspace.folder / "save" / "last.safetensors").read_bytes() == model
 
 
+def test_nobody_waits_at_the_end_for_a_site_that_was_sent_away_for_good(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1, federation=TWO_OF_THREE))
+    notes: list[str] = []
+
+    async def misbehaves(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        async with federation.dial("clinic-c") as (link, hello):
+            await link.send(hello)
+            await federation.watching.until_said("clinic-c connected")
+            await link.send(hello)
+            await federation.watching.until_said("clinic-c is sent away")
+        await asyncio.gather(*others)
+        notes.extend(federation.watching.notes)
+
+    assert play(workspace, misbehaves).state.value == "finished"
+    assert not [note for note in notes if "the run is over; listening" in note]
+
+
 def test_a_site_without_its_aggregator_stops_by_default_after_the_time_that_the_page_states() -> None:
     page = (Path(__file__).parents[2] / "docs" / "rounds.md").read_text(encoding="utf-8")
     assert GIVE_UP_SECONDS == 3 * 24 * 3600
