@@ -254,8 +254,8 @@ def _sabotage(what: str, name: str) -> None:
     def wrong_totals(self: Protection, purpose: Purpose, opened: OpenedSum) -> Totals:
         return totals(self, purpose, replace(opened, body=opened.body * 1.01))
 
-    def two_answers(self: Participant, raw: bytes, subject: Subject) -> list[SiteEffect]:
-        effects = receive(self, raw, subject)
+    def two_answers(self: Participant, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
+        effects = receive(self, raw, subject, computed)
         if kind_of(raw) is Kind.OPEN:
             sent = [effect.message for effect in effects if isinstance(effect, Send)]
             effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]

@@ -161,8 +161,10 @@ class MaskedAnswers:
         start = question.start
         self.busy = True
         try:
-            subject = self._subject(question) if kind_of(message) is Kind.ROUND_START else _NO_SUBJECT
-            return list(self._carry_out(self._participant.receive(message, subject), question))
+            begins = kind_of(message) is Kind.ROUND_START
+            subject = self._subject(question) if begins else _NO_SUBJECT
+            computed = self._computed(question) if begins else b""
+            return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _reluctance(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
@@ -176,6 +178,20 @@ class MaskedAnswers:
         start = question.start
         key = SumKey(question.run_id, start.purpose, start.round, start.query)
         return round_subject(key, question.model, self._task.scaling)
+
+    def _computed(self, question: Question) -> bytes:
+        """Return 32 bytes that are equal for sums of which this site opens no two for different sites.
+
+        Where each attempt at a round draws other batches or noise, that is one round of one run. What is always
+        the same is the same in every run, and in every round that an aggregator names for a saved model: it could
+        change the model by next to nothing, and subtract.
+        """
+        start = question.start
+        number = RoundNumber(start.round)
+        once, again = (self._task.draws(start.purpose, number, attempt) for attempt in (1, 2))
+        if once != again:
+            return SumKey(question.run_id, start.purpose, start.round, start.query).digest()
+        return SumKey("", start.purpose, 0 if question.on_demand else start.round, start.query).digest()
 
     def _carry_out(self, effects: list[SiteEffect], question: Question) -> Iterator[CollaboratorFrame]:
         for effect in effects:

@@ -43,7 +43,7 @@ class RoundContext:
         cohort: who is asked, in increasing order.
         threshold: t of this round.
         transcript: T_r, 32 bytes.
-        sum_digest: which sum of which run this is, 32 bytes.
+        computed: 32 bytes, equal for sums of which this site opens no two for different sites.
         settled: `set_digest` of the only set that may be opened, because this sum was opened for it before; empty
             where any large enough part of the cohort may.
     """
@@ -54,7 +54,7 @@ class RoundContext:
     cohort: tuple[int, ...]
     threshold: int
     transcript: bytes
-    sum_digest: bytes
+    computed: bytes
     settled: bytes
 
     @property

@@ -17,13 +17,14 @@ from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import RoundTerms, Subject
 
 
-def enter_round(session: Session, raw: bytes, subject: Subject) -> Contributing:
+def enter_round(session: Session, raw: bytes, subject: Subject, computed: bytes) -> Contributing:
     """Check a round start, move every chain forward and derive the round's keys.
 
     Args:
         session: the session; changed only if everything is in order.
         raw: the message.
         subject: what the round is about, by this site's own computation.
+        computed: 32 bytes, equal for sums of which this site opens no two for different sites.
 
     Raises:
         SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, MODEL,
@@ -32,7 +33,7 @@ def enter_round(session: Session, raw: bytes, subject: Subject) -> Contributing:
     start, site = RoundStart.decode(raw), session.site
     _check_order(session, start)
     _check_terms(session, start, subject)
-    settled = _settled(session, start)
+    settled = _settled(session, start, computed)
     shape = site.shapes[start.purpose]
     code = body_code(session.terms, start, shape)
     transcript = round_transcript(start, shape.digest())
@@ -49,7 +50,7 @@ def enter_round(session: Session, raw: bytes, subject: Subject) -> Contributing:
             start.cohort,
             start.threshold,
             transcript,
-            start.subject.sum_digest,
+            computed,
             settled,
         ),
         start,
@@ -134,15 +135,16 @@ def _check_terms(session: Session, start: RoundStart, subject: Subject) -> None:
     )
 
 
-def _settled(session: Session, start: RoundStart) -> bytes:
-    """Return `set_digest` of the sites for which this very sum was opened before; empty where it was not.
+def _settled(session: Session, start: RoundStart, computed: bytes) -> bytes:
+    """Return `set_digest` of the sites for which this computation was opened before; empty where it was not.
 
-    Two openings of one sum for two sets of sites could be subtracted, so the second is for the same set. Attempts
-    of which this site opened nothing do not count: whoever helped to open one of them refuses another set itself.
+    Two openings of one computation for two sets of sites could be subtracted, so the second is for the same set.
+    Attempts of which this site opened nothing do not count: whoever helped to open one of them refuses another set
+    itself.
     """
     if start.purpose in session.site.policy.any_cohort:
         return b""
-    settled = session.history.opened_for(start.subject.sum_digest)
+    settled = session.history.opened_for(computed)
     require(
         settled in (b"", set_digest(start.cohort)),
         Check.COHORT,

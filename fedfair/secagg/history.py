@@ -181,16 +181,16 @@ class History:
         known = self.exposure(fingerprint) or Exposure(whole=False)
         self._expose(fingerprint, Exposure(known.whole, set_digest(members)))
 
-    def answered(self, fingerprint: bytes, sum_digest: bytes, survivors: tuple[int, ...]) -> None:
+    def answered(self, fingerprint: bytes, computed: bytes, survivors: tuple[int, ...]) -> None:
         """Note that this site helps to open a sum over `survivors` with this update in it."""
         self.exposed(fingerprint, survivors)
-        self._pending[_sum_key(sum_digest)] = set_digest(survivors)
+        self._pending[_sum_key(computed)] = set_digest(survivors)
 
     # -------------------------------------------------------------- sums that this site helped to open
 
-    def opened_for(self, sum_digest: bytes) -> bytes:
+    def opened_for(self, computed: bytes) -> bytes:
         """Return `set_digest` of the sites in a sum that this site helped to open; empty where it did not."""
-        return self._get(_sum_key(sum_digest))
+        return self._get(_sum_key(computed))
 
     def _expose(self, fingerprint: bytes, exposure: Exposure) -> None:
         self._pending[_update_key(fingerprint)] = bytes([exposure.whole]) + exposure.answered
@@ -204,8 +204,8 @@ def _attempts_key(purpose: str, model_digest: bytes) -> bytes:
     return digest("history-attempts", purpose.encode("ascii"), model_digest)
 
 
-def _sum_key(sum_digest: bytes) -> bytes:
-    return digest("history-sum", sum_digest)
+def _sum_key(computed: bytes) -> bytes:
+    return digest("history-sum", computed)
 
 
 def _update_key(fingerprint: bytes) -> bytes:

@@ -132,7 +132,7 @@ def upload_fields(uploaded: Uploaded, request: bytes, message: bytes) -> bytes:
     context = uploaded.context
     writer = Writer().number(context.mode is Mode.MALICIOUS, 1).number(context.colluders, 2)
     writer.members(context.cohort).number(context.threshold, 2).fixed(context.transcript)
-    writer.fixed(context.sum_digest).sized(context.settled)
+    writer.fixed(context.computed).sized(context.settled)
     writer.by_member((peer, key.reveal()) for peer, key in uploaded.receiving.items())
     writer.sized(uploaded.own_shares.reveal()).fixed(uploaded.fingerprint)
     return writer.fixed(request).sized(message).done()

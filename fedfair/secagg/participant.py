@@ -72,12 +72,14 @@ class Participant:
         """Return the phase of the round under way, if any."""
         return self._phase
 
-    def receive(self, raw: bytes, subject: Subject) -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
         """Take one message of the aggregator.
 
         Args:
             raw: the message.
             subject: what a round that begins now is about, computed by this site from what it holds.
+            computed: 32 bytes, equal for sums of which this site opens no two for different sites; empty for the
+                sum digest of the subject.
 
         Returns:
             what to do now, in order.
@@ -92,7 +94,7 @@ class Participant:
             case Kind.PROPOSAL | Kind.ADVERTS | Kind.CONFIRMS:
                 return self._set_up(kind, raw, request)
             case Kind.ROUND_START:
-                return self._enter(raw, request, subject)
+                return self._enter(raw, request, subject, computed or subject.sum_digest)
             case Kind.SURVIVORS:
                 return self._vote(raw, request)
             case Kind.OPEN:
@@ -176,12 +178,12 @@ class Participant:
         """Return the writing of what the log need not repeat in every round, where that has become much."""
         return [Remember(self._history.settle())] if self._history.is_due else []
 
-    def _enter(self, raw: bytes, request: bytes, subject: Subject) -> list[SiteEffect]:
+    def _enter(self, raw: bytes, request: bytes, subject: Subject, computed: bytes) -> list[SiteEffect]:
         require(
             self._session is not None, Check.SESSION, "this site is in no session; a new set-up must come first"
         )
         session = _known(self._session)
-        contributing = enter_round(session, raw, subject)
+        contributing = enter_round(session, raw, subject, computed)
         self.drop_out()
         self._phase, self._start, self._sent = contributing, request, {}
         start = contributing.start
@@ -206,7 +208,7 @@ class Participant:
             case Uploaded() | Voted() as phase:
                 answered, message = phase.answer(raw)
                 record = frame(Record.ANSWER, reply_fields(answered.survivors, request, message))
-                self._history.answered(answered.fingerprint, answered.context.sum_digest, answered.survivors)
+                self._history.answered(answered.fingerprint, answered.context.computed, answered.survivors)
                 self._phase = answered
                 return [Log((record,)), self._reply(request, message)]
             case Answered():
@@ -245,7 +247,7 @@ class Participant:
                     survivors, request, message = read_reply(entry.fields)
                     uploaded = phase.uploaded if isinstance(phase, Voted) else phase
                     self._phase = after_answer(uploaded, survivors)
-                    self._history.answered(uploaded.fingerprint, uploaded.context.sum_digest, survivors)
+                    self._history.answered(uploaded.fingerprint, uploaded.context.computed, survivors)
                     self._reply(request, message)
                 case _:
                     raise LocalProtocolError(f"the write-ahead log has a {entry.record.name} out of order")

@@ -23,6 +23,7 @@ from fedfair.learning.task import LocalChange
 from fedfair.secagg.client import Uploaded
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import SitePolicy
 from fedfair.secagg.round_messages import Open
 from fedfair.secagg.sealing import envelope_bytes
 from fedfair.secagg.session import Site
@@ -251,6 +252,41 @@ def test_the_policy_is_asked_about_the_scaling_in_force(site: OneSite) -> None:
     site.task.scaling = OTHER
     site._hear(site.start_of(round_subject(SumKey("", Purpose.TRAINING, 1), MODEL, OTHER)))
     assert asked[-1].scaling is OTHER
+
+
+def test_what_is_the_same_in_every_run_is_opened_for_one_set_of_sites_whatever_the_run_is_called(
+    site: OneSite,
+) -> None:
+    """An aggregator names runs as it likes, and may change a model by next to nothing."""
+
+    def question(run: str, round_number: int, *, on_demand: bool = False) -> Question:
+        start = SumStart(SumNumber(1), Purpose.EVALUATION, round_number, 1, bytes(32), 60)
+        return Question(start, MODEL, run, on_demand)
+
+    same = site.answers._computed(question("a", 10))
+    assert site.answers._computed(question("b", 10)) == same
+    assert site.answers._computed(question("a", 20)) != same
+    saved = site.answers._computed(question("c", 10, on_demand=True))
+    assert site.answers._computed(question("d", 20, on_demand=True)) == saved
+    site.task.fresh = True
+    assert site.answers._computed(question("a", 10)) != site.answers._computed(question("b", 10))
+
+
+def test_a_second_run_of_a_computation_is_refused_for_other_sites(site: OneSite) -> None:
+    site.lies.policy = SitePolicy(greatest_attempts=1_000_000)
+    site.answers._participant._site = replace(site.answers._participant._site, policy=site.lies.policy)
+    site.round()
+    history = site.answers._participant._history
+    asked = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
+    computed = site.answers._computed(Question(asked, MODEL))
+    history.answered(bytes(32), computed, (1, 2, 3, 4))
+    site.rounds += 1
+    site.lies.server.deadline()
+    effects = site.lies.server.start_round("training", site.lies.model, (1.0,), site.lies.roster.indices)
+    (start,) = (effect.message for effect in effects if isinstance(effect, SendTo) and effect.member == 1)
+    (refusal,) = site._hear(start)
+    assert isinstance(refusal, Abstain)
+    assert refusal.reason is RefusalReason.SECAGG_COHORT
 
 
 @pytest.mark.parametrize("noised", [False, True])
