@@ -1,9 +1,10 @@
 """How far a record had come, noted apart from it: what shows that its end was cut off.
 
 One small file in the keeper's folder of state: the number and the chain value of the last entry, the same of the
-last entry that the disk was waited for, the machine's boot, and the record's place. It is written after an entry
-and before the message of that entry is sent, so it is never ahead of the record. A machine that lost its power may
-have lost entries that the disk was not waited for; after another boot, only the others are asked for.
+last entry that the disk was waited for, the machine's boot, and the record's place as seen from the note, so that
+both may move with the folder that holds them. It is written after an entry and before the message of that entry is
+sent, so it is never ahead of the record. A machine that lost its power may have lost entries that the disk was not
+waited for; after another boot, only the others are asked for.
 
 What it cannot notice is that both files were put back together.
 """
@@ -36,7 +37,7 @@ class Noted:
         written: the last entry.
         on_disk: the last entry that the disk was waited for.
         boot: of the machine that wrote it.
-        record: where the record is.
+        record: where the record is, from the root of the file system.
     """
 
     written: End
@@ -67,9 +68,10 @@ class Head:
 
     def __init__(self, path: Path, record: Path, boot: str) -> None:
         self.path = path
-        self._record, self._boot = str(record.resolve()), boot
+        place = str(record.resolve())
+        self._record, self._boot = os.path.relpath(place, path.parent.resolve()), boot
         noted = read_head(path)
-        self.expected = noted.expected(boot) if noted is not None and noted.record == self._record else None
+        self.expected = noted.expected(boot) if noted is not None and noted.record == place else None
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
@@ -140,7 +142,8 @@ def read_head(path: Path) -> Noted | None:
     if match is None:
         return None
     ends = [(int(match[group]), bytes.fromhex(match[group + 1])) for group in (1, 3)]
-    return Noted(ends[0], ends[1], match[5], match[6])
+    # Both folders are free of links, so that the steps between them are those of their names.
+    return Noted(ends[0], ends[1], match[5], os.path.normpath(path.parent.resolve() / match[6]))
 
 
 def head_path(state: Path, participant: str) -> Path:

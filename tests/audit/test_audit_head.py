@@ -77,6 +77,23 @@ def test_an_entry_that_is_in_the_record_but_not_yet_noted_is_no_fault(tmp_path: 
     keeper(tmp_path).close()
 
 
+def test_a_record_that_was_cut_off_is_refused_after_its_folder_has_moved_with_the_note(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    killed(before)
+    before.rename(after)
+    record = after / "a.jsonl"
+    whole = record.read_bytes()
+    record.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
+    with pytest.raises(AuditError, match="its end was cut off"):
+        keeper(after)
+    noted = read_head(head_path(after / "state", "clinic-a"))
+    assert noted is not None
+    assert noted.record == str(record.resolve())
+    record.write_bytes(whole)
+    keeper(after).close()
+
+
 def test_after_a_power_failure_only_entries_that_the_disk_was_waited_for_are_asked_for(tmp_path: Path) -> None:
     killed(tmp_path, ROUNDS, synced=4)
     record = tmp_path / "a.jsonl"
