@@ -259,10 +259,12 @@ class Records:
             "bytes_in": figures.bytes_in,
             "bytes_out": figures.bytes_out,
             "late_answers": figures.late,
-            "threshold": progress.threshold,
             "replaced_values": progress.replaced,
             "sites_with_replaced_values": progress.replacing,
         }
+        if progress.purpose is not Purpose.STANDARDISATION:
+            # Before the losses are known there is no threshold yet, only what stands in its place.
+            line["threshold"] = progress.threshold
         if clipping is not None:
             line |= {"clip": clipping.clip, "clipped": clipping.clipped}
         if progress.evaluation is not None:

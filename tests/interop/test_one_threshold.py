@@ -33,6 +33,8 @@ def test_log_metrics_result_and_evaluation_say_one_threshold_for_every_round(tmp
     assert history[0] != 1.0  # What is broadcast before the losses are known.
     written = {line["round"]: line["threshold"] for line in metrics(workspace) if line["purpose"] == "evaluation"}
     assert written == history
+    stated = [line["threshold"] for line in metrics(workspace) if line["round"] == 0 and "threshold" in line]
+    assert stated == [history[0]]
     assert log == {number: f"threshold {threshold:.4g}" for number, threshold in history.items()}
     kept = json.loads((tmp_path / "save" / "evaluation.json").read_text())
     assert kept["threshold"] == history[kept["round"]] == result["threshold"]
