@@ -183,9 +183,24 @@ def run_sql(sql: str) -> Callable[[sqlite3.Connection], None]:
     return spoil
 
 
+def retyped(table: str, columns: str) -> Callable[[sqlite3.Connection], None]:
+    """Return what puts values of other types into a table, as a flipped bit in the header of a row does."""
+
+    def spoil(connection: sqlite3.Connection) -> None:
+        connection.execute(f"CREATE TABLE spoilt AS SELECT {columns} FROM {table}")  # noqa: S608 - our own
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"ALTER TABLE spoilt RENAME TO {table}")
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "row"),
     [
+        (retyped("piece", "name, position, 7 AS bytes"), "the vector 'model'"),
+        (retyped("piece", "name, position, 'seven' AS bytes"), "the vector 'model'"),
+        (retyped("piece", "name, position, NULL AS bytes"), "the vector 'model'"),
+        (retyped("vector", "name, 7 AS dtype, length"), "the vector 'model'"),
         (run_sql("UPDATE piece SET bytes = zeroblob(length(bytes)) WHERE position > 0"), "the vector 'model'"),
         (run_sql("DELETE FROM piece WHERE name = 'model' AND position > 0"), "the vector 'model'"),
         (run_sql("DELETE FROM piece WHERE name = 'model' AND position = 0"), "the vector 'model'"),
