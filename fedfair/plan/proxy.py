@@ -123,6 +123,8 @@ def choose_route(host: str, port: int, setting: str, environment: Mapping[str, s
 def parse_proxy(url: str, source: str) -> Proxy:
     """Return the proxy that a URL names; without a scheme it is http, without a port 80.
 
+    In a file a single word is more likely meant for `none` than for the name of a machine, so it is refused.
+
     Args:
         url: as a person wrote it; it may hold a password, so that no message repeats it.
         source: where it was found, for the message.
@@ -138,11 +140,15 @@ def parse_proxy(url: str, source: str) -> Proxy:
             f"{source} names a proxy of the kind '{scheme.group(1).lower()}'; only http is supported",
             f"{_REMEDY}; the tunnel through it is encrypted from end to end",
         )
+    if scheme is None and source not in PROXY_VARIABLES and not set(url) & set(":.@"):
+        raise PlanError(f"{source} is neither {NONE}, {ENVIRONMENT} nor the URL of a proxy", _REMEDY)
     authority = url[scheme.end() if scheme is not None else 0 :].removesuffix("/")
     credentials, _, place = authority.rpartition("@")
     host, port = _host_and_port(place)
     if host is None:
         raise PlanError(f"{source} is not the URL of a proxy: it has no valid host name", _REMEDY)
+    if port is None and None not in _host_and_port(place.partition("/")[0]):
+        raise PlanError(f"{source} is not the URL of a proxy: it goes on after the port", _REMEDY)
     if port is None:
         raise PlanError(f"{source} is not the URL of a proxy: its port is not 1 to 65535", _REMEDY)
     return Proxy(host, port, unquote(credentials))

@@ -168,6 +168,12 @@ def test_every_route_is_either_direct_or_by_the_stated_proxy_and_says_which(
         ),
         (f"http://u:{SECRET}@:1", "network.proxy: the value is not the URL of a proxy: it has no valid host name"),
         ("http://u:" + SECRET * MAX_URL + "@proxy:1", "network.proxy: the value: the URL of the proxy has"),
+        ("NONE", "network.proxy: the value is neither none, environment nor the URL of a proxy"),
+        ("off-please", "network.proxy: the value is neither none, environment nor the URL of a proxy"),
+        (
+            "http://proxy:3128/path",
+            "network.proxy: the value is not the URL of a proxy: it goes on after the port",
+        ),
         ("null", "network.proxy: must be a text, found null"),
         ("", "network.proxy: must be a text, found null"),
     ],
