@@ -134,7 +134,7 @@ def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: 
     if as_json:
         console.print_json(json.dumps(result))
     if ending.state is not State.FINISHED:
-        raise _unfinished(run, ending)
+        raise _unfinished(run, ending, trains=start.model is None)
     if result["train"] is not None:
         for doubt in doubts(parse_result(json.dumps(result), "the run")):
             warn(doubt)
@@ -164,9 +164,12 @@ def _written(run: Run, ending: Ending) -> JsonObject:
         ) from fault
 
 
-def _unfinished(run: Run, ending: Ending) -> FedfairError:
-    words = f"the run was {ending.state.value}: {ending.words}"
-    remedy = ending.remedy or f"start it again: it continues after round {run.course.rounds_done}"
+def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
+    words = f"the {'run' if trains else 'evaluation'} was {ending.state.value}: {ending.words}"
+    again = (
+        f"continues after round {run.course.rounds_done}" if trains else "evaluates the model from the beginning"
+    )
+    remedy = ending.remedy or f"start it again: it {again}"
     if ending.signal_name:
         return StoppedError(words, remedy, ending.signal_name)
     return AbortedError(words, remedy)

@@ -41,6 +41,22 @@ def test_both_services_that_are_stopped_in_the_middle_of_a_run_end_as_their_sign
         assert ended(process)[0] == expected
 
 
+def test_an_evaluation_that_is_stopped_does_not_speak_of_rounds_that_go_on(
+    tmp_path: Path, started: Started
+) -> None:
+    plan = small_plan(rounds=1)
+    plan["task"] = {"data": "breast-cancer", "partition": {"scheme": "random"}, "model": {"name": "linear"}}
+    started.workspace = prepare(tmp_path, plan)
+    for command, words in (("start", ()), ("evaluate", ("--model", "save/init.safetensors"))):
+        aggregator = started.aggregator(*words, command=command)
+        aggregator.send_signal(signal.SIGTERM)
+        status, output = ended(aggregator)
+        assert status == 0, output
+    assert "the evaluation was stopped: " in output
+    assert "start it again: it evaluates the model from the beginning" in output
+    assert "continues after" not in output
+
+
 def test_a_run_that_is_aborted_ends_with_a_status_of_its_own_on_both_sides(
     tmp_path: Path, started: Started
 ) -> None:
