@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, StateError
 from fedfair.ids import SumNumber
 from fedfair.learning.snapshot import CourseSnapshot
 from fedfair.process_lock import HeldError, ProcessLock, runs_already
@@ -103,7 +103,8 @@ class Journal:
             now_seconds: since 1970, by this machine's clock.
 
         Raises:
-            FedfairError: the file is another plan's journal, in use, damaged, or no journal.
+            StateError: the file is another plan's journal, damaged, or no journal.
+            FedfairError: it is in use.
         """
         lock = _lock(path)
         try:
@@ -149,11 +150,11 @@ class Journal:
             raise _explained(error, path) from error
         connection.close()
         if found_format != FORMAT:
-            raise FedfairError(
+            raise StateError(
                 f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
                 "finish that run with the version that began it, or start with --fresh to give it up",
             )
-        raise FedfairError(
+        raise StateError(
             f"{path} belongs to another plan: it has digest sha256:{bytes(found_digest).hex()}, "
             f"this plan sha256:{plan_digest.hex()}",
             "run each plan in a folder of its own, or start with --fresh to give the older run up",
@@ -192,7 +193,7 @@ class Journal:
         """Return the latest sum that was begun, finished or not; None where none was kept.
 
         Raises:
-            FedfairError: its row is damaged.
+            StateError: its row is damaged.
         """
         try:
             row = self._connection.execute("SELECT attempt, record FROM unfinished").fetchone()
@@ -216,7 +217,7 @@ class Journal:
         """Return the recorded state; None where nothing was recorded yet.
 
         Raises:
-            FedfairError: it is damaged; the message names the row.
+            StateError: it is damaged; the message names the row.
         """
         try:
             _check_row(self._connection, self._path, "run")
@@ -315,8 +316,8 @@ def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def _damaged(path: Path, row: str) -> FedfairError:
-    return FedfairError(
+def _damaged(path: Path, row: str) -> StateError:
+    return StateError(
         f"{path} is damaged: {row} does not have the checksum that it was written with",
         "copy save/ back from a backup, or start with --fresh to give this run up",
     )
@@ -332,7 +333,7 @@ def _explained(error: Exception, path: Path) -> FedfairError:
             f"{path} is in use by another program",
             "close that program first",
         )
-    return FedfairError(
+    return StateError(
         f"{path} cannot be used as the journal of this run: {error}",
         "if the file is damaged, copy save/ back from a backup, or start with --fresh to give its run up",
     )

@@ -24,7 +24,7 @@ from aggregator.admission import Admission, check_roster_complete
 from aggregator.journal import Entry, Journal, forget
 from aggregator.records import Paths, Records
 from fedfair import __version__
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, StateError
 from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import AGGREGATOR, FederationName
@@ -201,7 +201,7 @@ def _check_nothing_lost(paths: Paths) -> None:
     """Refuse to begin a run over the files of another one, whose journal is gone."""
     found = paths.left_behind()
     if found:
-        raise FedfairError(
+        raise StateError(
             f"{paths.journal} is missing, but {', '.join(map(str, found))} of an earlier run "
             f"{'is' if len(found) == 1 else 'are'} here",
             "copy save/ back from a backup to continue that run, or start with --fresh to give it up",

@@ -25,7 +25,7 @@ from collaborator.records import Records
 from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
 from collaborator.write_ahead import WriteAheadLog
-from fedfair.errors import FedfairError, LocalProtocolError, StoppedError
+from fedfair.errors import FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
@@ -57,7 +57,8 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
     """Return the worker of this site.
 
     Raises:
-        FedfairError: its write-ahead log cannot be used.
+        StateError: its write-ahead log, its history or its record of requests is damaged or lost.
+        FedfairError: another process uses them.
     """
     site = ready.site
     stem = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
@@ -86,7 +87,7 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
     except LocalProtocolError as fault:
         record.close()
         log.close()
-        raise FedfairError(f"{log.path}: {fault.message}", fault.remedy) from fault
+        raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 
 
 async def participate(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collaborator.disk import unwritable
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, StateError
 
 OWNER_ONLY = 0o600
 _TABLE = "CREATE TABLE IF NOT EXISTS remembered (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID"
@@ -40,7 +40,8 @@ class TableFile:
         content: what it holds.
 
     Raises:
-        FedfairError: it cannot be opened, it is no such table, or another process has it.
+        StateError: it cannot be opened, or it is no such table.
+        FedfairError: another process has it.
     """
 
     def __init__(self, path: Path, content: Content) -> None:
@@ -108,4 +109,4 @@ class TableFile:
                 "stop that process first, or let it go on",
             )
         words = f"{self._path} cannot be used as {self._content.words}: {error}"
-        return FedfairError(words, self._content.remedy)
+        return StateError(words, self._content.remedy)

@@ -46,6 +46,10 @@ class CertificateError(FedfairError):
     """A fairness certificate is malformed, was changed, or claims what its own figures do not prove."""
 
 
+class StateError(FedfairError):
+    """A file that this side keeps its own state in is missing, damaged, or of another plan, version or time."""
+
+
 class AuditError(FedfairError):
     """An egress record was changed, is not whose it should be, or cannot be written."""
 

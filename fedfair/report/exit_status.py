@@ -39,6 +39,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.DataError: ExitStatus.REFUSED,
         errors.IdentityError: ExitStatus.REFUSED,
         errors.CertificateError: ExitStatus.REFUSED,
+        errors.StateError: ExitStatus.REFUSED,
         errors.AuditError: ExitStatus.REFUSED,
         errors.TrainingError: ExitStatus.FAULT,
         errors.PrivacyError: ExitStatus.REFUSED,

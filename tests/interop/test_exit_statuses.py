@@ -77,6 +77,10 @@ def test_what_is_refused_ends_with_the_status_of_wrong_usage(tmp_path: Path, sta
     assert started.command("collaborator", "start", *words).returncode == 2
     assert started.command("collaborator", "check", *words).returncode == 2
     assert started.command("aggregator", "start", "--no-such-option").returncode == 2
+    (tmp_path / "save").mkdir(exist_ok=True)
+    (tmp_path / "save" / "journal.sqlite").write_bytes(b"no journal")
+    damaged = started.command("aggregator", "start")
+    assert (damaged.returncode, "save/journal.sqlite cannot be used" in damaged.stdout) == (2, True)
     plan = started.workspace.plan
     plan.write_text(plan.read_text(encoding="utf-8") + "nonsense: 1\n", encoding="utf-8")
     for command in (("aggregator", "start"), ("fedfair.cli", "plan", "check"), ("fedfair.cli", "simulate")):
