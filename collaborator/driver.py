@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from collaborator.answers import Answers
-from collaborator.backoff import Backoff
+from collaborator.backoff import LONGEST_SECONDS, Backoff
 from collaborator.declining import reluctances, take_leave, told_of
 from collaborator.inbox import Inbox, Question, RunScalings, Shapes
 from collaborator.link import Link
@@ -53,6 +54,9 @@ Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
 
 LEAVE_SECONDS = 30.0
 """How long a site that leaves waits until the aggregator has read its last words."""
+
+REMINDER_SECONDS = 600.0
+"""The operator reads one and the same reason for waiting no more often than this."""
 
 LISTENER_TELLS = (UnreachableError, ConnectionRefusedByPeerError)
 """A write that fails is not the news: the listener hears of the same break, and before that whatever the
@@ -99,6 +103,7 @@ class Driver:
         self._limit = RefusalLimit()
         self._has_left = False
         self._told = ""
+        self._retry_noted: tuple[str, float] | None = None
 
     async def run(self) -> Finished:
         """Take part until the run is finished; return the aggregator's last words.
@@ -133,8 +138,23 @@ class Driver:
                 "ask the aggregator's operator whether the run is over; if it is not, start again",
             )
         seconds = self._patience.backoff.next()
-        self._observer.note(f"{fault.message}; trying again in {seconds:.1f} s")
+        self._note_retry(fault.message, seconds, None if limit is None else limit - away)
         await asyncio.sleep(seconds)
+
+    def _note_retry(self, fault: str, seconds: float, left: float | None) -> None:
+        """Tell the operator of a fault once, and of the same one again after a while: it may last for days."""
+        noted, now = self._retry_noted, time.monotonic()
+        if noted is not None:
+            told, at = noted
+            if told == fault and self._last_contact < at and now < at + REMINDER_SECONDS:
+                return
+        self._retry_noted = fault, now
+        until = "it answers"
+        if left is not None:
+            until = f"{datetime.now(UTC) + timedelta(seconds=left):%Y-%m-%d %H:%M} UTC, then giving up"
+        self._observer.note(
+            f"{fault}; trying again in {seconds:.1f} s, then every {LONGEST_SECONDS:.0f} s or sooner until {until}"
+        )
 
     # -------------------------------------------------------------- one stream
 

@@ -14,12 +14,12 @@ from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
-from collaborator.observer import Silent
+from collaborator.observer import Observer, Silent
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
-from fedfair.errors import AbortedError, FedfairError
+from fedfair.errors import AbortedError, FedfairError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.sums.spec import Purpose, SumSpec
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
@@ -82,15 +82,31 @@ class CountedBackoff(Backoff):
         return 0.0
 
 
+class Read(Silent):
+    """Keeps what the operator reads."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 def waits_between(
-    folder: Path, *streams: tuple[AggregatorFrame, ...], give_up_after_seconds: float | None = None
+    folder: Path,
+    *streams: tuple[AggregatorFrame, ...] | UnreachableError,
+    give_up_after_seconds: float | None = None,
+    observer: Observer | None = None,
 ) -> list[float]:
     """Play a site over these streams, one after the other, and return the waits between them."""
     script = iter(streams)
 
     @asynccontextmanager
     async def dial() -> AsyncIterator[tuple[Link, Hello]]:
-        yield Link(ScriptedCall(next(script)), Address("localhost", 1), Unrecorded()), HELLO
+        frames = next(script)
+        if isinstance(frames, UnreachableError):
+            raise frames
+        yield Link(ScriptedCall(frames), Address("localhost", 1), Unrecorded()), HELLO
 
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), Records(folder, "clinic-a")
@@ -99,7 +115,7 @@ def waits_between(
         )
         try:
             patience = Patience(backoff, give_up_after_seconds)
-            await Driver(dial, SHAPES, answers, records, Silent(), patience, lambda _: None).run()
+            await Driver(dial, SHAPES, answers, records, observer or Silent(), patience, lambda _: None).run()
         finally:
             answers.close()
             records.close()
@@ -113,6 +129,26 @@ def test_streams_that_break_right_after_the_greeting_are_opened_less_and_less_of
     waits = waits_between(tmp_path, broken, broken, broken, broken, (WELCOME, Finished(9, "done")))
     # Each wait is the lower half of a bound that doubles from a quarter of a second.
     assert waits == [0.125, 0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [(None, "or sooner until it answers"), (86_400.0, " UTC, then giving up")]
+)
+def test_one_reason_for_waiting_is_read_once_with_its_end_and_what_then(
+    tmp_path: Path, limit: float | None, words: str
+) -> None:
+    away, lost, read = UnreachableError("nothing listens"), UnreachableError("the line is dead"), Read()
+    over = (WELCOME, Finished(9, "done"))
+    waits_between(
+        tmp_path, away, away, lost, lost, (WELCOME,), lost, over, give_up_after_seconds=limit, observer=read
+    )
+    waiting = [note for note in read.notes if "trying again in" in note]
+    reasons = [note.partition(";")[0] for note in waiting]
+    # After the greeting the same reason is news again.
+    assert reasons[:2] == ["nothing listens", "the line is dead"]
+    assert reasons[-1] == "the line is dead"
+    assert len(reasons) == 4
+    assert all(words in note for note in waiting)
 
 
 def test_an_accepted_answer_brings_the_short_waits_back(tmp_path: Path) -> None:
