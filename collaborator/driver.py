@@ -240,7 +240,7 @@ class Driver:
                     if isinstance(frame, Abstain):
                         refusal = self._answers.refused or Reluctance(frame.reason.value)
                         refused = refusal.reason
-                        self._observer.note(f"takes no part in sum {frame.sum_number}: {refusal.reason}")
+                        self._observer.note(f"takes no part in {_in_words(asked)}: {refusal.reason}")
                         self._records.refused(refusal, self._asked)
                         self._records.answered(link, "abstained")
                         if frame.leaving:
@@ -290,3 +290,7 @@ def _refusal(refused: Refused) -> UnreachableError | ConnectionRefusedByPeerErro
     if refused.try_again:
         return UnreachableError(refused.reason, refused.remedy)
     return ConnectionRefusedByPeerError(f"the aggregator refused this site: {refused.reason}", refused.remedy)
+
+
+def _in_words(asked: SumStart | None) -> str:
+    return "the session" if asked is None else f"the {asked.purpose.value} sum of round {asked.round}"

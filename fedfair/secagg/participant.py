@@ -180,7 +180,9 @@ class Participant:
 
     def _enter(self, raw: bytes, request: bytes, subject: Subject, computed: bytes) -> list[SiteEffect]:
         require(
-            self._session is not None, Check.SESSION, "this site is in no session; a new set-up must come first"
+            self._session is not None,
+            Check.SESSION,
+            "this site has no keys in common with the others since it started; it gets them with the next sum",
         )
         session = _known(self._session)
         contributing = enter_round(session, raw, subject, computed)
