@@ -138,9 +138,12 @@ class Wire:
         self.updates, self.opened, self.aborted = dict(updates), None, None
         clips = (clip,) * len(self.shapes[purpose].groups)
         self.deliver(self.server.start_round(purpose, self.model, clips, updates))
-        while self.opened is None and self.aborted is None:
+        while not self._is_over():
             self.deliver(self.server.deadline())
         return self.opened
+
+    def _is_over(self) -> bool:
+        return self.opened is not None or self.aborted is not None
 
     def deliver(self, effects: list[ServerEffect]) -> None:
         """Carry out the server's effects, the sites' effects that follow, and so on."""
