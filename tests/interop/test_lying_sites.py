@@ -89,10 +89,10 @@ class LyingParticipant(Participant):
         self._lie = lie
         self._proposal = b""
 
-    def receive(self, raw: bytes, subject: Subject) -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
         if kind_of(raw) is Kind.PROPOSAL:
             self._proposal = raw
-        return self._lied(super().receive(raw, subject))
+        return self._lied(super().receive(raw, subject, computed))
 
     def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
         return self._lied(super().contribute(update, draws))
@@ -108,10 +108,10 @@ class TroublingParticipant(Participant):
     accused = 3
     _training = False
 
-    def receive(self, raw: bytes, subject: Subject) -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
         if kind_of(raw) is Kind.OPEN and self._training:
             raise SecaggError(Check.ENVELOPE, "a lie", accused=self.accused)
-        return super().receive(raw, subject)
+        return super().receive(raw, subject, computed)
 
     def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
         self._training = isinstance(self._phase, Contributing) and self._phase.start.purpose == "training"
