@@ -125,6 +125,7 @@ class Allowance:
         self._name = name
         self._noised = plan.privacy != PrivacySection()
         self._masked = plan.secure_aggregation.mode != "off"
+        self._in_the_clear = not self._masked and not self._noised
         sites = len(plan.federation.collaborators)
         self._needs_everybody = (plan.federation.min_collaborators or sites) == sites
 
@@ -133,15 +134,30 @@ class Allowance:
         asked = _answered(question)
         known = self._facts.number(_answered_key(asked))
         if known and not self._counts_each(asked):
-            return Admitted(known, ())
+            return Admitted(self._drawn_in_the_clear(asked)[0] if self._in_the_clear else known, ())
         reluctance = self._against_scaling(question, asked) or self._against(asked, question.start.purpose)
         if reluctance is not None:
             return reluctance
         attempt = self._attempts(self._place(asked)) + 1
+        if self._in_the_clear:
+            drawn, rows = self._drawn_in_the_clear(asked)
+            return Admitted(drawn, (*self._rows(asked, attempt), *rows))
         if not self._draws_over_all_runs(asked):
             return Admitted(attempt, self._rows(asked, attempt))
         drawn = self._facts.number(_drawn_key(asked)) + 1
         return Admitted(drawn, (*self._rows(asked, attempt), number_row(_drawn_key(asked), drawn)))
+
+    def _drawn_in_the_clear(self, asked: Answered) -> tuple[int, Rows]:
+        """Return which attempt decides what is drawn in the clear, one for each stated, and what to write down.
+
+        A round that is repeated after a crash may be about a model of other last bits, because a plain sum depends
+        on the order of arrival. It must not bring other batches than the simulated run has.
+        """
+        known = self._facts.number(_stated_key(asked))
+        if known:
+            return known, ()
+        counted = self._facts.number(_stated_count_key(asked)) + 1
+        return counted, (number_row(_stated_key(asked), counted), number_row(_stated_count_key(asked), counted))
 
     def _draws_over_all_runs(self, asked: Answered) -> bool:
         """Return whether the batches of a round are drawn by its attempts in all runs, and not in its own alone.
@@ -315,6 +331,14 @@ def _answered_key(asked: Answered) -> bytes:
 
 def _place_key(run: str, purpose: str, round_number: int, step: int, subject: str) -> bytes:
     return key("attempts", run, purpose, round_number, step, subject, near=round_number)
+
+
+def _stated_key(asked: Answered) -> bytes:
+    return key("stated", asked.run, asked.purpose, asked.round, asked.step, asked.attempt, near=asked.round)
+
+
+def _stated_count_key(asked: Answered) -> bytes:
+    return key("stated attempts", asked.run, asked.purpose, asked.round, asked.step, near=asked.round)
 
 
 def _drawn_key(asked: Answered) -> bytes:

@@ -35,6 +35,7 @@ class SlowAllowance:
         self._noised = plan.privacy != PrivacySection()
         self._masked = plan.secure_aggregation.mode != "off"
         self._answered: dict[Answered, int] = {}
+        self._stated: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)
         self._runs: set[str] = set()
         self._rounds: set[tuple[str, int]] = set()
         self._attempts: Counter[_Place] = Counter()
@@ -54,8 +55,11 @@ class SlowAllowance:
         return reluctance
 
     def attempt(self, question: Question) -> int:
-        """Return which attempt at its sum a recorded question is, from 1, by this site's own count."""
-        return self._answered[_answered(question)]
+        """Return which attempt a recorded question draws as, from 1, by this site's own count."""
+        asked = _answered(question)
+        if self._masked or self._noised:
+            return self._answered[asked]
+        return self._stated[asked.run, asked.purpose, asked.round, asked.step].index(asked.attempt) + 1
 
     def _counts_each(self, asked: Answered) -> bool:
         return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
@@ -63,6 +67,8 @@ class SlowAllowance:
     def _take(self, asked: Answered) -> None:
         place = self._place(asked)
         self._attempts[place] += 1
+        stated = self._stated[asked.run, asked.purpose, asked.round, asked.step]
+        stated += [asked.attempt] if asked.attempt not in stated else []
         self._answered[asked] = self._attempts[place]
         self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
         if Purpose(asked.purpose) in EVALUATIONS:

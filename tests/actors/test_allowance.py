@@ -98,6 +98,19 @@ def test_rows_of_a_table_decide_as_sets_in_memory_do(
             assert said == expected
 
 
+def test_a_round_in_the_clear_is_drawn_as_asked_even_about_a_model_of_other_last_bits() -> None:
+    """A plain sum depends on the order of arrival, so a round that a crash repeats may be about another model."""
+    table: dict[bytes, bytes] = {}
+    for model in (0, 1, 0):
+        said = Allowance(table, PLAIN, SitePolicy(), "clinic-a").judge(question(model=model))
+        assert isinstance(said, Admitted)
+        assert said.attempt == 1
+        table.update(said.rows)
+    again = Allowance(table, PLAIN, SitePolicy(), "clinic-a").judge(question(attempt=2))
+    assert isinstance(again, Admitted)
+    assert again.attempt == 2
+
+
 SCALING = FeatureScaling(np.zeros(1), np.ones(1))
 
 
