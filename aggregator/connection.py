@@ -48,6 +48,7 @@ class Connection:
         session: of which masking session it said to have keys; empty for none.
         auth_context: what gRPC knows of the peer's certificate; empty in memory.
         seen: what it said to have been asked on earlier streams.
+        sent_away: whether the last frame says that its participant need not come back.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
         occasion: the sum that the stream was asked for last, as records name it.
     """
@@ -68,7 +69,7 @@ class Connection:
         self._queue: deque[bytes | Publication] = deque()
         self._filled = asyncio.Event()
         self._leaving = False
-        self._is_final = False
+        self.sent_away = False
         self._first_asked: SumNumber | None = None
         self._asked: Asked | None = None
         self._unasked = 0
@@ -97,7 +98,7 @@ class Connection:
             return
         self.send(farewell)
         self._leaving = True
-        self._is_final = isinstance(farewell, Refused) and not farewell.try_again
+        self.sent_away = isinstance(farewell, Refused) and not farewell.try_again
         loop = asyncio.get_running_loop()
         loop.call_later(FAREWELL_SECONDS, self.cut, "the last frame was not read")
 
@@ -115,11 +116,6 @@ class Connection:
     def told(self) -> bool:
         """Return whether the last frame was written."""
         return self._leaving and not self._queue
-
-    @property
-    def sent_away(self) -> bool:
-        """Return whether the last frame says that its participant need not come back."""
-        return self._is_final
 
     def still_needs(self, publication: Publication) -> bool:
         """Return whether some of this vector has not been written yet."""

@@ -24,6 +24,7 @@ from dataclasses import astuple, dataclass
 from collaborator.facts import Facts, Rows, Table, key, number_row, text_row
 from collaborator.inbox import EVALUATIONS, Question
 from collaborator.reluctance import Reluctance
+from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.round_subject import scaling_digest
 from fedfair.plan.due import (
     due_in_words,
@@ -124,7 +125,7 @@ class Allowance:
         self._policy = policy
         self._name = name
         self._noised = plan.privacy != PrivacySection()
-        self._masked = plan.secure_aggregation.mode != "off"
+        self._masked = is_masked(plan)
         self._in_the_clear = not self._masked and not self._noised
         sites = len(plan.federation.collaborators)
         self._needs_everybody = (plan.federation.min_collaborators or sites) == sites
@@ -138,7 +139,7 @@ class Allowance:
         reluctance = self._against_scaling(question, asked) or self._against(asked, question.start.purpose)
         if reluctance is not None:
             return reluctance
-        attempt = self._attempts(self._place(asked)) + 1
+        attempt = self._facts.number(self._place(asked)) + 1
         if self._in_the_clear:
             drawn, rows = self._drawn_in_the_clear(asked)
             return Admitted(drawn, (*self._rows(asked, attempt), *rows))
@@ -187,9 +188,6 @@ class Allowance:
             return rows + added(_ON_DEMAND, _on_demand_key(asked))
         return rows + added(_RUNS, _run_key(asked))
 
-    def _attempts(self, place: bytes) -> int:
-        return self._facts.number(place)
-
     @property
     def _evaluators(self) -> str:
         """Return the set of sites of the first masked evaluation; empty before it."""
@@ -216,7 +214,7 @@ class Allowance:
         begins = asked.round <= int(Purpose(asked.purpose) is Purpose.TRAINING)
         if question.scaling is None or asked.on_demand or not begins or not self._needs_everybody:
             return None
-        if self._attempts(_place_key(asked.run, Purpose.STANDARDISATION.value, 0, 0, "")):
+        if self._facts.number(_place_key(asked.run, Purpose.STANDARDISATION.value, 0, 0, "")):
             return None
         return Reluctance(
             "a feature scaling came before this site had answered the standardisation of this run",
@@ -242,7 +240,7 @@ class Allowance:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
         # term, and the plan's number holds.
         most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
-        made = self._attempts(self._place(asked))
+        made = self._facts.number(self._place(asked))
         if made < most:
             return None
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
@@ -266,7 +264,7 @@ class Allowance:
 
     def _trained_again(self, asked: Answered) -> int:
         """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
-        return max(0, self._attempts(_place_key(asked.run, Purpose.TRAINING.value, asked.round, 0, "")) - 1)
+        return max(0, self._facts.number(_place_key(asked.run, Purpose.TRAINING.value, asked.round, 0, "")) - 1)
 
     def _against_model(self, asked: Answered) -> Reluctance | None:
         stated = self._policy.max_evaluations_on_demand
@@ -285,7 +283,7 @@ class Allowance:
 
     def _against_openers(self, asked: Answered) -> Reluctance | None:
         """Return why two evaluations could be subtracted: they would not be over the very same sites."""
-        if self._policy.evaluation_cohort == "any" or self._plan.secure_aggregation.mode == "off":
+        if self._policy.evaluation_cohort == "any" or not self._masked:
             return None
         first = self._evaluators
         if asked.openers and first in ("", asked.openers):
@@ -297,7 +295,7 @@ class Allowance:
 
     def _unless_shown(self, most: int) -> int | None:
         """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
-        return None if self._plan.secure_aggregation.mode == "off" and not self._noised else most
+        return None if self._in_the_clear else most
 
     def _place(self, asked: Answered) -> bytes:
         """Return the key of what the attempts at are counted together: in training, whatever the models are.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counted_backoff import CountedBackoff
 from test_answers import CountingTask
 
 from collaborator.answers import Answers, Granted
-from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
@@ -68,18 +68,6 @@ class Unrecorded:
 
     def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
         pass
-
-
-class CountedBackoff(Backoff):
-    """Notes the waits instead of waiting."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: 0.0)
-        self.waits: list[float] = []
-
-    def next(self) -> float:
-        self.waits.append(super().next())
-        return 0.0
 
 
 class Read(Silent):

@@ -16,7 +16,6 @@ from federation_kit import prepared, small_plan
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
 from collaborator import driver as driver_module
-from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.egress import EgressRecord
 from collaborator.inbox import Question
@@ -35,6 +34,7 @@ from fedfair.sums.spec import Purpose
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
+from tests.actors.counted_backoff import CountedBackoff
 
 SECONDS = 120.0
 FLOOD = 400
@@ -99,18 +99,6 @@ class WatchedMailbox(Mailbox):
 
 
 made: list[WatchedMailbox] = []
-
-
-class CountedBackoff(Backoff):
-    """Notes the waits instead of waiting."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: 0.0)
-        self.waits: list[float] = []
-
-    def next(self) -> float:
-        self.waits.append(super().next())
-        return 0.0
 
 
 def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, list[float]]:
