@@ -275,6 +275,16 @@ async def come(channel: grpc.aio.Channel, hello: bytes, how: str, draw: random.R
         pass
 
 
+def of_an_earlier_loop(record: logging.LogRecord) -> bool:
+    """Tell whether gRPC, which has one poller a process, found an event of a loop that an earlier test has closed.
+
+    A command has one loop, and a loop that reports is not closed; so this is never the loop under test.
+    """
+    fault = record.exc_info[1] if record.exc_info else None
+    told = "PollerCompletionQueue._handle_events" in record.getMessage()
+    return told and isinstance(fault, RuntimeError) and str(fault) == "Event loop is closed"
+
+
 @pytest.mark.parametrize("how", LEAVES)
 def test_a_site_that_goes_at_any_instant_raises_nothing_in_the_aggregator(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -288,4 +298,4 @@ def test_a_site_that_goes_at_any_instant_raises_nothing_in_the_aggregator(
 
     with caplog.at_level(logging.WARNING):
         assert play(workspace, scenario).state is State.STOPPED
-    assert not [record.getMessage() for record in caplog.records]
+    assert not [record.getMessage() for record in caplog.records if not of_an_earlier_loop(record)]

@@ -75,10 +75,13 @@ def shape_of(body: int, header: int = 1) -> SumShape:
 
 
 def unit_update(index: int, members: int, weight: int = 1) -> Update:
-    """Member i contributes the i-th unit vector, so the sum tells who was lost or counted twice."""
+    """Member i contributes the i-th unit vector, so the sum tells who was lost or counted twice.
+
+    Its one header value lies in [0, 10), however many updates there were before it.
+    """
     body = np.zeros(members, np.float32)
     body[index - 1] = 1.0
-    return Update(np.array([next(_fresh) / 1024]), body, weight)
+    return Update(np.array([next(_fresh) / 10_000]), body, weight)
 
 
 def draws_of(update: Update) -> bytes:
