@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from fedfair.certificate.document import Population
 from fedfair.certificate.issue import FEWEST_RECORDS
 from fedfair.certificate.proof import statements
-from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, loss_block
+from fedfair.evaluation.loss_sums import HistogramSpec, block_layout, loss_block
 from fedfair.fairness.certificate import METHODS, LossHistogram, join_small_bins
 from fedfair.fairness.cvar import cvar
 
@@ -53,14 +53,13 @@ def held_out_losses(features: np.ndarray, labels: np.ndarray, generator: np.rand
 
 
 def certified(losses: np.ndarray, spec: HistogramSpec, population: Population) -> list[tuple[float, float, float]]:
-    block = loss_block(losses, losses < math.log(2), 0.0, spec)[HEAD:]
-    counts, sums = np.split(block, 2)
+    block = block_layout(spec).read(loss_block(losses, losses < math.log(2), 0.0, spec))
     planned = LossHistogram(
         spec.bins,
         spec.loss_range,
         tuple(range(spec.bins + 1)),
-        tuple(int(count) for count in counts),
-        tuple(sums.tolist()),
+        tuple(int(count) for count in block["counts"]),
+        tuple(block["losses"].tolist()),
     )
     proven = statements(join_small_bins(planned, FEWEST_RECORDS), SIZES, population)
     return [(*statement.sample, statement.population or 0.0) for statement in proven]

@@ -28,6 +28,7 @@ from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.learning.masked_sums import HeaderParts
 from fedfair.learning.masked_update import header_update, noised_update, training_update
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
@@ -71,7 +72,7 @@ class MaskedAnswers:
     Args:
         task: what computes.
         specs: the shape of every sum in the clear.
-        counts: which values of every plain header are counts.
+        parts: of the plain header of every sum.
         rule: the site's policy.
         site: who this site is in secure aggregation.
         log: its write-ahead log, open.
@@ -90,7 +91,7 @@ class MaskedAnswers:
         self,
         task: Task,
         specs: Mapping[Purpose, SumSpec],
-        counts: Mapping[Purpose, NDArray[np.bool_]],
+        parts: Mapping[Purpose, HeaderParts],
         rule: Rule,
         site: Site,
         log: WriteAheadLog,
@@ -98,7 +99,7 @@ class MaskedAnswers:
     ) -> None:
         self._task = task
         self._specs = specs
-        self._counts = counts
+        self._parts = parts
         self._rule = rule
         self._log = log
         self._release = release
@@ -277,7 +278,7 @@ class MaskedAnswers:
         request = SumRequest(start.purpose, RoundNumber(start.round), attempt, spec, start.query)
         contribution = self._task.contribution(request, model)
         self.fault = self._task.last_fault
-        return header_update(contribution, self._counts[start.purpose])
+        return header_update(contribution, self._parts[start.purpose])
 
 
 def _reluctance(fault: TrainingError | SecaggError, reason: str) -> Reluctance:

@@ -31,7 +31,7 @@ from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
 from fedfair.identity.trust_watch import TrustWatch
-from fedfair.learning.masked_sums import header_counts, is_masked
+from fedfair.learning.masked_sums import header_parts, is_masked
 from fedfair.plan.schema import PrivacySection
 from fedfair.report.stopping import stopping
 from fedfair.sums.spec import Purpose
@@ -81,9 +81,9 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
 
     if log is None:
         return Answers(ready.task, ready.specs, rule, record.close)
-    counts = header_counts(site.plan, ready.binding.schema)
+    parts = header_parts(site.plan, ready.binding.schema)
     try:
-        return MaskedAnswers(ready.task, ready.specs, counts, rule, masking_site(ready), log, record.close)
+        return MaskedAnswers(ready.task, ready.specs, parts, rule, masking_site(ready), log, record.close)
     except LocalProtocolError as fault:
         record.close()
         log.close()

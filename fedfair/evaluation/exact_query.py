@@ -1,9 +1,8 @@
 """An exact evaluation as a sequence of four sums over all splits at once: what is asked, answered and concluded.
 
 Puts a `radix.SplitQuery` for each of train, validation and test side by side, and lays their answers out in one
-header that is as long in every step, so that one shape serves them all:
-
-    header = [counts of the step, zeros up to the longest step's] + [sums of step 4: (splits, sizes, 3)]
+header that is as long in every step, so that one shape serves them all: "counts" of the step, with zeros up to the
+longest step's, and the "sums" of step 4.
 
 A query is asked of one set of collaborators. A step over other records than the steps before it, or by other
 collaborators, ends the query: the difference of two sums over almost the same people tells about the few that
@@ -30,6 +29,7 @@ from fedfair.evaluation.radix import (
     answer,
     answer_shapes,
 )
+from fedfair.sums.header import Field, Header, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,12 @@ class QueryStep:
     prefixes: tuple[int, ...]
 
 
-def counts_length(sizes: int) -> int:
-    """Return how many counts a header has, for so many group sizes."""
-    return max(len(SPLITS) * math.prod(answer_shapes(step, sizes)[0]) for step in range(1, STEPS + 1))
-
-
-def exact_header_length(sizes: int) -> int:
-    """Return the number of values in a header."""
-    return counts_length(sizes) + len(SPLITS) * sizes * PARTS
+def exact_layout(sizes: int) -> Header:
+    """Return the layout of a header, for so many group sizes."""
+    longest = max(len(SPLITS) * math.prod(answer_shapes(step, sizes)[0]) for step in range(1, STEPS + 1))
+    return Header(
+        Field("counts", Number.COUNT, (longest,)), Field("sums", Number.REAL, (len(SPLITS), sizes, PARTS))
+    )
 
 
 def exact_header(losses: Mapping[str, NDArray[np.floating]], step: QueryStep, sizes: int) -> NDArray[np.float64]:
@@ -76,24 +74,24 @@ def exact_header(losses: Mapping[str, NDArray[np.floating]], step: QueryStep, si
     none = np.zeros(0)
     rows = [step.prefixes[at * sizes : (at + 1) * sizes] for at in range(len(SPLITS))]
     answers = [answer(losses.get(name, none), step.number, row) for name, row in zip(SPLITS, rows, strict=True)]
-    header = np.zeros(exact_header_length(sizes))
+    layout = exact_layout(sizes)
+    header = layout.zeros()
+    found = layout.read(header)
     counts = np.concatenate([one.counts.ravel() for one in answers])
-    header[: len(counts)] = counts
+    found["counts"][: len(counts)] = counts
     if step.number == STEPS:
-        header[counts_length(sizes) :] = np.concatenate([one.sums.ravel() for one in answers])
+        found["sums"] = [one.sums for one in answers]
     return header
 
 
 def _answers(header: NDArray[np.float64], step: int, sizes: int) -> list[StepAnswer]:
     """Return the answers of the splits that a total holds."""
-    if header.shape != (exact_header_length(sizes),):
-        raise LocalProtocolError(f"the total of a query has shape {header.shape}")
+    found = exact_layout(sizes).read(header)
     counts_shape, sums_shape = answer_shapes(step, sizes)
-    used = len(SPLITS) * math.prod(counts_shape)
-    counts, rest, sums = np.split(header, [used, counts_length(sizes)])
-    if rest.any() or (step < STEPS and sums.any()):
+    counts, rest = np.split(found["counts"], [len(SPLITS) * math.prod(counts_shape)])
+    if rest.any() or (step < STEPS and found["sums"].any()):
         raise RemoteProtocolError(f"step {step} of a query was answered with numbers that were not asked for")
-    all_sums = sums.reshape(len(SPLITS), *sums_shape) if step == STEPS else np.zeros((len(SPLITS), 0))
+    all_sums = found["sums"].reshape(len(SPLITS), *sums_shape) if step == STEPS else np.zeros((len(SPLITS), 0))
     return [StepAnswer(*pair) for pair in zip(counts.reshape(len(SPLITS), *counts_shape), all_sums, strict=True)]
 
 
@@ -141,7 +139,7 @@ class ExactQuery:
         """Return the query after the total of everybody's answers.
 
         Args:
-            header: float64 array (exact_header_length,).
+            header: float64 array, as `exact_layout` says.
             members: whose answers are in it.
 
         Raises:

@@ -1,18 +1,12 @@
 """What one site adds to an evaluation: the histogram of its losses, as numbers that are summed over sites.
 
-Decides the layout of the header of an evaluation sum; what the summed numbers prove is `secure_cvar.py`'s
-business. Blocks of different sites add up to the block of all their records together, so nothing but sums
-need ever be seen.
+Decides what is in the block of a split; what the summed numbers prove is `secure_cvar.py`'s business. Blocks of
+different sites add up to the block of all their records together, so nothing but sums need ever be seen.
 
-    block = [n, correct, smoothed, count_0 .. count_bins, sum_0 .. sum_bins]
-
-with the number of records, of correct classifications, the sum of the smoothed objective f~, and per bin how
-many losses it holds and their sum. Bin b < bins holds edge_b <= loss < edge_{b+1}; the last one holds every
-loss from the end of the range on. An evaluation header holds one block per split, always all three, and then one
-confusion matrix per split, row by row: how many records of each class (row) were taken for which class (column).
-With more than 64 classes it has no matrices: three of them would be longer than everything else. Zeros stand
-where a site has no such records; the length of a header says nothing about a site. Where a plan publishes the
-means of every site, `site_sums.py`'s rows follow.
+A block holds the number of records, of correct classifications, the sum of the smoothed objective f~, and per bin
+how many losses it holds and their sum. Bin b < bins holds edge_b <= loss < edge_{b+1}; the last one holds every
+loss from the end of the range on. There is one block for each split, always all three, with zeros where a site has
+no such records. What else an evaluation sums is said in `evaluation_sums.py`.
 
 Rounding: a bin's sum adds up count_b non-negative numbers, over all sites and in whatever order, so it is off
 by less than count_b * 2^-53 of itself to first order (Higham 2002, section 4.2), and counts are exact below
@@ -29,15 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.sums.header import Field, Header, Number
 
 SPLITS: Final = ("train", "validation", "test")
 """The splits of an evaluation header, in the order of their blocks."""
-
-MOST_CLASSES = 64
-"""With more classes an evaluation has no confusion matrices."""
-
-HEAD = 3
-"""Values before the counts: records, correct classifications, sum of the smoothed objective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,52 +78,21 @@ def bounded_losses(losses: NDArray[np.floating], spec: HistogramSpec) -> tuple[N
     return bounded, int(np.count_nonzero(bounded != values))
 
 
-def block_length(spec: HistogramSpec) -> int:
-    """Return the number of values in one split's block."""
-    return HEAD + 2 * (spec.bins + 1)
+def block_fields(spec: HistogramSpec) -> tuple[Field, ...]:
+    """Return the fields of one split's block: the losses of each bin are their sum."""
+    bins = (spec.bins + 1,)
+    return (
+        Field("records", Number.PUBLIC_COUNT),
+        Field("correct", Number.COUNT),
+        Field("smoothed", Number.REAL),
+        Field("counts", Number.COUNT, bins),
+        Field("losses", Number.REAL, bins),
+    )
 
 
-def matrix_length(classes: int) -> int:
-    """Return the number of values in one split's confusion matrix; 0 where there are too many classes."""
-    return classes**2 if classes <= MOST_CLASSES else 0
-
-
-def evaluation_header_length(spec: HistogramSpec, classes: int) -> int:
-    """Return the number of values in a header without rows of sites: a block and a matrix for each split."""
-    return len(SPLITS) * (block_length(spec) + matrix_length(classes))
-
-
-def split_header(
-    header: NDArray[np.float64], spec: HistogramSpec, classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return views of a header: blocks (splits, block_length) and matrices (splits, classes, classes).
-
-    Args:
-        header: float64 array (evaluation_header_length or more,), of one site or summed.
-        spec: the histogram of the plan.
-        classes: how many there are.
-
-    Returns:
-        The blocks, and the confusion matrices; None for those where there are too many classes.
-    """
-    end = evaluation_header_length(spec, classes)
-    blocks, matrices = np.split(header[:end], [len(SPLITS) * block_length(spec)])
-    shape = (len(SPLITS), classes, classes)
-    return blocks.reshape(len(SPLITS), -1), matrices.reshape(shape) if len(matrices) else None
-
-
-def confusion_matrix(
-    labels: NDArray[np.integer], predictions: NDArray[np.integer], classes: int
-) -> NDArray[np.float64]:
-    """Return how often each class (row) was taken for which (column): float64 array (classes, classes).
-
-    Args:
-        labels: whole numbers (n,) from 0 to classes - 1; n may be 0.
-        predictions: likewise.
-        classes: how many there are.
-    """
-    cells = np.bincount(labels.astype(np.int64) * classes + predictions, minlength=classes**2)
-    return cells.reshape(classes, classes).astype(np.float64)
+def block_layout(spec: HistogramSpec) -> Header:
+    """Return the layout of one split's block."""
+    return Header(*block_fields(spec))
 
 
 def loss_block(
@@ -150,7 +108,7 @@ def loss_block(
         spec: the histogram of the plan.
 
     Returns:
-        float64 array (block_length,).
+        float64 array, as `block_layout` says.
 
     Raises:
         LocalProtocolError: losses and `correct` do not have the same length.
@@ -171,5 +129,6 @@ def loss_block(
     bin_of = np.searchsorted(spec.edges, values, side="right") - 1
     counts = np.bincount(bin_of, minlength=spec.bins + 1)
     sums = np.bincount(bin_of, weights=values, minlength=spec.bins + 1)
-    head = (float(len(values)), float(np.count_nonzero(correct)), float(smoothed_sum))
-    return np.concatenate([head, counts.astype(np.float64), sums])
+    return block_layout(spec).built(
+        records=len(values), correct=np.count_nonzero(correct), smoothed=smoothed_sum, counts=counts, losses=sums
+    )

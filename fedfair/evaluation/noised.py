@@ -23,17 +23,26 @@ released a second time. No torch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, matrix_length, split_header
+from fedfair.evaluation.evaluation_sums import evaluation_layout, matrix_shape
+from fedfair.evaluation.loss_sums import HistogramSpec, block_fields
 from fedfair.fairness.simplex import project_on_box
+from fedfair.sums.header import Field, Header, Number
 
 EVALUATION_SENSITIVITY = 2.0
 """The norm of what one record adds, in units: the root of four ones."""
 
 EVALUATION_ROUNDED = 2
 """How many entries that are no whole numbers one record adds to: its smoothed objective, and its offset."""
+
+
+def split_layout(spec: HistogramSpec, classes: int) -> Header:
+    """Return the layout of what is released about one split: its block, and its "confusion" (classes, classes)."""
+    return Header(*block_fields(spec), Field("confusion", Number.COUNT, matrix_shape(classes)))
 
 
 def evaluation_units(spec: HistogramSpec, classes: int, greatest_smoothed: float) -> NDArray[np.float64]:
@@ -45,14 +54,15 @@ def evaluation_units(spec: HistogramSpec, classes: int, greatest_smoothed: float
         greatest_smoothed: the smoothed objective of a record whose loss is the end of the range.
 
     Returns:
-        float64 array (block and matrix), as `split_header` lays them out; 0 where nothing is released or public.
+        float64 array, as `split_layout` says; 0 where nothing is released or public.
     """
     width = spec.loss_range / spec.bins
-    cells = matrix_length(classes)
     # A clamped loss in the open bin lies exactly on its edge.
     offsets = np.append(np.full(spec.bins, width), 0.0)
-    head = np.array([0.0, 0.0 if cells else 1.0, greatest_smoothed])
-    return np.concatenate([head, np.ones(spec.bins + 1), offsets, np.ones(cells)])
+    has_matrix = matrix_shape(classes) != (0, 0)
+    return split_layout(spec, classes).built(
+        correct=float(not has_matrix), smoothed=greatest_smoothed, counts=1.0, losses=offsets, confusion=1.0
+    )
 
 
 def split_units(
@@ -63,26 +73,30 @@ def split_units(
     greatest_smoothed: float,
     spec: HistogramSpec,
 ) -> NDArray[np.float64]:
-    """Return what the records of one split add up to, in units: block and matrix as `evaluation_units` has them.
+    """Return what the records of one split add up to, in units, as `evaluation_units` has them.
 
     Args:
         losses: float64 array (n,) of clamped losses, at least one.
         smoothed: float64 array (n,), their smoothed objectives.
         correct: how many records are classified correctly.
-        matrix: float64 array (classes squared,) of counts, or empty.
+        matrix: float64 array (classes, classes) of counts, or (0, 0).
         greatest_smoothed: the smoothed objective of a record whose loss is the end of the range.
         spec: the histogram of the plan.
 
     Returns:
-        float64 array (block and matrix,), every entry within one unit for each record; 0 for the number of
+        float64 array, as `split_layout` says, every entry within one unit for each record; 0 for the number of
         records, and for correct classifications beside a matrix.
     """
     width, length = spec.loss_range / spec.bins, spec.bins + 1
     bins = np.searchsorted(spec.edges, losses, side="right") - 1
     offsets = np.where(bins < spec.bins, (losses - spec.edges[bins]) / width, 0.0)
-    head = [0.0, 0.0 if len(matrix) else float(correct), float(added_up(smoothed / greatest_smoothed)[0])]
-    counts = np.bincount(bins, minlength=length).astype(np.float64)
-    return np.concatenate([head, counts, added_up(offsets, bins, length), matrix])
+    return Header(*block_fields(spec), Field("confusion", Number.COUNT, matrix.shape)).built(
+        correct=0.0 if matrix.size else correct,
+        smoothed=added_up(smoothed / greatest_smoothed)[0],
+        counts=np.bincount(bins, minlength=length),
+        losses=added_up(offsets, bins, length),
+        confusion=matrix,
+    )
 
 
 def added_up(
@@ -106,8 +120,8 @@ def added_up(
 
 def noised_split(
     records: int, noised: NDArray[np.float64], units: NDArray[np.float64], spec: HistogramSpec, classes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return one site's block and matrix of one split from what was released.
+) -> NDArray[Any]:
+    """Return what one site says about one split, from what was released.
 
     Args:
         records: how many there are, which is public.
@@ -115,21 +129,22 @@ def noised_split(
         units: from `evaluation_units`.
         spec: the histogram of the plan.
         classes: how many there are.
+
+    Returns:
+        The fields of `split_layout`.
     """
-    bins, cells = spec.bins + 1, matrix_length(classes)
-    scaled = units * noised
-    block, matrix = np.split(scaled, [len(scaled) - cells])
+    found = split_layout(spec, classes).read(units * noised)
     # Offsets are counted from the lower edges of the noised counts.
-    block[HEAD + bins :] += spec.edges * block[HEAD : HEAD + bins]
-    block[0] = records
-    return block, matrix
+    found["losses"] += spec.edges * found["counts"]
+    found["records"] = records
+    return found
 
 
 def possible_header(header: NDArray[np.float64], spec: HistogramSpec, classes: int) -> NDArray[np.float64]:
     """Return the header of records that may exist, near the total of noised ones.
 
     Args:
-        header: float64 array (evaluation_header_length,), the sum of what all sites released; the numbers of
+        header: float64 array, as `evaluation_layout` says: the sum of what all sites released; the numbers of
             records in it are exact.
         spec: the histogram of the plan.
         classes: how many there are.
@@ -138,25 +153,25 @@ def possible_header(header: NDArray[np.float64], spec: HistogramSpec, classes: i
         A header with whole counts from 0 on that add up to the records, and sums that fit them.
     """
     possible = header.copy()
-    blocks, matrices = split_header(possible, spec, classes)
-    for place, block in enumerate(blocks):
-        records = int(block[0])
+    sums = evaluation_layout(spec, classes).read(possible)
+    for block, matrix in zip(sums["splits"], sums["confusion"], strict=True):
+        records = int(block["records"])
         _make_possible(block, records, spec)
-        if matrices is not None:
-            matrices[place] = _whole_counts(matrices[place].ravel(), records).reshape(classes, classes)
-            block[1] = np.trace(matrices[place])
+        if matrix.size:
+            matrix[:] = _whole_counts(matrix.ravel(), records).reshape(classes, classes)
+            block["correct"] = np.trace(matrix)
     return possible
 
 
-def _make_possible(block: NDArray[np.float64], records: int, spec: HistogramSpec) -> None:
-    counts, sums = block[HEAD : HEAD + spec.bins + 1], block[HEAD + spec.bins + 1 :]
+def _make_possible(block: np.void, records: int, spec: HistogramSpec) -> None:
+    counts, sums = block["counts"], block["losses"]
     width = spec.loss_range / spec.bins
     offsets = sums - spec.edges * counts
     counts[:] = _whole_counts(counts, records)
     most = np.append(np.full(spec.bins, width), 0.0) * counts
     sums[:] = spec.edges * counts + np.clip(offsets, 0.0, most)
-    block[1] = min(max(round(block[1]), 0), records)
-    block[2] = max(float(block[2]), 0.0) if records else 0.0
+    block["correct"] = min(max(round(block["correct"]), 0), records)
+    block["smoothed"] = max(float(block["smoothed"]), 0.0) if records else 0.0
 
 
 def _whole_counts(noised: NDArray[np.float64], records: int) -> NDArray[np.float64]:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedfair.errors import DataError
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_length, split_header
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_layout
+from fedfair.sums.header import Header
 
 FORMAT: Final = "fedfair/evaluation/1"
 
@@ -96,7 +97,7 @@ class EvaluationRecord(BaseModel):
         return HistogramSpec(self.bins, self.loss_range)
 
     def block(self, split: Split) -> NDArray[np.float64]:
-        """Return one split's sums as the block that `secure_cvar.py` reads: float64 array (block_length,).
+        """Return one split's sums as the block that `secure_cvar.py` reads: float64 array.
 
         Raises:
             DataError: the split has no records, other bins than the record says, or others than n in them.
@@ -104,8 +105,7 @@ class EvaluationRecord(BaseModel):
         sums = self.splits.get(split)
         if sums is None:
             raise DataError(f"the evaluation has no {split} records; it has {', '.join(self.splits)}")
-        block = np.array([sums.n, sums.correct, sums.smoothed, *sums.counts, *sums.sums], np.float64)
-        if block.shape != (block_length(self.spec),) or len(sums.counts) != self.bins + 1:
+        if {len(sums.counts), len(sums.sums)} != {self.bins + 1}:
             raise DataError(
                 f"the evaluation's {split} split has {len(sums.counts)} counts and {len(sums.sums)} sums; "
                 f"{self.bins} bins and the one above them have {self.bins + 1} of each"
@@ -115,33 +115,32 @@ class EvaluationRecord(BaseModel):
                 f"the evaluation's {split} split has {sums.n} records, its bins hold {sum(sums.counts)}",
                 "it was edited or damaged; give the save/evaluation.json of a run as it was written",
             )
-        return block
+        return block_layout(self.spec).built(
+            records=sums.n, correct=sums.correct, smoothed=sums.smoothed, counts=sums.counts, losses=sums.sums
+        )
 
 
-def split_sums(header: NDArray[np.float64], spec: HistogramSpec, classes: int) -> dict[Split, SplitSums]:
+def split_sums(header: NDArray[np.float64], layout: Header) -> dict[Split, SplitSums]:
     """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
 
     Args:
-        header: float64 array (evaluation_header_length or more,), the sum over all sites.
-        spec: the histogram of the plan.
-        classes: how many there are.
+        header: float64 array (layout.length,), the sum over all sites.
+        layout: from `evaluation_layout`.
     """
-    blocks, matrices = split_header(header, spec, classes)
-    each: list[NDArray[np.float64] | None] = [None] * len(SPLITS) if matrices is None else list(matrices)
+    sums = layout.read(header)
     names: tuple[Split, ...] = SPLITS
-    found = zip(names, blocks, each, strict=True)
-    return {name: _split_sums(block, matrix, spec) for name, block, matrix in found if block[0] > 0}
+    found = zip(names, sums["splits"], sums["confusion"], strict=True)
+    return {name: _split_sums(block, matrix) for name, block, matrix in found if block["records"] > 0}
 
 
-def _split_sums(block: NDArray[np.float64], matrix: NDArray[np.float64] | None, spec: HistogramSpec) -> SplitSums:
-    counts, sums = np.split(block[-2 * (spec.bins + 1) :], 2)
+def _split_sums(block: np.void, matrix: NDArray[np.float64]) -> SplitSums:
     return SplitSums(
-        n=int(block[0]),
-        correct=int(block[1]),
-        smoothed=float(block[2]),
-        counts=tuple(int(count) for count in counts),
-        sums=tuple(float(value) for value in sums),
-        confusion=None if matrix is None else tuple(tuple(int(cell) for cell in row) for row in matrix),
+        n=int(block["records"]),
+        correct=int(block["correct"]),
+        smoothed=float(block["smoothed"]),
+        counts=tuple(int(count) for count in block["counts"]),
+        sums=tuple(float(value) for value in block["losses"]),
+        confusion=tuple(tuple(int(cell) for cell in row) for row in matrix) if matrix.size else None,
     )
 
 

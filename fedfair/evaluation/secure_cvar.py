@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import PlanError, RemoteProtocolError
-from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, block_length
+from fedfair.evaluation.loss_sums import HistogramSpec, block_layout
 from fedfair.fairness.cvar import tail_count
 
 MASKED_STEP = 2.0**-56
@@ -115,7 +115,7 @@ def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: Hi
     """Return everything that is reported about one split.
 
     Args:
-        block: float64 array (block_length,), the sum of the blocks of all sites.
+        block: float64 array, as `block_layout` says: the sum of the blocks of all sites.
         group_sizes: shares (rho) in (0, 1].
         spec: the histogram of the plan.
 
@@ -207,7 +207,7 @@ def quantile(block: NDArray[np.float64], level: float, spec: HistogramSpec) -> f
     such bound.
 
     Args:
-        block: float64 array (block_length,), the sum of the blocks of all sites.
+        block: float64 array, as `block_layout` says: the sum of the blocks of all sites.
         level: in [0, 1); 1 - rho for the optimal threshold of a worst group of size rho.
         spec: the histogram of the plan.
 
@@ -294,21 +294,22 @@ def group_bound(
 
 def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
     """Return the parts of a block, after checking that some list of losses has exactly these sums."""
-    if block.shape != (block_length(spec),) or not np.isfinite(block).all():
+    layout = block_layout(spec)
+    if block.shape != (layout.length,) or not np.isfinite(block).all():
         raise RemoteProtocolError(
-            f"the block of a split has shape {block.shape}, not ({block_length(spec)},), or is not finite"
+            f"the block of a split has shape {block.shape}, not ({layout.length},), or is not finite"
         )
-    edges = spec.edges
-    whole, smoothed = np.concatenate([block[:2], block[HEAD : HEAD + spec.bins + 1]]), float(block[2])
+    whole = block[layout.counts(noised=False)]
     if (whole < 0.0).any() or (whole != np.floor(whole)).any():
         raise RemoteProtocolError("the block of a split counts a negative or fractional number of records")
-    records, correct = int(block[0]), int(block[1])
-    counts, sums = block[HEAD : HEAD + spec.bins + 1], block[HEAD + spec.bins + 1 :]
+    found = layout.read(block)
+    records, correct = int(found["records"]), int(found["correct"])
+    counts, sums = found["counts"], found["losses"]
     if records < 1 or correct > records or counts.sum() != records:
         raise RemoteProtocolError(
             f"the block of a split says {records} records, {correct} correct, and {counts.sum():g} in bins"
         )
-    histogram = _from_worst(records, correct, smoothed, edges, counts, sums)
+    histogram = _from_worst(records, correct, float(found["smoothed"]), spec.edges, counts, sums)
     _check_sums(histogram)
     return histogram
 

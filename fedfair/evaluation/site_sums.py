@@ -1,11 +1,10 @@
 """Each site's own means, where a plan publishes them: one row per site in the sum over everybody.
 
-    row = [n, correct, sum of losses] for each split
-
-The header of such an evaluation ends in one row per collaborator, in the plan's order. A site fills its own row
-and leaves the others zero, so the sum over everybody IS the table: its length says nothing about a site, and
-masks, drop-outs and exactness are those of every other sum. A split of fewer records than the plan's
-`evaluation.min_group` leaves zeros, as a site without records and a site that is missing do.
+For each split a row has the number of records, of correct classifications, and the sum of the losses. The header
+of such an evaluation ends in one row per collaborator, in the plan's order. A site fills its own row and leaves
+the others zero, so the sum over everybody IS the table. Its length says nothing about a site, and masks, drop-outs
+and exactness are those of every other sum. A split of fewer records than the plan's `evaluation.min_group` leaves
+zeros, as a site without records and a site that is missing do.
 
 What this costs is the point: whoever opens the sum reads every site's row. That a site agrees is
 `plan/policy.py`'s business. Nothing vouches for a row but the other sums: a site that lies can change any of them.
@@ -15,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
 from fedfair.evaluation.loss_sums import SPLITS
+from fedfair.sums.header import Field, Number
 
-SLOT = 3
-"""Values of one site in one split: records, correct classifications, sum of the losses."""
+ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Field("losses", Number.REAL))
+"""What one site tells of one split; the losses are their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,8 @@ class SplitMeans:
     accuracy: float
 
 
-def site_sums_length(sites: int) -> int:
-    """Return the number of values in the rows of so many sites."""
-    return sites * len(SPLITS) * SLOT
-
-
-def slot(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: int) -> NDArray[np.float64]:
-    """Return one site's [n, correct, sum of losses] of one split: float64 array (3,).
+def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: int) -> tuple[float, float, float]:
+    """Return what one site tells of one split, in the order of `ROW_FIELDS`.
 
     Args:
         losses: array (n,), finite and not negative.
@@ -55,30 +51,26 @@ def slot(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: int) -
         fewest: below so many records nothing is told.
     """
     if len(losses) < fewest:
-        return np.zeros(SLOT)
-    return np.array([len(losses), np.count_nonzero(correct), losses.sum()], np.float64)
+        return 0.0, 0.0, 0.0
+    return float(len(losses)), float(np.count_nonzero(correct)), float(losses.sum())
 
 
-def site_rows(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a view of the rows at the end of a header: array (sites, splits, 3)."""
-    return table.reshape(-1, len(SPLITS), SLOT)
-
-
-def check_site_sums(rows: NDArray[np.float64], blocks: NDArray[np.float64], fewest: int) -> None:
+def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> None:
     """Refuse rows that no records have.
 
     Args:
-        rows: array (sites, splits, 3), summed over the sites.
-        blocks: array (splits, at least 2), the blocks of `loss_sums.py`, summed over the same sites.
-        fewest: as in `slot`.
+        rows: array (sites, splits) of `ROW_FIELDS`, summed over the sites.
+        splits: array (splits,) of `loss_sums.block_fields`, summed over the same sites.
+        fewest: as in `own_values`.
 
     Raises:
         RemoteProtocolError: a row counts more correct records than records, or fewer records than any honest
             site tells of, or the rows count more than everybody's records.
     """
-    records, correct = rows[..., 0], rows[..., 1]
+    records, correct = rows["records"], rows["correct"]
     possible = (correct >= 0.0) & (correct <= records) & ((records == 0.0) | (records >= fewest))
-    untold, untold_correct = blocks[:, 0] - records.sum(axis=0), blocks[:, 1] - correct.sum(axis=0)
+    untold = splits["records"] - records.sum(axis=0)
+    untold_correct = splits["correct"] - correct.sum(axis=0)
     if not (possible.all() and ((untold_correct >= 0.0) & (untold_correct <= untold)).all()):
         raise RemoteProtocolError(
             "the rows of the sites in an evaluation do not fit the records of its histograms",
@@ -87,7 +79,7 @@ def check_site_sums(rows: NDArray[np.float64], blocks: NDArray[np.float64], fewe
 
 
 def site_means(
-    rows: NDArray[np.float64], records: NDArray[np.float64], fewest: int
+    rows: NDArray[Any], records: NDArray[np.float64], fewest: int
 ) -> tuple[Mapping[str, SplitMeans], ...]:
     """Return the means of each site by split, for the splits that may be told of.
 
@@ -96,22 +88,21 @@ def site_means(
     has `fewest` records or more, and so have those that are left over together.
 
     Args:
-        rows: array (sites, splits, 3) that `check_site_sums` has passed.
+        rows: array (sites, splits) of `ROW_FIELDS` that `check_site_sums` has passed.
         records: array (splits,), everybody's records.
         fewest: the fewest records of a group about which anything is published.
     """
-    told = rows[..., 0] > 0.0
+    told = rows["records"] > 0.0
     for split, count in enumerate(records):
-        own = np.where(told[:, split], rows[:, split, 0], np.inf)
+        own = np.where(told[:, split], rows["records"][:, split], np.inf)
         untold = count - own[told[:, split]].sum()
         if 0 < untold < fewest and told[:, split].any():
             told[np.argmin(own), split] = False
     return tuple(
-        {name: _means(row[place]) for place, name in enumerate(SPLITS) if seen[place]}
+        {name: _means(*row[place].item()) for place, name in enumerate(SPLITS) if seen[place]}
         for row, seen in zip(rows, told, strict=True)
     )
 
 
-def _means(values: NDArray[np.float64]) -> SplitMeans:
-    count, correct, losses = (float(value) for value in values)
-    return SplitMeans(int(count), losses / count, correct / count)
+def _means(records: float, correct: float, losses: float) -> SplitMeans:
+    return SplitMeans(int(records), losses / records, correct / records)

@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
+from fedfair.sums.header import Field, Header, Number
 
 BLOCK = 1 << 16
+
+TRAINING_LAYOUT = Header(Field("weight", Number.WEIGHT), Field("threshold", Number.REAL))
+"""The header of a training sum: a site's weight, and its change of the threshold times that."""
 
 
 def check_mean(vector: NDArray[np.floating], total: NDArray[np.floating], weight: float) -> None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import histogram_spec
+from fedfair.learning.exchange import histogram_spec, published_sites
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 
@@ -59,6 +60,7 @@ def evaluation_record(
         masked: whether the contributions were masked on their way.
     """
     spec = histogram_spec(plan, schema)
+    layout = evaluation_layout(spec, schema.classes, len(published_sites(plan)))
     return EvaluationRecord(
         plan_digest=format_digest(plan_digest),
         model_digest=format_digest(evaluated.vector_sha256),
@@ -69,6 +71,6 @@ def evaluation_record(
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
-        splits=split_sums(evaluated.header, spec, schema.classes),
+        splits=split_sums(evaluated.header, layout),
         replaced=evaluated.replaced,
     )

@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
-from fedfair.evaluation.exact_query import QueryStep, exact_header_length
-from fedfair.evaluation.loss_sums import HistogramSpec, evaluation_header_length
-from fedfair.evaluation.site_sums import site_sums_length
+from fedfair.evaluation.evaluation_sums import evaluation_layout
+from fedfair.evaluation.exact_query import QueryStep, exact_layout
+from fedfair.evaluation.loss_sums import HistogramSpec
 from fedfair.ids import RoundNumber
+from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
+from fedfair.sums.feature_moments import moments_layout
+from fedfair.sums.header import Header
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose, SumSpec
-
-TRAINING_HEADER_LENGTH = 2
-"""A training header holds the weight and the weighted change of the threshold."""
 
 LOSS_RANGE_IN_UNIFORM_LOSSES = 8.0
 """The histogram reaches to this many times log(classes), the loss of the uniform classifier."""
@@ -137,28 +137,25 @@ def threshold_limit(plan: Plan, classes: int) -> float:
     return planned_loss_range(plan, classes) if bound is None else bound
 
 
-def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:
-    """Return the shape of every sum of a run.
-
-    TRAINING: header [w, w * change of c], body w * change of theta. EVALUATION: header of three blocks (train,
-    validation, test), three confusion matrices, and the rows of `evaluation.site_sums` where the plan publishes
-    the means of every site. STANDARDISATION: header [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns j,
-    n_j of whose values are present. EXACT_EVALUATION, where the plan asks for one: the header of
-    `evaluation.exact_query`. A plan that protects whole collaborators has training sums only.
-    """
-    width = layout.dtype.newbyteorder("<")
-    pooled = evaluation_header_length(histogram_spec(plan, schema), schema.classes)
-    lengths = {
-        Purpose.TRAINING: (TRAINING_HEADER_LENGTH, layout.dimension),
-        Purpose.EVALUATION: (pooled + site_sums_length(len(published_sites(plan))), 0),
-        Purpose.STANDARDISATION: (1 + 3 * len(schema.numeric), 0),
-    }
+def header_layouts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, Header]:
+    """Return the header of every sum of a run. A plan that protects whole collaborators has training sums only."""
+    layouts = {Purpose.TRAINING: TRAINING_LAYOUT}
+    if is_unevaluated(plan):
+        return layouts
+    sites = len(published_sites(plan))
+    layouts[Purpose.EVALUATION] = evaluation_layout(histogram_spec(plan, schema), schema.classes, sites)
+    layouts[Purpose.STANDARDISATION] = moments_layout(len(schema.numeric))
     if plan.evaluation.method == "exact":
-        lengths[Purpose.EXACT_EVALUATION] = (exact_header_length(len(reported_group_sizes(plan))), 0)
+        layouts[Purpose.EXACT_EVALUATION] = exact_layout(len(reported_group_sizes(plan)))
+    return layouts
+
+
+def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:
+    """Return the shape of every sum of a run; that of training has a body, w * change of theta."""
+    width = layout.dtype.newbyteorder("<")
     return {
-        purpose: SumSpec(purpose, header, body, width)
-        for purpose, (header, body) in lengths.items()
-        if purpose is Purpose.TRAINING or not is_unevaluated(plan)
+        purpose: SumSpec(purpose, header.length, layout.dimension * (purpose is Purpose.TRAINING), width)
+        for purpose, header in header_layouts(plan, schema).items()
     }
 
 

@@ -1,74 +1,70 @@
 """The headers of an evaluation and a standardisation, from losses and records: of one site, or of several pooled.
 
 Headers of different sites add up to the header of all their records together. What the numbers are for is said in
-`evaluation/loss_sums.py` and `standardisation.py`.
+`evaluation/evaluation_sums.py` and `standardisation.py`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfair.evaluation.loss_sums import (
-    MOST_CLASSES,
-    SPLITS,
-    HistogramSpec,
-    block_length,
-    confusion_matrix,
-    loss_block,
-    matrix_length,
-)
-from fedfair.evaluation.site_sums import SLOT, slot
+from fedfair.evaluation.evaluation_sums import confusion_matrix
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_layout, loss_block
+from fedfair.evaluation.site_sums import own_values
 from fedfair.fairness.rcvar import Objective
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.result import SiteLosses
-from fedfair.learning.standardisation import column_sums
+from fedfair.sums.feature_moments import column_sums
+from fedfair.sums.header import Header
 
 
 def evaluation_header(
-    losses: SiteLosses, objective: Objective, threshold: float, histogram: HistogramSpec, classes: int
+    losses: SiteLosses, objective: Objective, threshold: float, histogram: HistogramSpec, layout: Header
 ) -> NDArray[np.float64]:
-    """Return the header of `evaluation.loss_sums`; zeros for a split without records.
+    """Return the header of an evaluation; zeros for a split without records, and in the rows of the sites.
 
     Args:
         losses: by split, for the splits that have records.
         objective: whose smoothed values are summed.
         threshold: at which they are taken.
         histogram: of the plan.
-        classes: number of classes.
+        layout: from `evaluation_layout`.
 
     Raises:
         TrainingError: a loss is not a finite number from 0 on.
     """
-    blocks, matrices = [], []
-    for name in SPLITS:
+    header = layout.zeros()
+    sums = layout.read(header)
+    for place, name in enumerate(SPLITS):
         found = losses.get(name)
         if found is None:
-            blocks.append(np.zeros(block_length(histogram)))
-            matrices.append(np.zeros(matrix_length(classes)))
             continue
         smoothed = objective.per_sample(torch.from_numpy(found.values), threshold).sum()
-        blocks.append(loss_block(found.values, found.correct, float(smoothed), histogram))
-        if classes <= MOST_CLASSES:
-            matrices.append(confusion_matrix(found.labels, found.predictions, classes).ravel())
-    return np.concatenate([*blocks, *matrices])
+        block = loss_block(found.values, found.correct, float(smoothed), histogram)
+        sums["splits"][place] = block_layout(histogram).read(block)
+        confusion = sums["confusion"][place]
+        if confusion.size:
+            confusion[:] = confusion_matrix(found.labels, found.predictions, len(confusion))
+    return header
 
 
-def site_row(losses: SiteLosses, fewest: int) -> NDArray[np.float64]:
-    """Return one site's own row of `evaluation.site_sums`: float64 array (splits, 3).
+def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
+    """Write one site's own means to its row of an evaluation.
 
     Args:
+        row: array (splits,) of `site_sums.ROW_FIELDS`, zeros before.
         losses: by split, for the splits that have records.
         fewest: a split of fewer records leaves zeros.
     """
-    row = np.zeros((len(SPLITS), SLOT))
     for place, name in enumerate(SPLITS):
         if name in losses:
-            row[place] = slot(losses[name].values, losses[name].correct, fewest)
-    return row
+            row[place] = own_values(losses[name].values, losses[name].correct, fewest)
 
 
 def standardisation_header(train: Dataset) -> NDArray[np.float64]:
-    """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of one site's training records."""
+    """Return the header of a standardisation, over the numeric columns of one site's training records."""
     return column_sums(train.features[:, list(train.schema.numeric)], train.schema.units)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import RemoteProtocolError
+from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.exact_query import ExactQuery
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, evaluation_header_length, split_header
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_layout
 from fedfair.evaluation.secure_cvar import (
     Interval,
     SplitSummary,
@@ -25,7 +26,7 @@ from fedfair.evaluation.secure_cvar import (
     quantile,
     summarise,
 )
-from fedfair.evaluation.site_sums import SplitMeans, check_site_sums, site_means, site_rows
+from fedfair.evaluation.site_sums import SplitMeans, check_site_sums, site_means
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec, published_sites, reported_group_sizes
@@ -103,13 +104,14 @@ class Judge:
         Raises:
             RemoteProtocolError: nobody contributed a training record, or the counts are impossible.
         """
+        sums = self._sums(header)
         blocks = self._blocks(header)
         if "train" not in blocks:
             raise RemoteProtocolError(
                 "the evaluation sum is over no training record", "at least one collaborator needs training data"
             )
-        self._check_confusion(header)
-        check_site_sums(self._rows(header), split_header(header, self.spec, self.classes)[0], self.min_group)
+        _check_confusion(sums)
+        check_site_sums(sums["sites"], sums["splits"], self.min_group)
         splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
         objectives = {
             name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
@@ -151,37 +153,40 @@ class Judge:
 
     def confusion(self, header: NDArray[np.float64]) -> dict[str, Confusion]:
         """Return the confusion matrix of each split; nothing with too many classes."""
-        blocks, matrices = split_header(header, self.spec, self.classes)
-        if matrices is None:
-            return {}
-        found = zip(SPLITS, blocks, matrices, strict=True)
+        sums = self._sums(header)
+        found = zip(SPLITS, sums["splits"]["records"], sums["confusion"], strict=True)
         return {
             name: tuple(tuple(int(cell) for cell in row) for row in matrix)
-            for name, block, matrix in found
-            if block[0] > 0
+            for name, records, matrix in found
+            if records > 0 and matrix.size
         }
 
     def site_means(self, header: NDArray[np.float64]) -> dict[str, Mapping[str, SplitMeans]]:
         """Return each site's own means by split; nothing where the plan does not publish them."""
-        blocks, _ = split_header(header, self.spec, self.classes)
-        return dict(zip(self.sites, site_means(self._rows(header), blocks[:, 0], self.min_group), strict=True))
+        sums = self._sums(header)
+        means = site_means(sums["sites"], sums["splits"]["records"], self.min_group)
+        return dict(zip(self.sites, means, strict=True))
 
-    def _rows(self, header: NDArray[np.float64]) -> NDArray[np.float64]:
-        return site_rows(header[evaluation_header_length(self.spec, self.classes) :])
-
-    def _check_confusion(self, header: NDArray[np.float64]) -> None:
-        """Refuse matrices that are not over the records of the blocks, or tell of another accuracy."""
-        blocks, matrices = split_header(header, self.spec, self.classes)
-        if matrices is None:
-            return
-        records, correct = matrices.sum(axis=(1, 2)), np.trace(matrices, axis1=1, axis2=2)
-        sound = (matrices >= 0.0).all() and (records == blocks[:, 0]).all() and (correct == blocks[:, 1]).all()
-        if not sound:
-            raise RemoteProtocolError(
-                "the confusion matrices of an evaluation are not over the records of its histograms",
-                "a participant sent numbers that no predictions have; compare software versions",
-            )
+    def _sums(self, header: NDArray[np.float64]) -> NDArray[Any]:
+        return evaluation_layout(self.spec, self.classes, len(self.sites)).read(header)
 
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        blocks, _ = split_header(header, self.spec, self.classes)
-        return {name: block for name, block in zip(SPLITS, blocks, strict=True) if block[0] > 0}
+        """Return the block of each split that has records, as `secure_cvar.py` reads it."""
+        splits = self._sums(header)["splits"]
+        blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(self.spec).length)
+        found = zip(SPLITS, blocks, splits["records"], strict=True)
+        return {name: block for name, block, records in found if records > 0}
+
+
+def _check_confusion(sums: NDArray[Any]) -> None:
+    """Refuse matrices that are not over the records of the blocks, or tell of another accuracy."""
+    matrices, splits = sums["confusion"], sums["splits"]
+    if not matrices.size:
+        return
+    records, correct = matrices.sum(axis=(1, 2)), np.trace(matrices, axis1=1, axis2=2)
+    fits = (records == splits["records"]).all() and (correct == splits["correct"]).all()
+    if not (fits and (matrices >= 0.0).all()):
+        raise RemoteProtocolError(
+            "the confusion matrices of an evaluation are not over the records of its histograms",
+            "a participant sent numbers that no predictions have; compare software versions",
+        )

@@ -21,21 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
-from fedfair.evaluation.exact_query import counts_length, exact_header_length
-from fedfair.evaluation.loss_sums import HEAD, SPLITS, matrix_length
-from fedfair.evaluation.site_sums import SLOT, site_sums_length
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import (
-    histogram_spec,
-    published_sites,
-    reported_group_sizes,
-    threshold_limit,
-)
+from fedfair.learning.exchange import header_layouts, published_sites, threshold_limit
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_training import noised_training
 from fedfair.plan.keys import parse_public_key
@@ -52,6 +45,7 @@ from fedfair.secagg.params import (
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.shape import HeaderRun, SumShape
 from fedfair.secagg.signing import Member, Roster
+from fedfair.sums.header import Header
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
 
@@ -204,59 +198,58 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
     if noised is not None:
         return {Purpose.TRAINING.value: noised.shape()}
     shapes = {}
-    for purpose, counts in header_counts(plan, schema).items():
-        own, real, integers = counts.copy(), ~counts, GREATEST_INTEGER
+    for purpose, parts in header_parts(plan, schema).items():
+        counts, reals, integers = int(parts.counts.sum()), int(parts.reals.sum()), GREATEST_INTEGER
         if purpose is Purpose.TRAINING:
-            own[0] = False  # the weight is masked by the protocol itself
             integers = min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), integers)
         runs = (
-            HeaderRun(int(own.sum()), GREATEST_COUNT, whole=True),
-            HeaderRun(int(real.sum()), float(integers), whole=False),
-            HeaderRun(int(real.sum()), GREATEST_REST, whole=False),
+            HeaderRun(counts, GREATEST_COUNT, whole=True),
+            HeaderRun(reals, float(integers), whole=False),
+            HeaderRun(reals, GREATEST_REST, whole=False),
         )
         body = (layout.dimension,) if purpose is Purpose.TRAINING else ()
         shapes[purpose.value] = SumShape(tuple(run for run in runs if run.length), body)
     return shapes
 
 
-def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np.bool_]]:
-    """Return, for the plain header of every sum, which values are counts; the others are real numbers.
+@dataclass(frozen=True, slots=True)
+class HeaderParts:
+    """How each value of a plain header is masked: three bool arrays (length,), one of them True at each place.
 
-    The headers are those of `exchange.sum_specs`; an evaluation has blocks [n, correct, smoothed, counts, sums],
-    then matrices of counts, then rows [n, correct, losses] of sites; a standardisation is [n, n_j, sums, sums
-    of squares].
+    Attributes:
+        weight: what the protocol carries by itself.
+        counts: whole numbers.
+        reals: real numbers, each in two limbs.
     """
-    bins = histogram_spec(plan, schema).bins + 1
-    numeric, whole = len(schema.numeric), plan.privacy.sample_level is None
-    # Noise makes real numbers of all counts but those of the records, which are public.
-    matrices = np.full(len(SPLITS) * matrix_length(schema.classes), whole)
-    block = np.repeat([True, whole, False, whole, False], [1, HEAD - 2, 1, bins, bins])
-    rows = np.arange(site_sums_length(len(published_sites(plan)))) % SLOT < SLOT - 1
-    found = {
-        Purpose.TRAINING: np.array([True, False]),
-        Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices, rows]),
-        Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= (numeric if whole else 0),
-    }
-    if plan.evaluation.method == "exact":
-        sizes = len(reported_group_sizes(plan))
-        found[Purpose.EXACT_EVALUATION] = np.arange(exact_header_length(sizes)) < counts_length(sizes)
-    return found
+
+    weight: NDArray[np.bool_]
+    counts: NDArray[np.bool_]
+    reals: NDArray[np.bool_]
 
 
-def plain_totals(opened: OpenedSum, counts: NDArray[np.bool_]) -> Totals:
+def header_parts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, HeaderParts]:
+    """Return the parts of the header of every sum of a run."""
+    noised = plan.privacy.sample_level is not None
+    return {purpose: _parts(layout, noised) for purpose, layout in header_layouts(plan, schema).items()}
+
+
+def _parts(layout: Header, noised: bool) -> HeaderParts:
+    weight, counts = layout.weights(), layout.counts(noised=noised)
+    return HeaderParts(weight, counts & ~weight, ~counts)
+
+
+def plain_totals(opened: OpenedSum, parts: HeaderParts) -> Totals:
     """Return the totals of an opened sum in the form of plain ones.
 
     Args:
         opened: what secure aggregation opened.
-        counts: of its purpose, from `header_counts`.
+        parts: of its purpose, from `header_parts`.
     """
-    own = counts.copy()
-    header = np.empty(len(counts))
-    if opened.purpose == Purpose.TRAINING.value:
-        own[0], header[0] = False, float(opened.weight)
-    whole, reals = int(own.sum()), int((~counts).sum())
-    header[own] = opened.header[:whole]
-    header[~counts] = opened.header[whole : whole + reals] + opened.header[whole + reals :]
+    counts, integers, rests = np.split(opened.header, np.cumsum([parts.counts.sum(), parts.reals.sum()]))
+    header = np.empty(len(parts.counts))
+    header[parts.weight] = float(opened.weight)
+    header[parts.counts] = counts
+    header[parts.reals] = integers + rests
     return Totals(header, opened.body, opened.contributors, opened.replaced, opened.replacing)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.learning.masked_sums import GREATEST_INTEGER
+from fedfair.learning.masked_sums import GREATEST_INTEGER, HeaderParts
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.masking import Update
 from fedfair.sums.contribution import Contribution
@@ -34,15 +34,15 @@ def noised_update(numbers: NDArray[np.int64]) -> Update:
     return Update(np.zeros(0), numbers, 1)
 
 
-def header_update(contribution: Contribution, counts: NDArray[np.bool_]) -> Update:
+def header_update(contribution: Contribution, parts: HeaderParts) -> Update:
     """Return the update of an evaluation or a standardisation, which have a header only.
 
     Args:
         contribution: as it would be added in the clear.
-        counts: which values of its header are counts.
+        parts: of its header.
     """
-    limbs, replaced = _limbs(contribution.header[~counts])
-    header = np.concatenate([contribution.header[counts], limbs])
+    limbs, replaced = _limbs(contribution.header[parts.reals])
+    header = np.concatenate([contribution.header[parts.counts], limbs])
     return Update(header, contribution.body, 1, replaced=contribution.replaced + replaced)
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedfair.evaluation.loss_sums import HistogramSpec
 from fedfair.evaluation.noised import possible_header
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec
-from fedfair.learning.standardisation import noise_deviation, possible_sums
 from fedfair.plan.schema import Plan
+from fedfair.sums.feature_moments import moments_layout, noise_deviation, possible_sums
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
 
@@ -48,5 +50,6 @@ def noised_totals(plan: Plan, schema: FeatureSchema) -> NoisedTotals | None:
     asked = plan.privacy.sample_level
     if asked is None:
         return None
-    deviation = noise_deviation(3 * len(schema.numeric), asked.standardisation_noise_multiplier)
+    released = int(np.count_nonzero(~moments_layout(len(schema.numeric)).counts(noised=True)))
+    deviation = noise_deviation(released, asked.standardisation_noise_multiplier)
     return NoisedTotals(histogram_spec(plan, schema), schema.classes, deviation)

@@ -13,13 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfair.evaluation.loss_sums import (
-    SPLITS,
-    HistogramSpec,
-    confusion_matrix,
-    evaluation_header_length,
-    split_header,
-)
+from fedfair.evaluation.evaluation_sums import confusion_matrix, evaluation_layout, matrix_shape
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, block_fields
 from fedfair.evaluation.noised import (
     EVALUATION_ROUNDED,
     EVALUATION_SENSITIVITY,
@@ -30,9 +25,9 @@ from fedfair.evaluation.noised import (
 )
 from fedfair.fairness.rcvar import Objective
 from fedfair.learning.result import Losses, SiteLosses
-from fedfair.learning.standardisation import noise_deviation
 from fedfair.privacy.grid import Grid, noise_grid
 from fedfair.privacy.noise import Draws, whole_cells, with_noise
+from fedfair.sums.feature_moments import moments_layout, noise_deviation
 
 
 def noised_evaluation_header(
@@ -55,9 +50,9 @@ def noised_evaluation_header(
         noise_multiplier: sigma, above 0.
         draws: this release's own.
     """
-    end = histogram.loss_range
-    header = np.zeros(evaluation_header_length(histogram, classes))
-    blocks, matrices = split_header(header, histogram, classes)
+    end, layout = histogram.loss_range, evaluation_layout(histogram, classes)
+    header = layout.zeros()
+    sums = layout.read(header)
     greatest = float(objective.per_sample(torch.tensor([end], dtype=torch.float64), threshold))
     units = evaluation_units(histogram, classes, greatest)
     grid = noise_grid(noise_multiplier, EVALUATION_SENSITIVITY, EVALUATION_ROUNDED, largest=1.0)
@@ -66,22 +61,23 @@ def noised_evaluation_header(
             continue
         found = _clamped(losses[name], end)
         smoothed = objective.per_sample(torch.from_numpy(found.values), threshold).numpy()
-        matrix = np.zeros(0)
-        if matrices is not None:
-            matrix = confusion_matrix(found.labels, found.predictions, classes).ravel()
+        matrix = np.zeros(matrix_shape(classes))
+        if matrix.size:
+            matrix = confusion_matrix(found.labels, found.predictions, classes)
         correct = int(np.count_nonzero(found.correct))
         exact = split_units(found.values, smoothed, correct, matrix, greatest, histogram)
         noised = _released(exact, grid, draws)
-        blocks[place], matrix = noised_split(len(found.values), noised, units, histogram, classes)
-        if matrices is not None:
-            matrices[place] = matrix.reshape(classes, classes)
+        released = noised_split(len(found.values), noised, units, histogram, classes)
+        for field in block_fields(histogram):
+            sums["splits"][field.name][place] = released[field.name]
+        sums["confusion"][place] = released["confusion"]
     return header
 
 
 def noised_column_sums(
     values: NDArray[np.floating], units: tuple[float, ...], noise_multiplier: float, draws: Draws
 ) -> NDArray[np.float64]:
-    """Return the standardisation header [n, n_j, sums, sums of squares] of one site under noise.
+    """Return the standardisation header of one site under noise.
 
     Args:
         values: float array (n, numeric columns) of the site's training records, NaN where missing.
@@ -94,11 +90,16 @@ def noised_column_sums(
     columns = [present[known[:, place], place] for place in range(present.shape[1])]
     sums = [added_up(column) for column in columns]
     squares = [added_up(column * column) for column in columns]
-    exact = np.concatenate([known.sum(axis=0).astype(np.float64), *sums, *squares])
+    layout = moments_layout(len(columns))
+    counted = layout.built(counts=known.sum(axis=0), sums=np.ravel(sums), squares=np.ravel(squares))
+    is_public = layout.counts(noised=True)
     # One record moves a column's sum and its sum of squares, which are rounded; counts are whole.
+    exact = counted[~is_public]
     sensitivity = noise_deviation(len(exact), 1.0)
     grid = noise_grid(noise_multiplier, sensitivity, 2 * len(columns), largest=1.0)
-    return np.concatenate([[float(len(values))], _released(exact, grid, draws)])
+    header = layout.built(records=len(values))
+    header[~is_public] = _released(exact, grid, draws)
+    return header
 
 
 def _clamped(losses: Losses, end: float) -> Losses:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
-from fedfair.learning.averaging import IterateMean, add_mean, check_mean
+from fedfair.learning.averaging import TRAINING_LAYOUT, IterateMean, add_mean, check_mean
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exact_stage import ExactStage
@@ -350,7 +350,8 @@ class Course:
 
     def _take_step(self, totals: Totals) -> None:
         """Set theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
-        weight, weighted_change = float(totals.header[0]), float(totals.header[1])
+        sums = TRAINING_LAYOUT.read(totals.header)
+        weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
         check_mean(self.model.vector, totals.body, weight)
         self._check_threshold_sum(weighted_change, weight)
         threshold = self.model.threshold + weighted_change / weight

@@ -22,6 +22,7 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.schema import Plan
+from fedfair.sums.feature_moments import column_count, moments_layout, units_of
 
 GREATEST_SQUARES = 2.0**54
 """The greatest sum of squares that one site can add: `masked_sums.GREATEST_INTEGER`."""
@@ -40,19 +41,6 @@ def unit_of(least: float, greatest: float) -> float:
     return math.ldexp(1.0, math.frexp(max(abs(least), abs(greatest)))[1])
 
 
-def column_sums(values: NDArray[np.floating], units: tuple[float, ...] = ()) -> NDArray[np.float64]:
-    """Return the header of one site's contribution: [n, n_j, sums of x_j, sums of x_j^2]; n_j values are present.
-
-    Args:
-        values: float array (n, numeric columns) of the site's training records, NaN where missing.
-        units: what each column is counted in; empty for 1.
-    """
-    known = ~np.isnan(values)
-    present = np.where(known, values.astype(np.float64, copy=False), 0.0) / _array(units, values.shape[1])
-    squares = np.einsum("ij,ij->j", present, present)
-    return np.concatenate([[len(values)], known.sum(axis=0), present.sum(axis=0), squares])
-
-
 def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()) -> FeatureScaling:
     """Return means and standard deviations from the total of `column_sums`.
 
@@ -64,7 +52,8 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
     Raises:
         RemoteProtocolError: no records at all, or sums that no data can have.
     """
-    records, (counts, sums, squares) = header[0], np.split(header[1:], 3)
+    found = moments_layout(column_count(header)).read(header)
+    records, counts, sums, squares = (found[name] for name in ("records", "counts", "sums", "squares"))
     if not records > 0:
         raise RemoteProtocolError(
             f"the standardisation sum is over {records:g} training records", "at least one site needs records"
@@ -79,39 +68,9 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
     if (variance < -noise).any():
         column = int(np.argmin(variance))
         raise RemoteProtocolError(f"numeric column {column} has a negative variance {variance[column]:g}")
-    unit = _array(units, len(mean))
+    unit = units_of(units, len(mean))
     deviation = np.sqrt(np.maximum(variance, noise)) * unit
     return FeatureScaling(mean * unit, np.where(variance > noise, deviation, np.maximum(deviation, 1.0)))
-
-
-def noise_deviation(released: int, noise_multiplier: float) -> float:
-    """Return the standard deviation of the noise with which one site releases its sums: sigma sqrt(3 d).
-
-    With differential privacy every numeric column has a declared range, so that a record adds, for each of d
-    columns, whether it has a value, x / unit and (x / unit)^2, each at most 1: together no more than sqrt(3 d).
-
-    Args:
-        released: how many numbers those are, 3 d.
-        noise_multiplier: sigma, above 0.
-    """
-    return noise_multiplier * math.sqrt(released)
-
-
-def possible_sums(header: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Return sums that some values may have, near the total of noised ones: what `scaling_from_sums` takes.
-
-    A variance is taken to be at least what noise alone could make of none, so that a column which hardly varies is
-    not blown up to the size of its noise.
-
-    Args:
-        header: float64 array (1 + 3 columns,), in units of the columns; the number of records is exact.
-        deviation: standard deviation of the noise on every number of the total.
-    """
-    records, (counts, sums, squares) = header[0], np.split(header[1:], 3)
-    counts = np.clip(counts, 0.0, records)
-    sums = np.clip(sums, -counts, counts)
-    least = sums**2 / np.maximum(counts, 1.0) + deviation
-    return np.concatenate([[records], counts, sums, np.maximum(squares, least)])
 
 
 def scale_columns(
@@ -143,7 +102,7 @@ def check_columns(records: Dataset, participant: ParticipantId) -> None:
         DataError: a numeric column has values that are too large, or all of them too small, for its unit.
     """
     schema = records.schema
-    values = np.abs(records.features[:, list(schema.numeric)]) / _array(schema.units, len(schema.numeric))
+    values = np.abs(records.features[:, list(schema.numeric)]) / units_of(schema.units, len(schema.numeric))
     values[np.isnan(values)] = 0.0
     for column, size in enumerate(values.T):
         # A float64 overflows to infinity, which is too large as well.
@@ -164,7 +123,3 @@ def _misfit(
         "correct the value, or write the column in another unit, or declare its least and greatest value under "
         "ranges in the plan's csv",
     )
-
-
-def _array(units: tuple[float, ...], columns: int) -> NDArray[np.float64]:
-    return np.array(units) if units else np.ones(columns)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.exact_query import QueryStep, exact_header
 from fedfair.evaluation.loss_sums import SPLITS, bounded_losses
 from fedfair.fairness.rcvar import Objective
@@ -30,6 +31,7 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.labelled import labelled_message
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
+from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.batches import batch_indices, round_draws, round_length, round_weight, stated_batch_size
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records, plain_arithmetic
@@ -44,7 +46,7 @@ from fedfair.learning.exchange import (
     reported_group_sizes,
     threshold_limit,
 )
-from fedfair.learning.headers import evaluation_header, site_row, standardisation_header
+from fedfair.learning.headers import evaluation_header, fill_row, standardisation_header
 from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate, evaluate_or_nan
@@ -220,7 +222,7 @@ class TrainingTask:
         self._queried = None  # Losses under another scaling are other losses.
 
     def standardisation_contribution(self, attempt: int = 1) -> Contribution:
-        """Return [n, n_j, sum of x_j, sum of x_j^2] over the numeric columns of the training records.
+        """Return the header of `sums.feature_moments` over the numeric columns of the training records.
 
         Raises:
             LocalProtocolError: the plan does not standardise, and so has not declared what scale noise needs.
@@ -261,7 +263,7 @@ class TrainingTask:
         ).digest()
 
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
-        """Return [w, w * change of c] and w * change of theta after this round's local steps.
+        """Return w, w * change of c, and w * change of theta, after this round's local steps.
 
         The change of c is clipped to `exchange.threshold_limit`. A site without training records adds zeros. Where
         single records are protected and training fails, it adds noise alone: to leave would tell of a record.
@@ -282,10 +284,11 @@ class TrainingTask:
                 raise
             self.last_fault = fault.diagnostics()
         if change is None:
-            return Contribution(np.zeros(2), np.zeros_like(model.vector))
+            return Contribution(TRAINING_LAYOUT.zeros(), np.zeros_like(model.vector))
         np.multiply(change.model, change.weight, out=change.model)
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
-        return Contribution(np.array([change.weight, change.weight * threshold]), change.model)
+        header = TRAINING_LAYOUT.built(weight=change.weight, threshold=change.weight * threshold)
+        return Contribution(header, change.model)
 
     def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         """Return `training_change` for a masked sum, which this site never leaves because of a value.
@@ -403,20 +406,19 @@ class TrainingTask:
     def evaluation_contribution(
         self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
     ) -> Contribution:
-        """Return the header of `evaluation.loss_sums`; zeros for a split without records.
+        """Return the header of `evaluation.evaluation_sums`; zeros for a split without records.
 
         Where the plan publishes the means of every site, this site's row follows among the others' zeros.
         """
         self.last_losses, replaced = self._summable_losses(model)
-        about = (self.last_losses, self._objective, model.threshold, self._histogram)
-        classes = self._splits.train.schema.classes
         if self._protection is None:
-            header = evaluation_header(*about, classes)
-            return self._header_only(np.concatenate([header, self._own_row()]), replaced)
+            return self._header_only(self._evaluation_header(model.threshold), replaced)
         noise = sample_level_of(self._plan).evaluation_noise_multiplier
         if self.last_losses:
             self._protection.record(GaussianRelease("evaluation", noise, 1.0, 1))
         draws = self._protection.draws("evaluation", int(round_number), attempt)
+        about = (self.last_losses, self._objective, model.threshold, self._histogram)
+        classes = self._splits.train.schema.classes
         return self._header_only(noised_evaluation_header(*about, classes, noise, draws))
 
     def exact_contribution(self, model: GlobalModel, step: QueryStep) -> Contribution:
@@ -538,11 +540,15 @@ class TrainingTask:
         """Return what this site's change of the model weighs in a round."""
         return round_weight(self._plan.training, len(self._splits.train))
 
-    def _own_row(self) -> NDArray[np.float64]:
-        """Return the rows of all sites that the plan publishes, of which only this site's is filled."""
-        row = site_row(self.last_losses, self._plan.evaluation.min_group)
-        rows = [row if name == self._participant else np.zeros_like(row) for name in published_sites(self._plan)]
-        return np.concatenate(rows).ravel() if rows else np.zeros(0)
+    def _evaluation_header(self, threshold: float) -> NDArray[np.float64]:
+        """Return the header without noise; of the rows of sites, only this site's own is filled."""
+        published = published_sites(self._plan)
+        layout = evaluation_layout(self._histogram, self._splits.train.schema.classes, len(published))
+        header = evaluation_header(self.last_losses, self._objective, threshold, self._histogram, layout)
+        if self._participant in published:
+            row = layout.read(header)["sites"][published.index(self._participant)]
+            fill_row(row, self.last_losses, self._plan.evaluation.min_group)
+        return header
 
     def _header_only(self, header: NDArray[np.float64], replaced: int = 0) -> Contribution:
         return Contribution(header, np.zeros(0, self._model.layout.dtype), replaced)

@@ -14,7 +14,7 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.masked_sums import (
     FIRST_AUTOMATIC_CLIP,
     clips_of,
-    header_counts,
+    header_parts,
     plain_totals,
     roster_of,
     session_plan,
@@ -119,7 +119,7 @@ class Protection:
     ) -> None:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
-        self._counts = header_counts(plan, schema)
+        self._parts = header_parts(plan, schema)
         quorum = plan.federation.min_collaborators or len(names)
         self.server = Server(
             roster_of(plan),
@@ -219,4 +219,4 @@ class Protection:
             self.clip = automatic_clip(opened.histogram, self.clip, self._greatest_clip)
         if self._noised is not None:
             return self._noised.totals(opened.body, opened.contributors)
-        return plain_totals(opened, self._counts[purpose])
+        return plain_totals(opened, self._parts[purpose])

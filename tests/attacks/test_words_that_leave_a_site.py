@@ -30,7 +30,7 @@ from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
-from fedfair.learning.masked_sums import greatest_weight, header_counts, sum_shapes
+from fedfair.learning.masked_sums import greatest_weight, header_parts, sum_shapes
 from fedfair.learning.masked_update import header_update, training_update
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.policy import PolicyError
@@ -136,7 +136,7 @@ def plan_of(model: dict[str, object], precision: str) -> Plan:
 def updates_of(
     plan: Plan, data: Dataset, model: GlobalModel, task: TrainingTask
 ) -> Iterator[tuple[Purpose, Update]]:
-    counts = header_counts(plan, data.schema)
+    counts = header_parts(plan, data.schema)
     change = task.summable_change(model, RoundNumber(1), 1)
     assert change is not None
     yield Purpose.TRAINING, training_update(change)

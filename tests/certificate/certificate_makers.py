@@ -9,15 +9,11 @@ from numpy.typing import NDArray
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.issue import Terms, draft
 from fedfair.certificate.seal import seal
-from fedfair.evaluation.loss_sums import (
-    SPLITS,
-    HistogramSpec,
-    evaluation_header_length,
-    loss_block,
-    split_header,
-)
+from fedfair.evaluation.evaluation_sums import evaluation_layout
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.plan.schema import Plan
+from tests.oracles.header_places import evaluation_header_length, split_header
 
 PLAN_DIGEST = "sha256:" + "01" * 32
 MODEL_DIGEST = "sha256:" + "02" * 32
@@ -56,7 +52,7 @@ def make_record(**losses: NDArray[np.float64]) -> EvaluationRecord:
         masked=True,
         bins=SPEC.bins,
         loss_range=SPEC.loss_range,
-        splits=split_sums(header, SPEC, CLASSES),
+        splits=split_sums(header, evaluation_layout(SPEC, CLASSES)),
     )
 
 

@@ -19,15 +19,11 @@ from fedfair.certificate.issue import Terms, draft
 from fedfair.certificate.page import certificate_page
 from fedfair.certificate.words import limits, main_statement, population_sentence, sample_sentence
 from fedfair.errors import CertificateError, FedfairError, PlanError
-from fedfair.evaluation.loss_sums import (
-    SPLITS,
-    HistogramSpec,
-    evaluation_header_length,
-    loss_block,
-    split_header,
-)
+from fedfair.evaluation.evaluation_sums import evaluation_layout
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.fairness.certificate import MAX_DELTA, METHODS, MIN_DELTA, MIN_GROUP_SIZE
+from tests.oracles.header_places import evaluation_header_length, split_header
 
 TINY, LEAST = 5e-324, sys.float_info.min
 EXTREMES = (
@@ -44,7 +40,8 @@ def certified(delta: float, sizes: tuple[float, ...], method: str, loss_range: f
     split_header(header, spec, CLASSES)[0][:] = blocks
     record = EvaluationRecord(
         plan_digest=PLAN_DIGEST, model_digest=MODEL_DIGEST, round=3, threshold=0.1, participants=2,
-        classes=CLASSES, masked=True, bins=8, loss_range=loss_range, splits=split_sums(header, spec, CLASSES),
+        classes=CLASSES, masked=True, bins=8, loss_range=loss_range,
+        splits=split_sums(header, evaluation_layout(spec, CLASSES)),
     )  # fmt: skip
     terms = Terms(split="test", group_sizes=sizes, delta=delta, method=method, fewest=fewest)  # type: ignore[arg-type]
     return draft(record, make_plan(), terms, issued_at=NOW)

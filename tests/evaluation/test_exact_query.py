@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
-from fedfair.evaluation.exact_query import ExactQuery, QueryStep, exact_header, exact_header_length
+from fedfair.evaluation.exact_query import ExactQuery, QueryStep, exact_header, exact_layout
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.fairness.cvar import cvar
 from fedfair.secagg.shape import MAX_HEADER_VALUES
@@ -21,7 +21,7 @@ a_site = st.fixed_dictionaries({}, optional=dict.fromkeys(SPLITS, some_losses))
 
 
 def total(sites: list[Site], step: QueryStep, sizes: int = len(SIZES)) -> np.ndarray:
-    return sum((exact_header(site, step, sizes) for site in sites), np.zeros(exact_header_length(sizes)))
+    return sum((exact_header(site, step, sizes) for site in sites), np.zeros(exact_layout(sizes).length))
 
 
 def started(sites: list[Site], steps: int) -> ExactQuery:
@@ -48,12 +48,12 @@ def test_every_split_is_told_apart_and_the_truth_is_inside(sites: list[Site]) ->
 def test_the_length_of_an_answer_says_nothing_about_a_site_or_a_step(site: Site, sizes: int) -> None:
     lengths = {len(exact_header(site, QueryStep(1, ()), sizes))}
     lengths |= {len(exact_header(site, QueryStep(step, (0,) * 3 * sizes), sizes)) for step in (2, 3, 4)}
-    assert lengths == {exact_header_length(sizes)}
+    assert lengths == {exact_layout(sizes).length}
 
 
 def test_an_answer_about_the_most_sizes_fits_into_one_masked_header() -> None:
     # 20 sizes at three splits: 61440 counts, and 180 sums in two limbs each. Five values are the protocol's own.
-    assert exact_header_length(20) + 180 + 40 <= MAX_HEADER_VALUES
+    assert exact_layout(20).length + 180 + 40 <= MAX_HEADER_VALUES
 
 
 @pytest.mark.parametrize("step", [2, 3, 4])
@@ -83,4 +83,4 @@ def test_a_step_about_another_number_of_sizes_is_the_aggregators_fault() -> None
 
 def test_a_finished_query_absorbs_nothing() -> None:
     with pytest.raises(LocalProtocolError, match="answered to its end"):
-        started([{"train": np.array([0.1])}], 4).absorb(np.zeros(exact_header_length(2)), "ab")
+        started([{"train": np.array([0.1])}], 4).absorb(np.zeros(exact_layout(2).length), "ab")

@@ -6,20 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, TrainingError
-from fedfair.evaluation.loss_sums import (
-    MAX_LOSS,
-    SPLITS,
-    HistogramSpec,
-    block_length,
-    bounded_losses,
-    confusion_matrix,
-    evaluation_header_length,
-    loss_block,
-)
+from fedfair.evaluation.evaluation_sums import confusion_matrix
+from fedfair.evaluation.loss_sums import MAX_LOSS, SPLITS, HistogramSpec, bounded_losses, loss_block
 from fedfair.evaluation.radix import loss_keys
 from fedfair.evaluation.secure_cvar import summarise
 from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.spec import Purpose, SumSpec
+from tests.oracles.header_places import block_length, evaluation_header_length
 
 SPEC = HistogramSpec(4, 2.0)
 losses_lists = st.lists(st.floats(0, 5), max_size=30)

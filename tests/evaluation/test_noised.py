@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedfair.evaluation.loss_sums import (
-    SPLITS,
-    HistogramSpec,
-    block_length,
-    confusion_matrix,
-    evaluation_header_length,
-    loss_block,
-    split_header,
-)
+from fedfair.evaluation.evaluation_sums import confusion_matrix
+from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
 from fedfair.evaluation.noised import (
     EVALUATION_ROUNDED,
     EVALUATION_SENSITIVITY,
@@ -29,6 +23,7 @@ from fedfair.evaluation.noised import (
     split_units,
 )
 from fedfair.evaluation.secure_cvar import summarise
+from tests.oracles.header_places import block_length, evaluation_header_length, split_header
 
 SPEC, CLASSES, GREATEST = HistogramSpec(8, 2.0), 3, 15.0
 
@@ -40,13 +35,19 @@ def split(values: list[float], smoothed: list[float]) -> tuple[NDArray[np.float6
     held = np.array(values)
     predictions = (held > 0.7).astype(int)
     block = loss_block(held, predictions == 0, sum(smoothed), SPEC)
-    return block, confusion_matrix(np.zeros(len(held), int), predictions, CLASSES).ravel()
+    return block, confusion_matrix(np.zeros(len(held), int), predictions, CLASSES)
+
+
+def parts(found: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the block and the matrix of what a site says about one split."""
+    block = [*(found[name] for name in ("records", "correct", "smoothed")), *found["counts"], *found["losses"]]
+    return np.array(block), found["confusion"]
 
 
 def in_units(values: list[float], smoothed: list[float], classes: int = CLASSES) -> NDArray[np.float64]:
     """Return what is released of such records, in units and without noise."""
     block, matrix = split(values, smoothed)
-    shown = matrix if classes == CLASSES else np.zeros(0)
+    shown = matrix if classes == CLASSES else np.zeros((0, 0))
     return split_units(np.array(values), np.array(smoothed), int(block[1]), shown, GREATEST, SPEC)
 
 
@@ -93,14 +94,14 @@ def test_everything_but_the_number_of_records_carries_noise_or_is_not_released()
     values = [0.1, 1.9, 2.0]
     block, matrix = split(values, [1.0] * 3)
     units, exact = evaluation_units(SPEC, CLASSES, GREATEST), in_units(values, [1.0] * 3)
-    unmoved, same_matrix = noised_split(3, exact, units, SPEC, CLASSES)
+    unmoved, same_matrix = parts(noised_split(3, exact, units, SPEC, CLASSES))
     # Without noise it is the block itself, up to the fine grid; correct ones are told by the matrix.
     np.testing.assert_allclose(np.delete(unmoved, 1), np.delete(block, 1), atol=1e-8)
     np.testing.assert_array_equal(same_matrix, matrix)
-    noised, noised_matrix = noised_split(3, exact + 1.0, units, SPEC, CLASSES)
+    noised, noised_matrix = parts(noised_split(3, exact + 1.0, units, SPEC, CLASSES))
     assert noised[0] == 3
     assert noised[1] == 0.0
-    released = np.concatenate([noised[2:], noised_matrix]) - np.concatenate([unmoved[2:], matrix])
+    released = np.append(noised[2:], noised_matrix) - np.append(unmoved[2:], matrix)
     # The open bin's sum is its edge times its count: it has the noise of the count, and no other.
     assert (released != 0.0).all()
     many = evaluation_units(SPEC, 65, GREATEST)
@@ -136,8 +137,8 @@ def test_whatever_the_noise_the_histogram_could_have_been(
 
 
 def test_without_noise_a_possible_header_is_the_header() -> None:
-    parts = [split(values, [0.5] * len(values)) for values in ([0.1, 0.3, 1.99], [], [0.0, 0.7, 1.2])]
-    header = np.concatenate([*(block for block, _ in parts), *(matrix for _, matrix in parts)])
+    splits = [split(values, [0.5] * len(values)) for values in ([0.1, 0.3, 1.99], [], [0.0, 0.7, 1.2])]
+    header = np.concatenate([*(block for block, _ in splits), *(matrix.ravel() for _, matrix in splits)])
     # The sums are taken apart at the bins' edges and put together again.
     np.testing.assert_allclose(possible_header(header, SPEC, CLASSES), header, rtol=0, atol=1e-15)
 
@@ -148,11 +149,11 @@ def test_with_many_records_the_estimate_is_near_the_truth() -> None:
     units = evaluation_units(SPEC, CLASSES, GREATEST)
     noise = 40.0 * np.random.Generator(np.random.PCG64(2)).standard_normal(len(units))
     exact = split_units(values, np.zeros(len(values)), int(block[1]), matrix, GREATEST, SPEC)
-    noised, cells = noised_split(len(values), exact + noise, units, SPEC, CLASSES)
+    noised, cells = parts(noised_split(len(values), exact + noise, units, SPEC, CLASSES))
     header = np.zeros(evaluation_header_length(SPEC, CLASSES))
     blocks, matrices = split_header(header, SPEC, CLASSES)
     assert matrices is not None
-    blocks[0], matrices[0] = noised, cells.reshape(CLASSES, CLASSES)
+    blocks[0], matrices[0] = noised, cells
     possible, _ = split_header(possible_header(header, SPEC, CLASSES), SPEC, CLASSES)
     found, exact = (summarise(one, [0.1], SPEC) for one in (possible[0], block))
     # Nine counts, each off by a few times 40 of 20 000, at distances of at most 2: under 9 * 4 * 40 * 2 / 20 000.

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfair.errors import DataError
-from fedfair.evaluation.loss_sums import HistogramSpec, confusion_matrix, evaluation_header_length, loss_block
+from fedfair.evaluation.evaluation_sums import confusion_matrix, evaluation_layout
+from fedfair.evaluation.loss_sums import HistogramSpec, loss_block
 from fedfair.evaluation.record import EvaluationRecord, parse_evaluation, split_sums, to_text
 from fedfair.evaluation.secure_cvar import summarise
+from tests.oracles.header_places import evaluation_header_length
 
 SPEC = HistogramSpec(4, 2.0)
 DIGEST = "sha256:" + "0f" * 32
@@ -34,7 +36,7 @@ def make_record(train: list[float]) -> EvaluationRecord:
         masked=True,
         bins=SPEC.bins,
         loss_range=SPEC.loss_range,
-        splits=split_sums(header, SPEC, 2),
+        splits=split_sums(header, evaluation_layout(SPEC, 2)),
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import PlanError, RemoteProtocolError
-from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, block_length, loss_block
+from fedfair.evaluation.loss_sums import HistogramSpec, loss_block
 from fedfair.evaluation.secure_cvar import (
     Interval,
     cvar_bounds,
@@ -18,6 +18,7 @@ from fedfair.evaluation.secure_cvar import (
     total_sum_error,
 )
 from fedfair.fairness.cvar import cvar, rcvar, tail_count, threshold_interval
+from tests.oracles.header_places import HEAD, block_length
 
 SPEC = HistogramSpec(4, 2.0)
 SIZES = (0.01, 0.05, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0)

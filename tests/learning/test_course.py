@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.evaluation.exact_query import exact_header
-from fedfair.evaluation.loss_sums import block_length, loss_block
+from fedfair.evaluation.loss_sums import loss_block
 from fedfair.learning.averaging import BLOCK, IterateMean, add_mean
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import SumRequest, histogram_spec, reported_group_sizes, threshold_limit
@@ -22,6 +22,7 @@ from fedfair.learning.snapshot import CourseSnapshot
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
+from tests.oracles.header_places import block_length
 
 DIMENSION = 3
 LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, PlanError, TrainingError
-from fedfair.evaluation.loss_sums import HEAD, block_length, evaluation_header_length, split_header
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import EVALUATION_RECORDS, Records, choose_device
@@ -19,6 +18,7 @@ from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
+from tests.oracles.header_places import HEAD, block_length, evaluation_header_length, split_header
 
 torch.set_num_threads(1)
 

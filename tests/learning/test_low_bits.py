@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedfair.evaluation.loss_sums import HEAD, HistogramSpec, split_header
+from fedfair.evaluation.loss_sums import HistogramSpec
 from fedfair.evaluation.noised import EVALUATION_ROUNDED, EVALUATION_SENSITIVITY, evaluation_units
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import LoopCohort
@@ -28,14 +28,15 @@ from fedfair.learning.exchange import (
     sum_specs,
 )
 from fedfair.learning.private_steps import Protection
-from fedfair.learning.standardisation import noise_deviation
 from fedfair.learning.task import TrainingTask, flat_model, mechanism_of, objective_of
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
+from fedfair.sums.feature_moments import noise_deviation
 from fedfair.sums.spec import Purpose
+from tests.oracles.header_places import HEAD, split_header
 
 torch.set_num_threads(1)
 

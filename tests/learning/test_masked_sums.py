@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.evaluation.secure_cvar import MASKED_STEP
-from fedfair.learning.masked_sums import GREATEST_INTEGER, GREATEST_REST, plain_totals
+from fedfair.learning.masked_sums import GREATEST_INTEGER, GREATEST_REST, HeaderParts, plain_totals
 from fedfair.learning.masked_update import header_update, training_update
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.fixedpoint import decode_header, encode_header
@@ -17,6 +17,7 @@ from fedfair.secagg.shape import HeaderRun
 from fedfair.sums.contribution import Contribution
 
 COUNTS = np.array([True, False, False, True])
+PARTS = HeaderParts(np.zeros(4, bool), COUNTS, ~COUNTS)
 RUNS = (
     HeaderRun(2, 2.0**40, whole=True),
     HeaderRun(2, GREATEST_INTEGER, whole=False),
@@ -29,7 +30,7 @@ def summed(headers: list[list[float]], members: int) -> np.ndarray:
     """Return the totals of these plain headers after a masked sum among `members`."""
     total = np.zeros(6, np.uint64)
     for header in headers:
-        update = header_update(Contribution(np.array(header), np.zeros(0, np.float32)), COUNTS)
+        update = header_update(Contribution(np.array(header), np.zeros(0, np.float32)), PARTS)
         total += encode_header(update.header, RUNS, members)
     opened = OpenedSum(
         "evaluation",
@@ -42,7 +43,7 @@ def summed(headers: list[list[float]], members: int) -> np.ndarray:
         (),
         (),
     )
-    return plain_totals(opened, COUNTS).header
+    return plain_totals(opened, PARTS).header
 
 
 @settings(deadline=None, max_examples=200)
@@ -66,7 +67,7 @@ def test_counts_are_exact_and_reals_lose_less_than_a_step_a_site(
 )
 def test_a_number_that_is_too_large_or_not_finite_is_replaced_and_counted(value: float, sent: float) -> None:
     contribution = Contribution(np.array([1.0, value, 0.0, 1.0]), np.zeros(0), replaced=2)
-    assert header_update(contribution, COUNTS).replaced == 3
+    assert header_update(contribution, PARTS).replaced == 3
     assert summed([contribution.header.tolist()], 3).tolist() == [1.0, sent, 0.0, 1.0]
 
 

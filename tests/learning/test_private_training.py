@@ -17,16 +17,17 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.engine import chosen_engine
 from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
-from fedfair.learning.masked_sums import header_counts
+from fedfair.learning.masked_sums import header_parts
 from fedfair.learning.private_steps import Protection, simulated_protection, site_protection
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
-from fedfair.learning.standardisation import column_sums, noise_deviation, possible_sums, scaling_from_sums
+from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import LocalChange, TrainingTask, flat_model, mechanism_of
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.privacy.statement import ZERO_OUT
+from fedfair.sums.feature_moments import column_sums, noise_deviation, possible_sums
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose, SumSpec
 from tests import bc10
@@ -226,7 +227,7 @@ def test_the_server_reads_noised_evaluations_and_masks_them_as_real_numbers() ->
         protected = simulated_protection(plan, name, ReleaseLog())
         work = TrainingTask(plan, name, splits, own, steps, protected)
         headers.append(work.contribution(request, course.model).header)
-    counts = header_counts(plan, schema)[Purpose.EVALUATION]
+    counts = header_parts(plan, schema)[Purpose.EVALUATION].counts
     # Of a block only the number of records is whole; of the matrices nothing is.
     assert counts.sum() == 3
     total = sum(headers, np.zeros_like(headers[0]))

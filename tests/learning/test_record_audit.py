@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedfair.evaluation.loss_sums import HEAD, split_header
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, histogram_spec
@@ -28,6 +27,7 @@ from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import Record, ReleaseLog
 from tests import bc10
+from tests.oracles.header_places import HEAD, split_header
 
 torch.set_num_threads(1)
 

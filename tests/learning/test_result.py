@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
-from fedfair.evaluation.loss_sums import block_length, confusion_matrix, loss_block
+from fedfair.evaluation.evaluation_sums import confusion_matrix
+from fedfair.evaluation.loss_sums import loss_block
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.costs import SumCost
 from fedfair.learning.data.dataset import FeatureSchema
@@ -19,6 +20,7 @@ from fedfair.learning.result import JsonObject, Losses, deployed_result, simulat
 from fedfair.learning.server import CourseResult
 from fedfair.plan.schema import Plan
 from fedfair.sums.spec import Purpose
+from tests.oracles.header_places import block_length
 
 DIGEST = "sha256:" + "ab" * 32
 CLASSES = 4

@@ -13,7 +13,7 @@ from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.engine import Engine
 from fedfair.learning.exchange import sum_specs
 from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.masked_sums import guarantee, header_counts, sum_shapes
+from fedfair.learning.masked_sums import guarantee, header_parts, sum_shapes
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.plan.schema import MOST_SITE_MEANS, Plan
 from fedfair.secagg.shape import MAX_HEADER_VALUES
@@ -74,7 +74,7 @@ def test_the_largest_plan_that_publishes_means_fits_one_masked_header() -> None:
     names = tuple(f"site-{number}" for number in range(MOST_SITE_MEANS))
     plan, schema = make_plan(names, bins=4096), FeatureSchema((2,), 64, (0, 1))
     layout = Layout((LayoutEntry("weight", (3,)),), np.dtype(np.float32))
-    counts = header_counts(plan, schema)[Purpose.EVALUATION]
+    counts = header_parts(plan, schema)[Purpose.EVALUATION].counts
     assert len(counts) == sum_specs(plan, layout, schema)[Purpose.EVALUATION].header_length
     assert counts[-9:].tolist() == [True, True, False] * 3
     length = sum_shapes(plan, layout, schema)["evaluation"].header_length

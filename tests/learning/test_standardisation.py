@@ -15,13 +15,12 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.masked_sums import GREATEST_INTEGER, header_counts, plain_totals, sum_shapes
+from fedfair.learning.masked_sums import GREATEST_INTEGER, header_parts, plain_totals, sum_shapes
 from fedfair.learning.masked_update import header_update
 from fedfair.learning.simulate import simulate
 from fedfair.learning.standardisation import (
     GREATEST_SQUARES,
     check_columns,
-    column_sums,
     scale_columns,
     scaling_from_sums,
     unit_of,
@@ -30,6 +29,7 @@ from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.sums.contribution import Contribution
+from fedfair.sums.feature_moments import column_sums
 from fedfair.sums.spec import Purpose
 
 SITE = ParticipantId("clinic-a")
@@ -144,15 +144,15 @@ def test_masks_change_the_scaling_by_less_than_their_rounding(seed: int, size: f
     schema = FeatureSchema((3,), 2, (0, 1, 2), units=units)
     layout = Layout((LayoutEntry("w", (1,)),), np.dtype(np.float64))
     shape = sum_shapes(plan(), layout, schema)["standardisation"]
-    counts = header_counts(plan(), schema)[Purpose.STANDARDISATION]
+    parts_of = header_parts(plan(), schema)[Purpose.STANDARDISATION]
     total = np.zeros(sum(run.length for run in shape.header), np.uint64)
     for part in parts:
-        update = header_update(Contribution(column_sums(part, units), np.zeros(0)), counts)
+        update = header_update(Contribution(column_sums(part, units), np.zeros(0)), parts_of)
         total += encode_header(update.header, shape.header, sites)
     opened = OpenedSum(
         "standardisation", (1, 2), sites, sites, decode_header(total, shape.header, sites), np.zeros(0), 0, (), ()
     )
-    masked = scaling_from_sums(plain_totals(opened, counts).header, units)
+    masked = scaling_from_sums(plain_totals(opened, parts_of).header, units)
     plain = scaling_from_sums(totals(parts, units), units)
     # In units, values are at most 1 and a sum is off by 2^-56 a site and by its own rounding, 160 * 2^-53, while
     # a mean square of uniform values is near 1/12 of the unit's square or more (the unit is at most twice the

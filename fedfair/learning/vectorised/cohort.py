@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.exact_query import QueryStep, exact_header
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.batches import round_length, round_weight, stated_batch_size
 from fedfair.learning.cohort import LocalChanges
 from fedfair.learning.data.dataset import Splits
@@ -37,7 +39,7 @@ from fedfair.learning.exchange import (
     reported_group_sizes,
     threshold_limit,
 )
-from fedfair.learning.headers import evaluation_header, site_row, standardisation_header
+from fedfair.learning.headers import evaluation_header, fill_row, standardisation_header
 from fedfair.learning.losses import evaluate
 from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
@@ -159,7 +161,8 @@ class VectorisedCohort:
     def _training_totals(
         self, request: SumRequest, model: GlobalModel
     ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
-        start, header = self._on_device(model.vector), np.zeros(2)
+        start, header = self._on_device(model.vector), TRAINING_LAYOUT.zeros()
+        sums = TRAINING_LAYOUT.read(header)
         total, weights = torch.zeros_like(start), self.weights
         limit = threshold_limit(self._plan, self._schema.classes)
         for places in self._groups:
@@ -172,7 +175,8 @@ class VectorisedCohort:
             last = self._descent.add_last_step(models, last, next(batches), column, total)
             if models is not start:
                 total.addmv_(models.sub_(start).t(), column[:, 0])
-            header += [weights[group].sum(), weights[group] @ np.clip(_difference(last, first), -limit, limit)]
+            sums["weight"] += weights[group].sum()
+            sums["threshold"] += weights[group] @ np.clip(_difference(last, first), -limit, limit)
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(
@@ -186,12 +190,13 @@ class VectorisedCohort:
         losses = self._pooled_losses(model)
         self._last = self._by_site(losses)
         held = {name: found for name, found in losses.items() if len(found.values)}
-        classes = self._schema.classes
-        header = evaluation_header(held, self._objective, model.threshold, self._histogram, classes)
-        if not published_sites(self._plan):
-            return header
-        fewest = self._plan.evaluation.min_group
-        return np.concatenate([header, *(site_row(site, fewest).ravel() for site in self._last)])
+        published = published_sites(self._plan)
+        layout = evaluation_layout(self._histogram, self._schema.classes, len(published))
+        header = evaluation_header(held, self._objective, model.threshold, self._histogram, layout)
+        if published:
+            for row, site in zip(layout.read(header)["sites"], self._last, strict=True):
+                fill_row(row, site, self._plan.evaluation.min_group)
+        return header
 
     def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:
         losses = {name: found.values for name, found in self._pooled_losses(model).items()}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.batches import round_length, stated_batch_size
 from fedfair.learning.cohort import LocalChanges, LoopCohort
 from fedfair.learning.data.dataset import Splits
@@ -126,14 +127,16 @@ class PrivateCohort:
 
     def _training_totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         self._model.load(model.vector)
-        start, header, weights = self._model.flat, np.zeros(2), self.weights
+        start, header, weights = self._model.flat, TRAINING_LAYOUT.zeros(), self.weights
+        sums = TRAINING_LAYOUT.read(header)
         total, limit = torch.zeros_like(start), threshold_limit(self._plan, self._schema.classes)
         for group in self._groups:
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
             models, last = self._walked(group, request, first)
             total.addmv_(models.sub_(start).t(), torch.as_tensor(weights[group]).to(start))
             moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
-            header += [weights[group].sum(), weights[group] @ np.clip(moved, -limit, limit)]
+            sums["weight"] += weights[group].sum()
+            sums["threshold"] += weights[group] @ np.clip(moved, -limit, limit)
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(
