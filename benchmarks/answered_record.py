@@ -22,10 +22,10 @@ import numpy as np
 from machine import report
 
 from collaborator.allowance import Admitted, Allowance
-from collaborator.answers import Granted
 from collaborator.inbox import Question
 from collaborator.request_record import ANSWERED, RequestRecord
 from collaborator.table_file import TableFile
+from collaborator.worker import Granted
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.schema import Plan

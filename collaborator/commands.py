@@ -114,7 +114,7 @@ def _take_part(
 ) -> None:
     from collaborator.data_history import keep_summary, summary_path
     from collaborator.declining import decline
-    from collaborator.participation import Terms, answers_of, participate
+    from collaborator.participation import Terms, participate, worker_of
     from collaborator.preparation import find_site, keep_policy, make_ready
     from fedfair.learning.masked_sums import IN_THE_CLEAR, is_masked
     from fedfair.plan.policy import PolicyError
@@ -134,15 +134,15 @@ def _take_part(
     for line in () if ready.account is None else ready.account.forecast:
         observer.note(f"privacy: {line}")
     terms = Terms(address, logs, give_up_after)
-    answers = answers_of(ready)
+    worker = worker_of(ready)
     try:
         keep_summary(site, ready.profile, datetime.now(UTC))
     except OSError as fault:
         observer.note(f"{summary_path(site)} was not written, so no check will compare with this run: {fault}")
     try:
-        finished = asyncio.run(participate(ready, answers, terms, observer))
+        finished = asyncio.run(participate(ready, worker, terms, observer))
     except (AbortedError, StoppedError) as fault:
-        if answers.busy:
+        if worker.standing.busy:
             # The interpreter would wait for local training, which nobody wants any more, before it ended.
             _say(fault.diagnostics())
             os._exit(exit_status(fault))

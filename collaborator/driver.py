@@ -1,7 +1,7 @@
 """One site's part in one run: connect, answer what is asked, come back after an interruption, end.
 
 On every stream two tasks work: one listens, so that a break, a newer question or the end is noticed at once, the
-other answers, one question at a time, the newest first. Computing happens in the worker thread of `answers.py` and
+other answers, one question at a time, the newest first. Computing happens in the thread of a `worker.py`, and
 outlives the stream. Between the two are a few entries at most (`mailbox.py`), and a stream that is refused too
 much is ended (`refusal_limit.py`). The network may fail as often as it likes; a refusal by the aggregator ends the
 process.
@@ -17,17 +17,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from collaborator.answers import Answers
 from collaborator.backoff import LONGEST_SECONDS, Backoff
 from collaborator.declining import reluctances, take_leave, told_of
 from collaborator.inbox import Inbox, Question, RunScalings, Shapes
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
-from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Observer
 from collaborator.records import Records
 from collaborator.refusal_limit import RefusalLimit
 from collaborator.reluctance import Reluctance
+from collaborator.worker import Worker
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
@@ -83,7 +82,7 @@ class Driver:
         self,
         dial: Dial,
         shapes: Shapes,
-        answers: Answers | MaskedAnswers,
+        worker: Worker,
         records: Records,
         observer: Observer,
         patience: Patience,
@@ -91,7 +90,7 @@ class Driver:
     ) -> None:
         self._dial = dial
         self._shapes = shapes
-        self._answers = answers
+        self._worker = worker
         self._records = records
         self._observer = observer
         self._patience = patience
@@ -126,8 +125,8 @@ class Driver:
 
     def _end_if_left(self) -> None:
         """End where this site has taken its leave, however the stream ended after that."""
-        if self._has_left and self._answers.parting is not None:
-            raise self._answers.parting
+        if self._has_left and self._worker.standing.parting is not None:
+            raise self._worker.standing.parting
 
     async def _pause(self, fault: UnreachableError) -> None:
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
@@ -189,24 +188,23 @@ class Driver:
                     pass
 
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
-        inbox = Inbox(self._shapes, self._answers.last_sum, self._scalings)
+        inbox = Inbox(self._shapes, self._worker.standing.last_sum, self._scalings)
         async for frame in link.frames():
             self._last_contact = time.monotonic()
             match inbox.take(frame):
                 case Welcome() as welcome:
                     self._greet(welcome)
                 case FeatureScaling() as scaling:
-                    await self._answers.apply_scaling(scaling)
+                    await self._worker.apply_scaling(scaling)
                 case Question() as question:
                     link.recheck()
-                    self._answers.expect(question)
+                    self._worker.standing.expect(question)
                     self._records.asked(question.start, link)
                     self._asked = question.start
                     await questions.put(question)
                 case SecaggMessage() as message:
                     await questions.put(message)
                 case Accepted(sum_number):
-                    self._answers.forget(sum_number)
                     if sum_number == self._contributed:
                         # Only once, and only for what was really sent: saying so costs an aggregator nothing.
                         self._contributed = None
@@ -229,7 +227,7 @@ class Driver:
                 asked = said.start
                 link.answer(asked)
                 self._limit.asked()
-            frames = await self._answers.frames(said)
+            frames = await self._worker.frames(said)
             self._tell_of_fault()
             refused = ""
             with contextlib.suppress(*LISTENER_TELLS):
@@ -238,7 +236,7 @@ class Driver:
                         self._contributed = asked.sum_number
                     await link.send(frame)
                     if isinstance(frame, Abstain):
-                        refusal = self._answers.refused or Reluctance(frame.reason.value)
+                        refusal = self._worker.standing.refused or Reluctance(frame.reason.value)
                         refused = refusal.reason
                         self._observer.note(f"takes no part in {_in_words(asked)}: {refusal.reason}")
                         self._records.refused(refusal, self._asked)
@@ -266,9 +264,9 @@ class Driver:
         self._end_if_left()
 
     def _tell_of_fault(self) -> None:
-        if isinstance(self._answers, MaskedAnswers) and self._answers.fault:
-            self._observer.note(f"takes part in this sum, but not with all its values: {self._answers.fault}")
-            self._answers.fault = ""
+        fault, self._worker.standing.fault = self._worker.standing.fault, ""
+        if fault:
+            self._observer.note(f"takes part in this sum, but not with all its values: {fault}")
 
     def _tell_of_evaluation(self) -> None:
         if self._asked is not None and self._asked.purpose is Purpose.EVALUATION:

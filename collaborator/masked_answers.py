@@ -20,13 +20,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collaborator.answers import MAY_RELEASE_NOTHING, Granted, Rule, hold_nothing
 from collaborator.answers import Task as PlainTask
 from collaborator.inbox import Question
 from collaborator.reluctance import Reluctance
+from collaborator.worker import Granted, Rule, Standing, hold_nothing, in_thread
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
-from fedfair.ids import RoundNumber, SumNumber
+from fedfair.ids import RoundNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.masked_sums import HeaderParts
 from fedfair.learning.masked_update import header_update, noised_update, training_update
@@ -67,7 +67,7 @@ class Task(PlainTask, Protocol):
 
 
 class MaskedAnswers:
-    """The worker of one site; belongs to one event loop.
+    """A worker whose sums are masked.
 
     Args:
         task: what computes.
@@ -79,12 +79,7 @@ class MaskedAnswers:
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
 
     Attributes:
-        last_sum: the newest sum that this site was asked for; 0 before the first.
-        last_asked: the run, as the aggregator names it, and the newest question; None before the first.
-        refused: why the last abstention was made; None before the first.
-        busy: whether the worker computes at this moment.
-        parting: why this site must leave, for its own operator; None where it may stay.
-        fault: what was wrong with its last contribution, for its own operator alone; empty where nothing was.
+        standing: what was asked so far.
     """
 
     def __init__(
@@ -110,12 +105,7 @@ class MaskedAnswers:
         log.keep(whole_length(found))
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: Question | None = None
-        self.last_sum = SumNumber(0)
-        self.last_asked: tuple[str, SumStart] | None = None
-        self.refused: Reluctance | None = None
-        self.busy = False
-        self.parting: PrivacyError | None = None
-        self.fault = ""
+        self.standing = Standing()
 
     @property
     def session(self) -> bytes:
@@ -125,13 +115,7 @@ class MaskedAnswers:
 
     async def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features before anything else is computed."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._worker, self._task.apply_scaling, scaling)
-
-    def expect(self, question: Question) -> None:
-        """Note that this question has arrived; every older one is worthless from now on."""
-        self.last_sum = question.start.sum_number
-        self.last_asked = question.run_id, question.start
+        await in_thread(self._worker, self._task.apply_scaling, scaling)
 
     async def frames(self, said: Question | SecaggMessage) -> Iterable[CollaboratorFrame]:
         """Return what to send.
@@ -147,9 +131,6 @@ class MaskedAnswers:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
 
-    def forget(self, number: SumNumber) -> None:
-        """Nothing: what was sent is kept until the next round begins."""
-
     def close(self) -> None:
         """Let the worker end after what it is doing now, and then the log."""
         self._release()
@@ -160,7 +141,7 @@ class MaskedAnswers:
 
     def _hear(self, question: Question, message: bytes) -> list[CollaboratorFrame]:
         start = question.start
-        self.busy = True
+        self.standing.busy = True
         try:
             begins = kind_of(message) is Kind.ROUND_START
             subject = self._subject(question) if begins else _NO_SUBJECT
@@ -169,7 +150,7 @@ class MaskedAnswers:
         except SecaggError as fault:
             return [self._abstain(start, _reluctance(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
-            self.busy = False
+            self.standing.busy = False
 
     def _subject(self, question: Question) -> Subject:
         """Return what a round that starts now is about: the numbers that this site computes with at this moment.
@@ -216,7 +197,7 @@ class MaskedAnswers:
                 start,
                 Reluctance(f"asked for {start.purpose.value}, the masked round is for {purpose}", "protocol"),
             )
-        elif start.sum_number == self.last_sum:
+        elif start.sum_number == self.standing.last_sum:
             yield from self._take_part(question)
         else:
             self._participant.drop_out()
@@ -233,8 +214,7 @@ class MaskedAnswers:
         except (TrainingError, SecaggError) as fault:
             said = _reluctance(fault, fault.message)
         except PrivacyError as fault:
-            self.parting = fault
-            said = Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
+            said = self.standing.may_not_release(fault)
         if isinstance(said, Granted):
             yield from self._carry_out(effects, question)
             return
@@ -247,7 +227,7 @@ class MaskedAnswers:
         return phase.context.cohort if unanimous and phase is not None else ()
 
     def _abstain(self, start: SumStart, reluctance: Reluctance) -> Abstain:
-        self.refused = reluctance
+        self.standing.refused = reluctance
         return Abstain(start.sum_number, reluctance.told, reluctance.leaving, reluctance.accused)
 
     def _contribution(self, question: Question, attempt: int) -> list[SiteEffect]:
@@ -268,16 +248,16 @@ class MaskedAnswers:
         start, model = question.start, question.model
         if start.purpose is Purpose.TRAINING and self._noised:
             numbers = self._task.noised_numbers(model, RoundNumber(start.round), attempt)
-            self.fault = self._task.last_fault
+            self.standing.fault = self._task.last_fault
             return noised_update(numbers)
         if start.purpose is Purpose.TRAINING:
             change = self._task.summable_change(model, RoundNumber(start.round), attempt)
-            self.fault = self._task.last_fault
+            self.standing.fault = self._task.last_fault
             return None if change is None else training_update(change)
         spec = self._specs[start.purpose]
         request = SumRequest(start.purpose, RoundNumber(start.round), attempt, spec, start.query)
         contribution = self._task.contribution(request, model)
-        self.fault = self._task.last_fault
+        self.standing.fault = self._task.last_fault
         return header_update(contribution, self._parts[start.purpose])
 
 

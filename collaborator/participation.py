@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from collaborator.answers import Answers, Granted
+from collaborator.answers import Answers
 from collaborator.backoff import Backoff
 from collaborator.driver import Driver, Patience
 from collaborator.egress import EgressRecord
@@ -24,6 +24,7 @@ from collaborator.preparation import Readiness, check_run, introduction, masking
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
+from collaborator.worker import Granted, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
@@ -53,7 +54,7 @@ class Terms:
     give_up_after_seconds: float | None = None
 
 
-def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
+def worker_of(ready: Readiness) -> Worker:
     """Return the worker of this site.
 
     Raises:
@@ -90,9 +91,7 @@ def answers_of(ready: Readiness) -> Answers | MaskedAnswers:
         raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 
 
-async def participate(
-    ready: Readiness, answers: Answers | MaskedAnswers, terms: Terms, observer: Observer
-) -> Finished:
+async def participate(ready: Readiness, worker: Worker, terms: Terms, observer: Observer) -> Finished:
     """Take part in the run until it ends.
 
     Raises:
@@ -104,9 +103,9 @@ async def participate(
     async def taking_part() -> Finished:
         try:
             with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
-                return await driver_of(ready, answers, terms, records, egress, told).run()
+                return await driver_of(ready, worker, terms, records, egress, told).run()
         finally:
-            answers.close()
+            worker.close()
             records.close()
 
     return await _until_stopped(taking_part(), told)
@@ -114,7 +113,7 @@ async def participate(
 
 def driver_of(
     ready: Readiness,
-    answers: Answers | MaskedAnswers,
+    worker: Worker,
     terms: Terms,
     records: Records,
     egress: Egress,
@@ -122,8 +121,8 @@ def driver_of(
 ) -> Driver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    call = partial(dial, ready, terms.address, egress, partial(introduced, answers))
-    return Driver(call, ready.shapes, answers, records, observer, patience, partial(check_run, ready.site))
+    call = partial(dial, ready, terms.address, egress, partial(introduced, worker))
+    return Driver(call, ready.shapes, worker, records, observer, patience, partial(check_run, ready.site))
 
 
 def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
@@ -138,12 +137,12 @@ def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
         check_certificate(decode_certificate(server.leaf_pem, "the aggregator's certificate"), trust, now)
 
 
-def introduced(answers: Answers | MaskedAnswers, hello: Hello) -> Hello:
+def introduced(worker: Worker, hello: Hello) -> Hello:
     """Return an introduction that says what this process has keys for, and what it was asked last."""
-    hello = replace(hello, session=answers.session)
-    if answers.last_asked is None:
+    hello = replace(hello, session=worker.session)
+    if worker.standing.last_asked is None:
         return hello
-    run_id, start = answers.last_asked
+    run_id, start = worker.standing.last_asked
     done = start.round - 1 if start.purpose is Purpose.TRAINING else start.round
     return replace(hello, last_sum_number=start.sum_number, run_id=run_id, rounds_done=done)
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from collaborator.data_history import Comparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
-from collaborator.participation import answers_of
+from collaborator.participation import worker_of
 from collaborator.preparation import (
     Readiness,
     Site,
@@ -186,7 +186,7 @@ def _look_at_state(site: Site, identity: SiteIdentity, local: _Local, checklist:
             "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
         )
         if ready is not None:
-            look("state", lambda: answers_of(ready).close(), lambda _: str(site.state))
+            look("state", lambda: worker_of(ready).close(), lambda _: str(site.state))
     return replace(local, approval=approval)
 
 

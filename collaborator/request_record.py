@@ -10,11 +10,11 @@ from pathlib import Path
 from threading import Lock
 
 from collaborator.allowance import Allowance
-from collaborator.answers import Granted
 from collaborator.inbox import Question
 from collaborator.queries import AnsweredQueries
 from collaborator.reluctance import Reluctance
 from collaborator.table_file import Content, TableFile
+from collaborator.worker import Granted
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
 

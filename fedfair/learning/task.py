@@ -412,7 +412,7 @@ class TrainingTask:
         """
         self.last_losses, replaced = self._summable_losses(model)
         if self._protection is None:
-            return self._header_only(self._evaluation_header(model.threshold), replaced)
+            return self._header_only(self._evaluation_header(model), replaced)
         noise = sample_level_of(self._plan).evaluation_noise_multiplier
         if self.last_losses:
             self._protection.record(GaussianRelease("evaluation", noise, 1.0, 1))
@@ -540,11 +540,11 @@ class TrainingTask:
         """Return what this site's change of the model weighs in a round."""
         return round_weight(self._plan.training, len(self._splits.train))
 
-    def _evaluation_header(self, threshold: float) -> NDArray[np.float64]:
+    def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
         """Return the header without noise; of the rows of sites, only this site's own is filled."""
         published = published_sites(self._plan)
         layout = evaluation_layout(self._histogram, self._splits.train.schema.classes, len(published))
-        header = evaluation_header(self.last_losses, self._objective, threshold, self._histogram, layout)
+        header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, layout)
         if self._participant in published:
             row = layout.read(header)["sites"][published.index(self._participant)]
             fill_row(row, self.last_losses, self._plan.evaluation.min_group)

@@ -14,9 +14,11 @@ import torch
 from ledger_makers import LOOK, account, config, entry, holder, plan, written
 
 from collaborator.account import Account
-from collaborator.answers import Answers, Granted, Reluctance
+from collaborator.answers import Answers
 from collaborator.inbox import Question
 from collaborator.ledger import Ledger
+from collaborator.reluctance import Reluctance
+from collaborator.worker import Granted
 from fedfair.errors import PrivacyError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
@@ -220,7 +222,7 @@ class Refusing:
 async def _answered(answers: Answers) -> tuple[object, ...]:
     start = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
     question = Question(start, GlobalModel(np.zeros(2), 0.0))
-    answers.expect(question)
+    answers.standing.expect(question)
     return tuple(await answers.frames(question))
 
 
@@ -231,7 +233,7 @@ def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it()
     (goodbye,) = asyncio.run(_answered(answers))
     answers.close()
     assert (goodbye.reason, goodbye.leaving) == (RefusalReason.BUDGET, True)
-    assert answers.parting is not None
-    assert "/home" in answers.parting.message
+    assert answers.standing.parting is not None
+    assert "/home" in answers.standing.parting.message
     assert not any(character.isdigit() or character == "/" for character in goodbye.reason.value)
     assert Reluctance("busy").leaving is False

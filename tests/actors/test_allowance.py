@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collaborator.allowance import Admitted, Allowance
-from collaborator.answers import Granted
 from collaborator.facts import key
 from collaborator.inbox import Question
 from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
+from collaborator.worker import Granted
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel

@@ -3,14 +3,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import pytest
 
-from collaborator.answers import Answers, Granted, Rule
+from collaborator.answers import Answers
 from collaborator.inbox import Question
 from collaborator.reluctance import Reluctance
+from collaborator.worker import Granted, Rule
 from fedfair.errors import TrainingError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
@@ -69,7 +71,7 @@ def played(
 
 
 async def asked(answers: Answers, one: Question) -> Answered:
-    answers.expect(one)
+    answers.standing.expect(one)
     return await answers.answer(one)
 
 
@@ -84,11 +86,10 @@ def test_the_same_question_gets_the_same_bytes_without_a_second_computation() ->
     assert task.calls == 1
 
 
-def test_after_it_was_accepted_an_answer_is_forgotten() -> None:
+def test_the_same_question_in_another_run_is_put_to_the_policy_and_answered_anew() -> None:
     async def scenario(answers: Answers) -> tuple[Answered, Answered]:
         first = await asked(answers, question(1))
-        answers.forget(SumNumber(1))
-        return first, await asked(answers, question(1))
+        return first, await asked(answers, replace(question(1), run_id="another run"))
 
     first, again = played(scenario)
     assert first != again
@@ -99,7 +100,7 @@ def test_a_computation_outlives_the_stream_that_asked_for_it() -> None:
     task.gate.clear()
 
     async def scenario(answers: Answers) -> Answered:
-        answers.expect(question(1))
+        answers.standing.expect(question(1))
         stream = asyncio.create_task(answers.answer(question(1)))
         await asyncio.sleep(0)
         stream.cancel()
@@ -116,10 +117,10 @@ def test_a_newer_question_makes_the_older_answer_worthless() -> None:
     task.gate.clear()
 
     async def scenario(answers: Answers) -> tuple[Answered, Answered]:
-        answers.expect(question(1))
+        answers.standing.expect(question(1))
         older = asyncio.create_task(answers.answer(question(1)))
         await asyncio.sleep(0)
-        answers.expect(question(2))
+        answers.standing.expect(question(2))
         newer = asyncio.create_task(answers.answer(question(2)))
         task.gate.set()
         return await older, await newer

@@ -10,13 +10,14 @@ import pytest
 from counted_backoff import CountedBackoff
 from test_answers import CountingTask
 
-from collaborator.answers import Answers, Granted
+from collaborator.answers import Answers
 from collaborator.driver import Driver, Patience
 from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
 from collaborator.observer import Observer, Silent
 from collaborator.records import Records
 from collaborator.reluctance import Reluctance
+from collaborator.worker import Granted
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, UnreachableError

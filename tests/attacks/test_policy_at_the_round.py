@@ -20,12 +20,13 @@ import torch
 import yaml
 
 from collaborator.allowance import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
-from collaborator.answers import Answers, Granted
+from collaborator.answers import Answers
 from collaborator.inbox import Inbox, Question, RunScalings
-from collaborator.participation import answers_of
+from collaborator.participation import worker_of
 from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
+from collaborator.worker import Granted
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
 from fedfair.evaluation.exact_query import QueryStep
@@ -69,7 +70,7 @@ class Liar:
         self.answers = self._started()
 
     def _started(self) -> Answers:
-        answers = answers_of(self.ready)
+        answers = worker_of(self.ready)
         assert isinstance(answers, Answers)
         return answers
 
@@ -91,7 +92,7 @@ class Liar:
     ) -> Reluctance | bytearray | None:
         """Ask for one sum on a new stream, about the initial model with so many units added to its first value."""
         question = self.question(purpose, round_number, attempt, run, bit, threshold, on_demand=on_demand)
-        self.answers.expect(question)
+        self.answers.standing.expect(question)
         return self.answers._compute(question)
 
     def question(

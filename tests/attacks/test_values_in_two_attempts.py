@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from collaborator.answers import Granted
+from collaborator.worker import Granted
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.exchange import GlobalModel

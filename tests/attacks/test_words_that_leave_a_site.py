@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 import aggregator
 import collaborator
-from collaborator.answers import Answers, Granted
+from collaborator.answers import Answers
 from collaborator.declining import told_of
 from collaborator.inbox import Question
 from collaborator.masked_answers import _reluctance
 from collaborator.reluctance import Reluctance
+from collaborator.worker import Granted
 from fedfair import secagg
 from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.evaluation.exact_query import QueryStep
@@ -110,7 +111,7 @@ def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(words: str,
     answers = Answers(Failing(fault), {Purpose.TRAINING: PLAIN}, lambda _: Granted(1))
     start = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
     question = Question(start, GlobalModel(np.zeros(3), 0.5))
-    answers.expect(question)
+    answers.standing.expect(question)
     refused = answers._compute(question)
     answers.close()
     assert isinstance(refused, Reluctance)

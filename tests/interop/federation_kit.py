@@ -17,7 +17,7 @@ from aggregator.server import serve
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
 from collaborator.observer import Silent as SilentSite
-from collaborator.participation import Terms, answers_of, dial, driver_of
+from collaborator.participation import Terms, dial, driver_of, worker_of
 from collaborator.preparation import Readiness, make_ready, read_site
 from collaborator.records import Records
 from fedfair.audit.items import Item
@@ -146,7 +146,7 @@ class Federation:
             ready = replace(ready, site=replace(ready.site, egress=record, state=record.with_suffix(".state")))
         site = ready.site
         folder = self.workspace.folder / "logs"
-        answers, records = answers_of(ready), Records(folder, name)
+        answers, records = worker_of(ready), Records(folder, name)
         terms = Terms(Address("localhost", self.port), folder)
         try:
             with closing(EgressRecord(site, ready.binding.digest)) as egress:

@@ -18,7 +18,7 @@ from federation_kit import small_plan
 from collaborator import commands
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
-from collaborator.participation import answers_of
+from collaborator.participation import worker_of
 from collaborator.preflight import Item, check_site
 from collaborator.preparation import Site, find_site, keep_policy, make_ready, read_site
 from collaborator.records import Records
@@ -44,7 +44,7 @@ def site_of(workspace: Workspace) -> Site:
 def start(site: Site) -> None:
     """Do what a start does before it connects."""
     ready = make_ready(site)
-    answers = answers_of(ready)
+    answers = worker_of(ready)
     try:
         EgressRecord(site, ready.binding.digest).close()
     finally:
@@ -253,7 +253,7 @@ def needed(function: FunctionType) -> Iterator[tuple[str, object]]:
 def test_a_check_looks_at_everything_that_a_start_needs_before_it_connects() -> None:
     start_parts = parts(commands.start, CONNECTED)
     assert {"find_site", "choose_route", "keep_policy", "read_records", "assemble", "_check_weight"} <= start_parts
-    assert {"answers_of", "WriteAheadLog", "Records", "EgressRecord", "Site.identity"} <= start_parts
+    assert {"worker_of", "WriteAheadLog", "Records", "EgressRecord", "Site.identity"} <= start_parts
     unchecked = start_parts - parts(commands.check, CONNECTED)
     assert unchecked - set(ONLY_AT_A_START) == set()
 

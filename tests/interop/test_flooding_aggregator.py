@@ -22,7 +22,7 @@ from collaborator.inbox import Question
 from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
 from collaborator.observer import Silent
-from collaborator.participation import answers_of, dial
+from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready, read_site
 from collaborator.records import Records
 from collaborator.refusal_limit import MAX_IN_A_SUM
@@ -126,7 +126,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
 
     async def scenario() -> tuple[int, int, list[float]]:
         ready = make_ready(read_site("clinic-a", folder / "clinic-a.yaml", workspace.plan, None))
-        answers, records, backoff = answers_of(ready), Records(folder / "logs", "clinic-a"), CountedBackoff()
+        answers, records, backoff = worker_of(ready), Records(folder / "logs", "clinic-a"), CountedBackoff()
         stand_still = Event()
         answers._worker.submit(stand_still.wait)
         async with lying(workspace, script) as port:

@@ -22,7 +22,7 @@ from federation_kit import NAMES, Federation, play, small_plan
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, open_link
 from collaborator.observer import Silent
-from collaborator.participation import Terms, answers_of, driver_of
+from collaborator.participation import Terms, driver_of, worker_of
 from collaborator.preflight import Item, check_site
 from collaborator.records import Records
 from fedfair.cli.loopback import Processes, Workspace, prepare
@@ -77,7 +77,7 @@ def identity(folder: Path) -> SiteIdentity:
 
 async def take_part(federation: Federation, name: str, place: Address) -> Finished:
     ready, logs = federation.ready(name), federation.workspace.folder / "logs"
-    answers, records = answers_of(ready), Records(logs, name)
+    answers, records = worker_of(ready), Records(logs, name)
     try:
         with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
             return await driver_of(ready, answers, Terms(place, logs), records, egress, Silent()).run()

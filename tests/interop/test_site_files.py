@@ -14,7 +14,7 @@ import pytest
 import torch
 from federation_kit import Federation, play, small_plan
 
-from collaborator.participation import answers_of
+from collaborator.participation import worker_of
 from collaborator.preparation import make_ready, read_site
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
@@ -86,5 +86,5 @@ def test_a_site_whose_log_is_cut_in_its_first_record_says_so_with_the_file(tmp_p
     log.write_bytes(log.read_bytes()[:40])
     ready = make_ready(read_site("clinic-a", workspace.folder / "clinic-a.yaml", workspace.plan, None))
     with pytest.raises(FedfairError, match=r"clinic-a-.*\.secagg: .* ends in its first record") as refusal:
-        answers_of(ready)
+        worker_of(ready)
     assert "backup" in refusal.value.remedy

@@ -1,0 +1,108 @@
+"""What the driver of a site needs of whoever computes for it: one contract for sums in the clear and under masks.
+
+A worker answers one question at a time, in one thread of its own, and outlives the streams on which it is asked.
+`answers.py` adds in the clear, `masked_answers.py` under masks; which of the two a site has is its plan's matter,
+and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from collaborator.inbox import Question
+from collaborator.reluctance import Reluctance
+from fedfair.errors import PrivacyError
+from fedfair.ids import SumNumber
+from fedfair.learning.exchange import FeatureScaling
+from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
+
+MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
+"""What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """That this site may answer a question.
+
+    Attributes:
+        attempt: which attempt at this sum it is, from 1, by the site's own count, which survives restarts. It
+            decides what is drawn; the attempt that the aggregator states decides nothing.
+    """
+
+    attempt: int
+
+
+Rule = Callable[[Question], Reluctance | Granted]
+"""From a question to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
+more."""
+
+
+def hold_nothing() -> None:
+    """Release nothing: the end of a rule that holds no file."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """What a worker was asked, and how that went; the driver reads it.
+
+    Attributes:
+        last_sum: the newest sum that this site was asked for; 0 before the first.
+        last_asked: the run, as the aggregator names it, and the newest question; None before the first.
+        refused: why the last abstention was made; None before the first.
+        busy: whether something is computed at this moment.
+        parting: why this site must leave, for its own operator; None where it may stay.
+        fault: what was wrong with its last contribution, for its own operator alone; empty where nothing was.
+    """
+
+    last_sum: SumNumber = field(default_factory=lambda: SumNumber(0))
+    last_asked: tuple[str, SumStart] | None = None
+    refused: Reluctance | None = None
+    busy: bool = False
+    parting: PrivacyError | None = None
+    fault: str = ""
+
+    def expect(self, question: Question) -> None:
+        """Note that this question has arrived; every older one is worthless from now on."""
+        self.last_sum = question.start.sum_number
+        self.last_asked = question.run_id, question.start
+
+    def may_not_release(self, fault: PrivacyError) -> Reluctance:
+        """Note that the budget is spent; return what the sum is answered with."""
+        self.parting = fault
+        return Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
+
+
+class Worker(Protocol):
+    """Whoever computes for one site; belongs to one event loop."""
+
+    @property
+    def standing(self) -> Standing:
+        """Return what was asked so far."""
+
+    @property
+    def session(self) -> bytes:
+        """Return the name of the session that this process has keys of; empty for none."""
+
+    async def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale the features before anything else is computed."""
+
+    async def frames(self, said: Question | SecaggMessage) -> Iterable[CollaboratorFrame]:
+        """Return what to send.
+
+        Raises:
+            FedfairError: this site cannot go on; the reason is not for the aggregator.
+        """
+
+    def close(self) -> None:
+        """Let what is computed end, and then let go of every file."""
+
+
+async def in_thread(
+    thread: ThreadPoolExecutor, scale: Callable[[FeatureScaling], None], scaling: FeatureScaling
+) -> None:
+    """Scale the features in the thread that computes, after what it does now."""
+    await asyncio.get_running_loop().run_in_executor(thread, scale, scaling)
