@@ -32,9 +32,9 @@ from fedfair.plan.due import (
     exactly_evaluated_models,
     standardisations,
 )
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 
 MASKED_RUNS = 3
 """Runs of one masked or noised plan where the policy does not say: as many as `max_attempts` allows attempts."""

@@ -18,8 +18,9 @@ from collaborator.reluctance import Reluctance
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 

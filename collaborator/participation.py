@@ -32,9 +32,9 @@ from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
 from fedfair.identity.trust_watch import TrustWatch
 from fedfair.learning.masked_sums import header_counts, is_masked
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import PrivacySection
 from fedfair.report.stopping import stopping
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Finished, Hello
 
 

@@ -14,9 +14,9 @@ from fedfair.learning.exchange import is_unevaluated
 from fedfair.learning.standardisation import standardises
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.fields import Revelation
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 
 _WORDS = {purpose: purpose.value for purpose in Purpose} | {Purpose.EXACT_EVALUATION: Purpose.EVALUATION.value}

@@ -47,6 +47,7 @@ from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
 from fedfair.plan.policy import DEPRECATED_CODE, check_policy
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
@@ -55,7 +56,7 @@ from fedfair.privacy.entries import Origin
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
 

@@ -19,8 +19,8 @@ from fedfair.learning.exchange import sum_specs
 from fedfair.learning.layout import Layout
 from fedfair.learning.masked_sums import is_masked, sum_shapes
 from fedfair.learning.server import Progress
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.result import JsonObject

@@ -21,9 +21,10 @@ from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 TRAINING_HEADER_LENGTH = 2
 """A training header holds the weight and the weighted change of the threshold."""

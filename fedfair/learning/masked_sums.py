@@ -39,6 +39,7 @@ from fedfair.learning.exchange import (
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_training import noised_training
 from fedfair.plan.keys import parse_public_key
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.params import (
     Mode,
@@ -53,7 +54,6 @@ from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.shape import HeaderRun, SumShape
 from fedfair.secagg.signing import Member, Roster
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 GREATEST_COUNT = 2.0**40
 GREATEST_INTEGER = 2.0**54

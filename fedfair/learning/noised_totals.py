@@ -14,9 +14,9 @@ from fedfair.evaluation.noised import possible_header
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec
 from fedfair.learning.standardisation import noise_deviation, possible_sums
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.noised_training import NoisedTraining, collaborator_level_of, fewest_survivors
 from fedfair.learning.progress import CourseResult
 from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import ACCOUNTANT, epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
@@ -31,7 +32,6 @@ from fedfair.privacy.statement import (
     collaborator_level_sentence,
     sample_level_sentence,
 )
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:  # the result is made of this
     from fedfair.learning.costs import SumCost

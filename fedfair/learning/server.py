@@ -55,9 +55,9 @@ from fedfair.learning.snapshot import (
     subject_of,
 )
 from fedfair.learning.standardisation import scaling_from_sums, standardises
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 __all__ = [
     "Course",

@@ -41,9 +41,9 @@ from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.digest import format_digest
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.privacy.releases import ReleaseLog
-from fedfair.sums.spec import Purpose
 
 OnProgress = Callable[[Progress], None]
 

@@ -65,11 +65,11 @@ from fedfair.learning.private_steps import (
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import scale_columns, standardises
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, PrivacySection, SampleLevelSection
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.sums.contribution import Contribution
-from fedfair.sums.spec import Purpose
 
 FIRST_EVALUATION = RoundNumber(0)
 

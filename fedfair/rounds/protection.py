@@ -22,11 +22,11 @@ from fedfair.learning.masked_sums import (
 )
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.round_subject import SumKey, round_subject
+from fedfair.plan.purpose import Purpose
 from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server, State
 from fedfair.secagg.session import renewal_reason
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.data.dataset import FeatureSchema

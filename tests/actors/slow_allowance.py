@@ -17,9 +17,9 @@ from collaborator.allowance import (
 )
 from collaborator.inbox import EVALUATIONS, Question
 from collaborator.reluctance import Reluctance
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 
 _Place = tuple[str, str, int, int, str]
 """Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""

@@ -25,9 +25,9 @@ from collaborator.request_record import RequestRecord
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 from tests.actors.slow_allowance import SlowAllowance
 from tests.interop.federation_kit import small_plan

@@ -18,8 +18,9 @@ from fedfair.evaluation.loss_sums import (
 )
 from fedfair.evaluation.radix import loss_keys
 from fedfair.evaluation.secure_cvar import summarise
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 SPEC = HistogramSpec(4, 2.0)
 losses_lists = st.lists(st.floats(0, 5), max_size=30)

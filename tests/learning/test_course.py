@@ -19,9 +19,9 @@ from fedfair.learning.exchange import SumRequest, histogram_spec, reported_group
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Course
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 DIMENSION = 3
 LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))

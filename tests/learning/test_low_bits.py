@@ -31,11 +31,11 @@ from fedfair.learning.private_steps import Protection
 from fedfair.learning.standardisation import noise_deviation
 from fedfair.learning.task import TrainingTask, flat_model, mechanism_of, objective_of
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
-from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 

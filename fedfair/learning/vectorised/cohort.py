@@ -48,9 +48,9 @@ from fedfair.learning.vectorised.descent import Descent
 from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 
 class VectorisedCohort:

@@ -30,9 +30,9 @@ from fedfair.learning.task import local_rule, mechanism_of
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
 from fedfair.learning.vectorised.private_descent import PrivateDescent, group_samples
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 
 class PrivateCohort:

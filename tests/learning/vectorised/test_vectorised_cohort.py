@@ -27,8 +27,8 @@ from fedfair.learning.server import Course
 from fedfair.learning.simulate import play, simulate_sites
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.learning.vectorised.cohort import VectorisedCohort
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 
