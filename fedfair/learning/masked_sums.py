@@ -9,7 +9,7 @@ are added in fixed point:
     rests of reals        rounded to 2^-55 or finer, so off by at most 2^-56 a site
 
 The one real number of a training sum, w times the change of the threshold, is at most W R
-(`exchange.threshold_limit`), and its integer has that bound in place of 2^54.
+(`plan.derived.threshold_limit`), and its integer has that bound in place of 2^54.
 
 A float64 has 53 bits, so a site's own number already carries a larger error unless it is below 2^-3, and no range
 has to be declared for a column or a loss. A number that is too large is replaced by the bound at its site, and
@@ -30,14 +30,19 @@ from fedfair.evaluation.exact_query import counts_length, exact_header_length
 from fedfair.evaluation.loss_sums import HEAD, SPLITS, matrix_length
 from fedfair.evaluation.site_sums import SLOT, site_sums_length
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import (
-    histogram_spec,
+from fedfair.learning.exchange import histogram_spec
+from fedfair.learning.layout import Layout
+from fedfair.learning.noised_training import noised_training
+from fedfair.plan.derived import (
+    evaluates_exactly,
+    is_masked,
+    needs_everybody,
+    protects_records,
     published_sites,
+    quorum,
     reported_group_sizes,
     threshold_limit,
 )
-from fedfair.learning.layout import Layout
-from fedfair.learning.noised_training import noised_training
 from fedfair.plan.keys import parse_public_key
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
@@ -68,11 +73,6 @@ FIRST_AUTOMATIC_CLIP = 1.0
 """The clip of the first round of `clip: auto`, before anybody's changes are known."""
 
 
-def is_masked(plan: Plan) -> bool:
-    """Return whether the plan's sums are masked."""
-    return plan.secure_aggregation.mode != "off"
-
-
 def protection_mode(plan: Plan) -> Mode:
     """Return what the aggregator is trusted with.
 
@@ -93,10 +93,10 @@ def check_protection(plan: Plan) -> None:
     if not is_masked(plan):
         return
     count, colluders = len(plan.federation.collaborators), plan.secure_aggregation.colluders
-    quorum = plan.federation.min_collaborators or count
-    if quorum < colluders + 2:
+    fewest = quorum(plan)
+    if fewest < colluders + 2:
         raise PlanError(
-            f"a sum over {quorum} of {count} collaborators, {colluders} of whom may collude with the aggregator, "
+            f"a sum over {fewest} of {count} collaborators, {colluders} of whom may collude with the aggregator, "
             "hides nobody",
             f"at least {colluders + 2} must contribute: add collaborators, raise federation.min_collaborators, "
             "or lower secure_aggregation.colluders",
@@ -116,12 +116,12 @@ def guarantee(plan: Plan) -> str:
     mode, colluders = protection_mode(plan), plan.secure_aggregation.colluders
     count = len(plan.federation.collaborators)
     words = guarantee_in_words(mode, count, colluders)
-    quorum = plan.federation.min_collaborators or count
-    if count - quorum < drop_outs_survived(mode, count, colluders):
-        words += f"; federation.min_collaborators: {quorum} allows {count - quorum} of them"
-    if quorum < count:
+    fewest = quorum(plan)
+    if count - fewest < drop_outs_survived(mode, count, colluders):
+        words += f"; federation.min_collaborators: {fewest} allows {count - fewest} of them"
+    if not needs_everybody(plan):
         words += (
-            f"; federation.min_collaborators: {quorum} lets the aggregator leave {count - quorum} of {count} "
+            f"; federation.min_collaborators: {fewest} lets the aggregator leave {count - fewest} of {count} "
             "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
             "part up to what the others changed in between, and exactly where one batch holds all records and the "
             "aggregator sends one model in two rounds; a site opens one round for one set of sites only, unless "
@@ -227,7 +227,7 @@ def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np
     of squares].
     """
     bins = histogram_spec(plan, schema).bins + 1
-    numeric, whole = len(schema.numeric), plan.privacy.sample_level is None
+    numeric, whole = len(schema.numeric), not protects_records(plan)
     # Noise makes real numbers of all counts but those of the records, which are public.
     matrices = np.full(len(SPLITS) * matrix_length(schema.classes), whole)
     block = np.repeat([True, whole, False, whole, False], [1, HEAD - 2, 1, bins, bins])
@@ -237,7 +237,7 @@ def header_counts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, NDArray[np
         Purpose.EVALUATION: np.concatenate([np.tile(block, len(SPLITS)), matrices, rows]),
         Purpose.STANDARDISATION: np.arange(1 + 3 * numeric) <= (numeric if whole else 0),
     }
-    if plan.evaluation.method == "exact":
+    if evaluates_exactly(plan):
         sizes = len(reported_group_sizes(plan))
         found[Purpose.EXACT_EVALUATION] = np.arange(exact_header_length(sizes)) < counts_length(sizes)
     return found

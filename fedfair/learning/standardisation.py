@@ -21,18 +21,12 @@ from fedfair.errors import DataError, LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.exchange import FeatureScaling
-from fedfair.plan.schema import Plan
 
 GREATEST_SQUARES = 2.0**54
 """The greatest sum of squares that one site can add: `masked_sums.GREATEST_INTEGER`."""
 
 LEAST_VALUE = 2.0**-20
 """In units of the column: below it a square is of the size of the rounding of a masked sum, 2^-56, times 2^16."""
-
-
-def standardises(plan: Plan, schema: FeatureSchema) -> bool:
-    """Return whether a run begins with the standardisation sum: the plan wants it, and there are numbers."""
-    return plan.task.standardize == "secure" and len(schema.numeric) > 0
 
 
 def unit_of(least: float, greatest: float) -> float:

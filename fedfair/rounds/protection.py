@@ -22,6 +22,7 @@ from fedfair.learning.masked_sums import (
 )
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.round_subject import SumKey, round_subject
+from fedfair.plan.derived import quorum
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.secagg.round_record import RoundRecord
@@ -120,14 +121,13 @@ class Protection:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
         self._counts = header_counts(plan, schema)
-        quorum = plan.federation.min_collaborators or len(names)
         self.server = Server(
             roster_of(plan),
             session_plan(plan, identity.plan_digest),
             self._shapes,
             randomness,
             layout.dtype,
-            quorum=quorum,
+            quorum=quorum(plan),
         )
         self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
