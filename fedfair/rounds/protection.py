@@ -22,7 +22,7 @@ from fedfair.learning.masked_sums import (
 )
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.round_subject import SumKey, round_subject
-from fedfair.plan.derived import quorum
+from fedfair.plan.derived import clip_ceiling, has_fixed_clip, quorum
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.secagg.round_record import RoundRecord
@@ -131,13 +131,10 @@ class Protection:
         )
         self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
-        stated = plan.secure_aggregation
-        self._clip_is_learnt = isinstance(stated.clip, str)
-        self._greatest_clip = stated.max_clip
-        first = min(FIRST_AUTOMATIC_CLIP, stated.max_clip) if isinstance(stated.clip, str) else stated.clip
+        self._clip_is_learnt = not has_fixed_clip(plan)
+        self._greatest_clip = clip_ceiling(plan)[1]
+        first = min(FIRST_AUTOMATIC_CLIP, self._greatest_clip) if self._clip_is_learnt else self._greatest_clip
         self._noised = noised_training(plan, layout.dimension)
-        if self._noised is not None:
-            self._clip_is_learnt, first = False, self._noised.sums.clip
         self.clip = clip if self._clip_is_learnt and clip is not None else first
         self._clock = clock
         self._began = 0.0
