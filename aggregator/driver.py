@@ -31,6 +31,7 @@ from aggregator.waiting import waiting_words
 from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course, Progress
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import (
     Abort,
     Accept,
@@ -69,7 +70,6 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Accepted, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 MAX_DECLINED = 8

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfair.learning.evaluated import evaluation_record
-from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.result import FORMAT, JsonObject, deployed_result
+from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.rounds.exit_reasons import ExitReason
 

@@ -31,11 +31,12 @@ from fedfair.ids import AGGREGATOR, FederationName
 from fedfair.learning import checkpoint
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
-from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee, is_masked
+from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee
 from fedfair.learning.saved_model import evaluation_course, load_saved
 from fedfair.learning.server import Course
 from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.deployment import check_deployment
+from fedfair.plan.derived import evaluates_exactly, is_masked, is_unevaluated
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
@@ -137,7 +138,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         journal,
         metadata,
         plan.objective.worst_group_size,
-        every_sum=plan.privacy.collaborator_level is not None,
+        every_sum=is_unevaluated(plan),
     )
     vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
     continued = Continued(
@@ -163,7 +164,7 @@ def _course(plan: Plan, binding: Binding, model: Path | None) -> Course:
     if model is None:
         return Course(plan, binding.layout, binding.schema, binding.vector)
     saved = load_saved(model, plan, binding.layout, binding.schema)
-    exact = plan.evaluation.method == "exact"
+    exact = evaluates_exactly(plan)
     return evaluation_course(plan, binding.layout, binding.schema, saved, exact=exact)
 
 

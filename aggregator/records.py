@@ -42,9 +42,9 @@ from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
 from fedfair.log_lines import log_line
+from fedfair.plan.purpose import Purpose
 from fedfair.rotated_log import RotatedLog
 from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
-from fedfair.sums.spec import Purpose
 from fedfair.whole_file import write_whole
 
 SMALL_MODEL_BYTES = 1 << 20

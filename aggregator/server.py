@@ -25,7 +25,7 @@ from aggregator.standing import Standing
 from fedfair.identity.tls import server_credentials
 from fedfair.ids import ParticipantId
 from fedfair.learning.exchange import sum_specs
-from fedfair.learning.masked_sums import is_masked
+from fedfair.plan.derived import is_masked
 from fedfair.report.stopping import stopping
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.protection import Protection, RunIdentity

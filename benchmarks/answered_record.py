@@ -28,9 +28,9 @@ from collaborator.table_file import TableFile
 from collaborator.worker import Granted
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import GlobalModel
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 
 NAMES = ["clinic-a", "clinic-b", "clinic-c"]

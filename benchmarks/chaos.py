@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from fedfair.audit.items import Item
     from fedfair.audit.keeper import Occasion
     from fedfair.learning.server import Course, Progress
+    from fedfair.plan.purpose import Purpose
     from fedfair.secagg.effects import SiteEffect
     from fedfair.secagg.masking import Update
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import OpenedSum
     from fedfair.secagg.transcript import Subject
     from fedfair.sums.running import Totals
-    from fedfair.sums.spec import Purpose
 
 ROUNDS = 150
 FULL_DISK_BYTES = 4096

@@ -33,8 +33,8 @@ from fedfair.learning.exchange import FeatureScaling, sum_specs
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.standardisation import scale_columns
 from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 
 Sites = Mapping[ParticipantId, Splits]
 Vector = NDArray[np.float64]

@@ -23,7 +23,7 @@ from machine import report
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Keeper, Occasion, Ownership
 from fedfair.audit.reader import Reader, bounded_lines
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 
 CHUNK = os.urandom((1 << 20) + 9)
 SHORT = os.urandom(400)

@@ -52,11 +52,12 @@ from fedfair.learning.local import AUTOCAST, Batch, LocalSteps, loss_function
 from fedfair.learning.models import mlp
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.resnet import resnet18
+from fedfair.plan.purpose import Purpose
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 RATE, CLASSES = 1e-4, 10
 CASES: dict[str, tuple[int, ...]] = {"mlp-512": (784,), "resnet18-32": (3, 32, 32), "resnet18-64": (3, 64, 64)}

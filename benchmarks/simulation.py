@@ -37,9 +37,9 @@ from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import cohort_of
 from fedfair.learning.task import flat_model
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
-from fedfair.sums.spec import Purpose
 
 FLOWER = "flwr[simulation]==1.41.0"
 COLUMNS, HIDDEN, CLASSES, RECORDS, BATCH = 16, 512, 2, 200, 64

@@ -16,13 +16,13 @@ from datetime import datetime
 from collaborator.ledger import Ledger
 from fedfair.errors import PrivacyError
 from fedfair.learning.private_steps import planned_releases, training_release
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.budget import Budget, Limit, largest, remaining
 from fedfair.privacy.entries import Entry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 
 PURPOSES: Mapping[Purpose, ReleasePurpose] = {

@@ -18,45 +18,23 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 
 from collaborator.facts import Facts, Rows, Table, key, number_row, text_row
 from collaborator.inbox import EVALUATIONS, Question
 from collaborator.reluctance import Reluctance
-from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.round_subject import scaling_digest
-from fedfair.plan.due import (
-    due_in_words,
-    evaluated_models,
-    exactly_evaluated_models,
-    standardisations,
-)
-from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.plan.derived import is_masked, is_noised, needs_everybody
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
+from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 
 MASKED_RUNS = 3
 """Runs of one masked or noised plan where the policy does not say: as many as `max_attempts` allows attempts."""
 
 MASKED_EVALUATIONS_ON_DEMAND = 10
 """Saved models that are evaluated under one masked or noised plan where the policy does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """When a plan has sums of one purpose: by which key, how many models after so many rounds, and in words."""
-
-    term: str
-    models: Callable[[Plan, int], int]
-    in_words: Callable[[Plan], str]
-
-
-_DUE: Mapping[Purpose, _Due] = {
-    Purpose.EVALUATION: _Due("evaluation.every", evaluated_models, due_in_words),
-    Purpose.EXACT_EVALUATION: _Due("evaluation.every", exactly_evaluated_models, lambda _: "after the last round"),
-    Purpose.STANDARDISATION: _Due("task.standardize", standardisations, lambda _: "before round 1"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +102,11 @@ class Allowance:
         self._plan = plan
         self._policy = policy
         self._name = name
-        self._noised = plan.privacy != PrivacySection()
+        self._noised = is_noised(plan)
         self._masked = is_masked(plan)
         self._in_the_clear = not self._masked and not self._noised
-        sites = len(plan.federation.collaborators)
-        self._needs_everybody = (plan.federation.min_collaborators or sites) == sites
+        self._needs_everybody = needs_everybody(plan)
+        self._schedule = schedule_of(plan)
 
     def judge(self, question: Question) -> Reluctance | Admitted:
         """Return why a question must not be answered, or which attempt it is and what to write down first."""
@@ -197,9 +175,9 @@ class Allowance:
         if asked.on_demand:
             specific = self._against_model(asked)
         elif purpose is Purpose.TRAINING:
-            specific = self._against_run(asked) or self._against_round(asked)
+            specific = self._against_run(asked) or self._against_round(asked) or self._against_schedule(asked)
         else:
-            specific = self._against_run(asked) or self._against_due(asked, _DUE[purpose])
+            specific = self._against_run(asked) or self._against_schedule(asked) or self._against_models(asked)
         if purpose in EVALUATIONS:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
@@ -246,18 +224,26 @@ class Allowance:
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_due(self, asked: Answered, due: _Due) -> Reluctance | None:
-        count, when = due.models(self._plan, asked.round), due.in_words(self._plan)
-        if not count:
-            reason = f"no {asked.purpose} is due after round {asked.round}; the plan has them {when}"
-            return Reluctance(reason, due.term, f"round {asked.round}", when)
+    def _against_schedule(self, asked: Answered) -> Reluctance | None:
+        """Return why a sum must not be made: no run of the plan makes one of its purpose at that round."""
+        purpose = Purpose(asked.purpose)
+        if self._schedule.most_models(purpose, asked.round):
+            return None
+        place, when = "in" if purpose is Purpose.TRAINING else "after", self._schedule.in_words(purpose)
+        reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
+        return Reluctance(reason, self._schedule.key(purpose), f"round {asked.round}", when)
+
+    def _against_models(self, asked: Answered) -> Reluctance | None:
+        """Return why a sum must not be made: it is about one model more than a run has at that round."""
+        purpose = Purpose(asked.purpose)
+        count = self._schedule.most_models(purpose, asked.round)
         known = self._facts.number(_models_key(asked))
         if known < count + self._trained_again(asked) or self._facts.has(_model_key(asked)):
             return None
         return Reluctance(
             f"after round {asked.round} of this run {known} model(s) had an {asked.purpose} already, and "
             f"{count} is due; this is another model",
-            due.term,
+            self._schedule.key(purpose),
             f"model {known + 1} of round {asked.round}",
             f"{count}",
         )

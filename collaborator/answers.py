@@ -19,8 +19,9 @@ from collaborator.worker import Rule, Standing, hold_nothing, in_thread
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 

@@ -116,7 +116,8 @@ def _take_part(
     from collaborator.declining import decline
     from collaborator.participation import Terms, participate, worker_of
     from collaborator.preparation import find_site, keep_policy, make_ready
-    from fedfair.learning.masked_sums import IN_THE_CLEAR, is_masked
+    from fedfair.learning.masked_sums import IN_THE_CLEAR
+    from fedfair.plan.derived import is_masked
     from fedfair.plan.policy import PolicyError
 
     site, logs = find_site(name, config, plan, approval), LOGS

@@ -31,7 +31,7 @@ from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemotePro
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.policy import PolicyError
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.frames import (
     Abstain,
     Accepted,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.chunking import Assembler, expect_broadcast
 from fedfair.wire.frames import (
     Accepted,

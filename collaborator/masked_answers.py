@@ -32,6 +32,7 @@ from fedfair.learning.masked_sums import HeaderParts
 from fedfair.learning.masked_update import header_update, noised_update, training_update
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
+from fedfair.plan.purpose import Purpose
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
@@ -41,7 +42,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
 from fedfair.secagg.transcript import Subject
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 

@@ -32,10 +32,10 @@ from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
 from fedfair.identity.trust_watch import TrustWatch
-from fedfair.learning.masked_sums import header_parts, is_masked
-from fedfair.plan.schema import PrivacySection
+from fedfair.learning.masked_sums import header_parts
+from fedfair.plan.derived import is_masked, is_noised
+from fedfair.plan.purpose import Purpose
 from fedfair.report.stopping import stopping
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import Finished, Hello
 
 
@@ -76,7 +76,7 @@ def worker_of(ready: Readiness) -> Worker:
     def rule(question: Question) -> Reluctance | Granted:
         start = question.start
         said = permission.objection(start) or record.admit(question)
-        if isinstance(said, Granted) and ready.account is not None and site.plan.privacy == PrivacySection():
+        if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
             ready.account.record_unprotected(start)
         return said
 

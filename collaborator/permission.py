@@ -6,40 +6,14 @@ every question, because it may ask for what it never announced. What counts how 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from collaborator.reluctance import Reluctance
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import is_unevaluated
-from fedfair.learning.standardisation import standardises
-from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.fields import Revelation
+from fedfair.plan.purpose import policy_word
+from fedfair.plan.revelations import of_sum
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
-
-_WORDS = {purpose: purpose.value for purpose in Purpose} | {Purpose.EXACT_EVALUATION: Purpose.EVALUATION.value}
-"""The word of a site's policy that allows sums of a purpose: an evaluation is one, however fine."""
-
-_REVEALED: Mapping[Purpose, tuple[Revelation, ...]] = {
-    Purpose.EVALUATION: ("loss-sums",),
-    Purpose.EXACT_EVALUATION: ("loss-quantiles",),
-    Purpose.STANDARDISATION: ("feature-sums",),
-}
-"""What the sums of a purpose make known; those of training what the algorithm says."""
-
-
-def planned_purposes(plan: Plan, schema: FeatureSchema) -> tuple[Purpose, ...]:
-    """Return the purposes for which a plan has sums, in a run or on demand."""
-    evaluated = not is_unevaluated(plan)
-    wanted = (
-        (Purpose.TRAINING, True),
-        (Purpose.EVALUATION, evaluated),
-        (Purpose.STANDARDISATION, evaluated and standardises(plan, schema)),
-        (Purpose.EXACT_EVALUATION, evaluated and plan.evaluation.method == "exact"),
-    )
-    return tuple(purpose for purpose, is_wanted in wanted if is_wanted)
 
 
 class Permission:
@@ -53,8 +27,8 @@ class Permission:
     """
 
     def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str) -> None:
-        self._planned = planned_purposes(plan, schema)
-        self._revealed = {Purpose.TRAINING: ALGORITHMS[plan.training.algorithm].kinds, **_REVEALED}
+        self._planned = schedule_of(plan, len(schema.numeric)).purposes
+        self._revealed = {purpose: of_sum(plan, purpose) for purpose in self._planned}
         self._policy = policy
         self._name = name
 
@@ -66,8 +40,9 @@ class Permission:
             words = f"the plan that {self._name} approved has no sums for {purpose.value}"
             return Reluctance(words, "purposes", purpose.value, planned)
         words = f"the policy of {self._name} does not allow sums for {purpose.value}"
-        if _WORDS[purpose] not in policy.purposes:
-            return Reluctance(words, "purposes", _WORDS[purpose], ", ".join(policy.purposes))
+        word = policy_word(purpose)
+        if word not in policy.purposes:
+            return Reluctance(words, "purposes", word, ", ".join(policy.purposes))
         kinds = self._revealed[purpose]
         if not set(kinds) <= set(policy.reveals):
             known = ", ".join(kinds)

@@ -29,25 +29,33 @@ from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.profile import DataProfile
 from fedfair.learning.data.source import SiteRecords, read_site_records
 from fedfair.learning.device import choose_device
-from fedfair.learning.exchange import is_unevaluated, sum_specs
+from fedfair.learning.exchange import sum_specs
 from fedfair.learning.masked_sums import (
     check_protection,
     greatest_weight,
-    is_masked,
     roster_of,
     session_plan,
     suite_of,
     sum_shapes,
 )
 from fedfair.learning.private_steps import site_protection
-from fedfair.learning.standardisation import standardises
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
+from fedfair.plan.derived import (
+    clip_ceiling,
+    has_fixed_clip,
+    is_masked,
+    is_noised,
+    is_unevaluated,
+    quorum,
+    standardises,
+)
 from fedfair.plan.digest import format_digest
 from fedfair.plan.policy import DEPRECATED_CODE, check_policy
-from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.plan.terms import Asked
@@ -55,7 +63,7 @@ from fedfair.privacy.entries import Origin
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SitePolicy as SecaggPolicy
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
 
@@ -96,7 +104,7 @@ class Site:
         every later promise about the same records.
         """
         config = self.config
-        wanted = self.plan.privacy != PrivacySection() or config.policy.max_epsilon is not None
+        wanted = is_noised(self.plan) or config.policy.max_epsilon is not None
         begun = self.ledger_file.exists() or self.ledger_witness.path.exists()
         return wanted or config.budget is not None or config.ledger is not None or begun
 
@@ -299,13 +307,13 @@ def assemble(
     """
     device = choose_device(site.config.device or site.plan.training.device)
     model = flat_model(site.plan, binding.schema, device, site.code.folder)
-    protected = site.plan.privacy != PrivacySection()
+    protected = is_noised(site.plan)
     protection = site_protection(account.record) if protected and account is not None else None
     masked = is_masked(site.plan)
     task = TrainingTask(site.plan, site.participant, records.splits, model, protection=protection, masked=masked)
     _check_weight(site, task)
     layout = model.layout
-    numeric = len(binding.schema.numeric) if standardises(site.plan, binding.schema) else 0
+    numeric = len(binding.schema.numeric) if standardises(site.plan, len(binding.schema.numeric)) else 0
     shapes = Shapes(layout.dimension, layout.dtype, numeric, site.plan.training.rounds)
     specs = sum_specs(site.plan, layout, binding.schema)
     return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
@@ -336,27 +344,16 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
 
     `check_policy` has made sure that the plan is no weaker than the policy.
     """
-    quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+    fewest = quorum(plan)
     return SecaggPolicy(
-        least_members=max(policy.min_collaborators or 0, quorum, 2),
-        greatest_clip=_greatest_clip(plan),
-        fixed_clip=_has_fixed_clip(plan),
+        least_members=max(policy.min_collaborators or 0, fewest, 2),
+        greatest_clip=clip_ceiling(plan)[1],
+        fixed_clip=has_fixed_clip(plan),
         greatest_attempts=policy.max_attempts,
         repeatable=frozenset(policy.repeatable),
         any_cohort=frozenset({Purpose.TRAINING.value} if policy.training_cohort == "any" else ()),
-        least_survivors=quorum,
+        least_survivors=fewest,
     )
-
-
-def _greatest_clip(plan: Plan) -> float:
-    stated, protected = plan.secure_aggregation, plan.privacy.collaborator_level
-    if protected is not None:
-        return protected.clip
-    return stated.max_clip if isinstance(stated.clip, str) else stated.clip
-
-
-def _has_fixed_clip(plan: Plan) -> bool:
-    return plan.privacy.collaborator_level is not None or not isinstance(plan.secure_aggregation.clip, str)
 
 
 def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:

@@ -18,10 +18,10 @@ from fedfair.learning.layout import Layout
 from fedfair.learning.server import Course, GlobalModel, SumRequest
 from fedfair.learning.simulate import play
 from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import encode
 from fedfair.sums.running import PlainSum, Totals
-from fedfair.sums.spec import Purpose
 
 ORACLE = json.loads((Path(__file__).parent / "vectors" / "bc10.json").read_text())
 

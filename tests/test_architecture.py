@@ -160,6 +160,72 @@ def test_every_text_file_is_utf_8_whatever_the_locale_says() -> None:
     assert found == []
 
 
+_DERIVED = "fedfair/plan/derived.py"
+_CONSISTENCY = {"fedfair/plan/schema.py", "fedfair/plan/task.py", "fedfair/plan/privacy.py"} | {
+    "fedfair/plan/collaborator_privacy.py"
+}
+"""The schema's own rules: they run before there is a plan that anything could be derived from."""
+
+COMPARED = {
+    "mode": {"off", "malicious", "semi-honest"},
+    "standardize": {"secure", "ranges", "none"},
+    "method": {"exact", "histogram"},
+    "output": {"last", "best", "average", "tail"},
+    "sample_level": {None},
+    "collaborator_level": {None},
+}
+"""Keys of a plan, and the values that decide something when a key is compared with them."""
+
+
+def _constants(node: ast.expr) -> set[object]:
+    return {inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant)}
+
+
+def _derives(node: ast.AST) -> str:
+    """Return which fact of a plan an expression derives; empty where it derives none."""
+    match node:
+        # A site's policy has keys of the same names, and results have a method.
+        case ast.Attribute(attr="min_collaborators", value=owner) if not ast.unparse(owner).endswith("policy"):
+            return "quorum"
+        case ast.Attribute(attr="every", value=owner) if ast.unparse(owner).endswith("evaluation"):
+            return "schedule"
+        case ast.Compare(left=ast.Attribute(attr=key, value=owner), comparators=[value]) if key in COMPARED:
+            if ast.unparse(owner).endswith(("policy", "document", "certificate")):
+                return ""
+            return key if COMPARED[key] & _constants(value) else ""
+        case ast.Compare(comparators=[ast.Call(func=ast.Name(id="PrivacySection"))]):
+            return "privacy level"
+    return ""
+
+
+def test_a_fact_of_a_plan_is_derived_in_one_place() -> None:
+    found = {(place, fact) for place, node in _nodes() if (fact := _derives(node))}
+    allowed = {_DERIVED, *_CONSISTENCY}
+    assert {(place, fact) for place, fact in found if place not in allowed} == {
+        ("fedfair/plan/schedule.py", "schedule")
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "fact"),
+    [
+        ("plan.federation.min_collaborators or len(names)", "quorum"),
+        ("plan.secure_aggregation.mode != 'off'", "mode"),
+        ("task.standardize == 'secure'", "standardize"),
+        ("plan.evaluation.method == 'exact'", "method"),
+        ("self._training.output in {'average', 'tail'}", "output"),
+        ("plan.privacy.sample_level is not None", "sample_level"),
+        ("plan.privacy != PrivacySection()", "privacy level"),
+        ("done % plan.evaluation.every == 0", "schedule"),
+        ("policy.min_collaborators or 0", ""),
+        ("terms.mode is Mode.MALICIOUS", ""),
+    ],
+)
+def test_a_fact_that_is_derived_elsewhere_is_found(expression: str, fact: str) -> None:
+    found = {_derives(node) for node in ast.walk(ast.parse(expression))} - {""}
+    assert found == ({fact} if fact else set())
+
+
 def test_every_module_says_what_it_decides() -> None:
     assert [place for place, tree in TREES.items() if not ast.get_docstring(tree)] == []
 

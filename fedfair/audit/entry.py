@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, V
 
 from fedfair.audit.items import Item
 from fedfair.errors import AuditError
-from fedfair.sums.spec import Purpose as SumPurpose
+from fedfair.plan.purpose import Purpose as SumPurpose
 
 FORMAT: Final = "fedfair/egress/1"
 MAX_LINE_BYTES = 1024

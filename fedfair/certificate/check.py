@@ -14,7 +14,7 @@ from fedfair.certificate.issue import privacy_statement, speaks_for_others
 from fedfair.certificate.proof import mean_loss, statements
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.fairness.metrics import uniform_classifier_loss
-from fedfair.learning.exchange import planned_loss_range
+from fedfair.plan.derived import is_masked, planned_loss_range
 from fedfair.plan.schema import Plan
 
 RELATIVE = 1e-9
@@ -78,7 +78,7 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
             f"the certificate tells of as few as {certificate.histogram.fewest} people, the plan allows "
             f"{plan.evaluation.min_group} at least"
         )
-    if certificate.masked and plan.secure_aggregation.mode == "off":
+    if certificate.masked and not is_masked(plan):
         raise CertificateError("the certificate says that sums were masked, the plan says they were not")
     if certificate.population is not None and not speaks_for_others(plan, certificate.split):
         raise CertificateError(

@@ -28,6 +28,7 @@ from fedfair.fairness.certificate import (
 )
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.learning.result import is_suppressed
+from fedfair.plan.derived import is_noised, keeps_best
 from fedfair.plan.schema import Plan
 
 FEWEST_RECORDS = 10
@@ -155,13 +156,12 @@ def speaks_for_others(plan: Plan, split: Split) -> bool:
     They cannot where the model depends on them: as training records, or because the plan keeps the model that did
     best on them.
     """
-    return split == "test" or (split == "validation" and plan.training.output != "best")
+    return split == "test" or (split == "validation" and not keeps_best(plan))
 
 
 def privacy_statement(plan: Plan) -> str:
     """Return the differential-privacy statement of a run of the plan."""
-    stated = (plan.privacy.sample_level, plan.privacy.collaborator_level)
-    if any(level is not None for level in stated):
+    if is_noised(plan):
         raise CertificateError("the plan asks for differential privacy, which a certificate cannot state yet")
     return "none"
 

@@ -173,7 +173,7 @@ def _terms(
     from fedfair.certificate.issue import Terms, held_out_split
     from fedfair.evaluation.loss_sums import SPLITS
     from fedfair.fairness.certificate import METHODS
-    from fedfair.learning.exchange import reported_group_sizes
+    from fedfair.plan.derived import reported_group_sizes
 
     chosen = held_out_split(record) if split is None else next((name for name in SPLITS if name == split), None)
     if chosen is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.report.document import check_result_place, parse_result
 from fedfair.report.tables import by_group_size
@@ -32,7 +33,7 @@ def evaluate_command(
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.learning.evaluate import evaluate
 
-    exact |= plan.evaluation.method == "exact"
+    exact |= evaluates_exactly(plan)
     with nullcontext() if quiet else error_console.status("evaluating"):
         outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
     text = json.dumps(outcome.result, indent=2) + "\n"

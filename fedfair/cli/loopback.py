@@ -30,6 +30,7 @@ from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.learning.binding import plan_binding
 from fedfair.plan.approval import approve
+from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 
@@ -110,7 +111,7 @@ def _approve_everywhere(workspace: Workspace) -> None:
             "policy": _policy(plan),
             "approval": f"approvals/{name}.json",
         }
-        if plan.privacy.sample_level is not None:
+        if protects_records(plan):
             # All sites of this machine share one folder, and a ledger is one site's.
             site["ledger"] = f"state/{name}.ledger.sqlite"
         (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")
@@ -119,7 +120,7 @@ def _approve_everywhere(workspace: Workspace) -> None:
 def _policy(plan: Plan) -> dict[str, object]:
     """Return the terms that let a site of this machine take part, and nothing beyond."""
     mode = plan.secure_aggregation.mode
-    terms: dict[str, object] = {"allow_plain_sums": True} if mode == "off" else {"mode": mode}
+    terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
     return terms | ({"publish_site_means": True} if plan.evaluation.site_means else {})
 
 

@@ -11,11 +11,18 @@ from pathlib import Path
 import torch
 
 from fedfair.learning.data.source import declared_schema
-from fedfair.learning.exchange import learns_threshold
 from fedfair.learning.noise_price import price_in_words
 from fedfair.learning.privacy_words import plan_sensitivity
 from fedfair.learning.private_steps import planned_releases
 from fedfair.learning.task import flat_model, objective_of
+from fedfair.plan.derived import (
+    has_nothing_to_standardise,
+    is_masked,
+    is_unevaluated,
+    keeps_best,
+    learns_threshold,
+    quorum,
+)
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import percent
 from fedfair.privacy.accounting import epsilon
@@ -42,7 +49,7 @@ def advice(plan: Plan) -> tuple[str, ...]:
 
 
 def _protection(plan: Plan) -> Iterator[str]:
-    if plan.secure_aggregation.mode == "off":
+    if not is_masked(plan):
         yield "secure_aggregation.mode is off: the aggregator sees every site's own update in the clear"
 
 
@@ -69,7 +76,7 @@ def _privacy(plan: Plan) -> Iterator[str]:
 
 
 def _collaborator_privacy(plan: Plan) -> Iterator[str]:
-    if plan.privacy.collaborator_level is None:
+    if not is_unevaluated(plan):
         return
     schema, parameters = declared_schema(plan), 1
     if schema is not None and not isinstance(plan.task.model, str):
@@ -81,7 +88,7 @@ def _collaborator_privacy(plan: Plan) -> Iterator[str]:
 def _membership(plan: Plan) -> Iterator[str]:
     federation = plan.federation
     names = federation.collaborators
-    if (federation.min_collaborators or len(names)) == 1:
+    if quorum(plan) == 1:
         yield "a sum may hold a single collaborator, and is then that collaborator's own update"
     missing = [name for name in names if name not in federation.roster]
     if missing:
@@ -89,8 +96,7 @@ def _membership(plan: Plan) -> Iterator[str]:
 
 
 def _data(plan: Plan) -> Iterator[str]:
-    schema = declared_schema(plan)
-    if plan.task.standardize == "secure" and schema is not None and not schema.numeric:
+    if has_nothing_to_standardise(plan):
         yield "task.standardize is secure, but the data have no numeric columns: nothing will be standardised"
 
 
@@ -115,5 +121,5 @@ def _objective(plan: Plan) -> Iterator[str]:
             f"a batch of {training.batch_size} holds less than one record of the worst "
             f"{percent(objective.worst_group_size)}: gradients will be very noisy"
         )
-    if training.output == "best" and task.validation_fraction == 0:
+    if keeps_best(plan) and task.validation_fraction == 0:
         yield "output is best without a validation_fraction: the model is chosen by its own training losses"

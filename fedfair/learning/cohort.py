@@ -21,9 +21,9 @@ from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.noised_training import NoisedTraining
 from fedfair.learning.result import SiteLosses
 from fedfair.learning.task import TrainingTask
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import encode
 from fedfair.sums.running import PlainSum, Totals
-from fedfair.sums.spec import Purpose
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import sum_specs
 from fedfair.learning.layout import Layout
-from fedfair.learning.masked_sums import is_masked, sum_shapes
+from fedfair.learning.masked_sums import sum_shapes
 from fedfair.learning.server import Progress
+from fedfair.plan.derived import is_masked
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.result import JsonObject

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from fedfair.errors import PlanError
+from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel, MlpModel
 
@@ -36,7 +37,7 @@ def obstacle(plan: Plan) -> str | None:
         return "task.model is neither linear nor mlp, and only their gradient is written down"
     if training.precision not in {"fp32", "fp64"}:
         return f"training.precision is {training.precision}, not fp32 or fp64"
-    if plan.privacy.collaborator_level is not None:
+    if is_unevaluated(plan):
         return "privacy.collaborator_level clips and rounds the change of every collaborator by itself"
     if training.compile:
         return "training.compile is true, and nothing is left to compile"

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import histogram_spec, published_sites
+from fedfair.learning.exchange import histogram_spec
+from fedfair.plan.derived import published_sites
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 

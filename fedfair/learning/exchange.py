@@ -7,7 +7,6 @@ anything about a site. Bytes and signatures are the wire's business. No torch.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +20,19 @@ from fedfair.ids import RoundNumber
 from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
-from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import (
+    evaluates_exactly,
+    is_unevaluated,
+    planned_loss_range,
+    published_sites,
+    reported_group_sizes,
+)
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.feature_moments import moments_layout
 from fedfair.sums.header import Header
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose, SumSpec
-
-LOSS_RANGE_IN_UNIFORM_LOSSES = 8.0
-"""The histogram reaches to this many times log(classes), the loss of the uniform classifier."""
+from fedfair.sums.spec import SumSpec
 
 
 @dataclass(slots=True)
@@ -82,59 +85,9 @@ class SumRequest:
         return self.purpose, self.round, 0 if self.query is None else self.query.number
 
 
-def learns_threshold(plan: Plan) -> bool:
-    """Return whether local steps follow the tail of the losses, so that the threshold moves.
-
-    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
-    results are equal bit for bit and not only in theory.
-    """
-    stated = plan.objective
-    is_plain_mean = stated.worst_group_size == 1.0 or stated.tradeoff == 1.0
-    return ALGORITHMS[plan.training.algorithm].threshold and not is_plain_mean
-
-
-def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
-    """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
-    return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
-
-
-def is_unevaluated(plan: Plan) -> bool:
-    """Return whether nothing but training sums may be made: no other sum carries noise for whole collaborators."""
-    return plan.privacy.collaborator_level is not None
-
-
-def published_sites(plan: Plan) -> tuple[str, ...]:
-    """Return whose own means the plan publishes, in the order of their rows; nobody's unless it asks for them."""
-    return plan.federation.collaborators if plan.evaluation.site_means else ()
-
-
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
     """Return the loss histogram that the plan declares."""
     return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes))
-
-
-def planned_loss_range(plan: Plan, classes: int) -> float:
-    """Return where the plan's open bin begins, in nats; 8 log(classes) where the plan does not say."""
-    stated = plan.evaluation.loss_range
-    return LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(classes) if stated is None else stated
-
-
-def threshold_limit(plan: Plan, classes: int) -> float:
-    """Return R: the most by which a round may move the threshold, and the highest that round 0 may set it to.
-
-    R is the plan's loss bound B, or where it has none the end of the loss histogram. The best threshold is a
-    quantile of the losses, and so within [0, R] where these are. No honest move between two points of that range
-    is longer than R. A quantile above it is reached in several rounds.
-
-    A round of K local steps moves a threshold by at most K eta_c (1 - epsilon) max(1, 1/rho - 1), because its
-    gradient is 1 - u (`fairness.rcvar`). Where that is at most R, no honest change is ever clipped.
-
-    Args:
-        plan: the plan.
-        classes: how many there are.
-    """
-    bound = plan.objective.loss_bound
-    return planned_loss_range(plan, classes) if bound is None else bound
 
 
 def header_layouts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, Header]:
@@ -145,7 +98,7 @@ def header_layouts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, Header]:
     sites = len(published_sites(plan))
     layouts[Purpose.EVALUATION] = evaluation_layout(histogram_spec(plan, schema), schema.classes, sites)
     layouts[Purpose.STANDARDISATION] = moments_layout(len(schema.numeric))
-    if plan.evaluation.method == "exact":
+    if evaluates_exactly(plan):
         layouts[Purpose.EXACT_EVALUATION] = exact_layout(len(reported_group_sizes(plan)))
     return layouts
 

@@ -29,7 +29,8 @@ from fedfair.evaluation.secure_cvar import (
 from fedfair.evaluation.site_sums import SplitMeans, check_site_sums, site_means
 from fedfair.ids import RoundNumber
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import histogram_spec, published_sites, reported_group_sizes
+from fedfair.learning.exchange import histogram_spec
+from fedfair.plan.derived import published_sites, reported_group_sizes
 from fedfair.plan.schema import Plan
 
 Confusion: TypeAlias = tuple[tuple[int, ...], ...]

@@ -9,7 +9,7 @@ are added in fixed point:
     rests of reals        rounded to 2^-55 or finer, so off by at most 2^-56 a site
 
 The one real number of a training sum, w times the change of the threshold, is at most W R
-(`exchange.threshold_limit`), and its integer has that bound in place of 2^54.
+(`plan.derived.threshold_limit`), and its integer has that bound in place of 2^54.
 
 A float64 has 53 bits, so a site's own number already carries a larger error unless it is below 2^-3, and no range
 has to be declared for a column or a loss. A number that is too large is replaced by the bound at its site, and
@@ -28,10 +28,19 @@ from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import header_layouts, published_sites, threshold_limit
+from fedfair.learning.exchange import header_layouts
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_training import noised_training
+from fedfair.plan.derived import (
+    is_masked,
+    needs_everybody,
+    protects_records,
+    published_sites,
+    quorum,
+    threshold_limit,
+)
 from fedfair.plan.keys import parse_public_key
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.params import (
     Mode,
@@ -47,7 +56,6 @@ from fedfair.secagg.shape import HeaderRun, SumShape
 from fedfair.secagg.signing import Member, Roster
 from fedfair.sums.header import Header
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 GREATEST_COUNT = 2.0**40
 GREATEST_INTEGER = 2.0**54
@@ -60,11 +68,6 @@ IN_THE_CLEAR = (
 
 FIRST_AUTOMATIC_CLIP = 1.0
 """The clip of the first round of `clip: auto`, before anybody's changes are known."""
-
-
-def is_masked(plan: Plan) -> bool:
-    """Return whether the plan's sums are masked."""
-    return plan.secure_aggregation.mode != "off"
 
 
 def protection_mode(plan: Plan) -> Mode:
@@ -87,10 +90,10 @@ def check_protection(plan: Plan) -> None:
     if not is_masked(plan):
         return
     count, colluders = len(plan.federation.collaborators), plan.secure_aggregation.colluders
-    quorum = plan.federation.min_collaborators or count
-    if quorum < colluders + 2:
+    fewest = quorum(plan)
+    if fewest < colluders + 2:
         raise PlanError(
-            f"a sum over {quorum} of {count} collaborators, {colluders} of whom may collude with the aggregator, "
+            f"a sum over {fewest} of {count} collaborators, {colluders} of whom may collude with the aggregator, "
             "hides nobody",
             f"at least {colluders + 2} must contribute: add collaborators, raise federation.min_collaborators, "
             "or lower secure_aggregation.colluders",
@@ -110,12 +113,12 @@ def guarantee(plan: Plan) -> str:
     mode, colluders = protection_mode(plan), plan.secure_aggregation.colluders
     count = len(plan.federation.collaborators)
     words = guarantee_in_words(mode, count, colluders)
-    quorum = plan.federation.min_collaborators or count
-    if count - quorum < drop_outs_survived(mode, count, colluders):
-        words += f"; federation.min_collaborators: {quorum} allows {count - quorum} of them"
-    if quorum < count:
+    fewest = quorum(plan)
+    if count - fewest < drop_outs_survived(mode, count, colluders):
+        words += f"; federation.min_collaborators: {fewest} allows {count - fewest} of them"
+    if not needs_everybody(plan):
         words += (
-            f"; federation.min_collaborators: {quorum} lets the aggregator leave {count - quorum} of {count} "
+            f"; federation.min_collaborators: {fewest} lets the aggregator leave {count - fewest} of {count} "
             "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
             "part up to what the others changed in between, and exactly where one batch holds all records and the "
             "aggregator sends one model in two rounds; a site opens one round for one set of sites only, unless "
@@ -229,7 +232,7 @@ class HeaderParts:
 
 def header_parts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, HeaderParts]:
     """Return the parts of the header of every sum of a run."""
-    noised = plan.privacy.sample_level is not None
+    noised = protects_records(plan)
     return {purpose: _parts(layout, noised) for purpose, layout in header_layouts(plan, schema).items()}
 
 

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from fedfair.learning.noised_training import (
     NoisedTraining,
     collaborator_level_of,
-    fewest_survivors,
     most_sums,
     noised_training,
 )
+from fedfair.plan.derived import quorum
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import SkellamRelease
 from fedfair.privacy.skellam import skellam_epsilon
@@ -37,8 +39,8 @@ def price_in_words(plan: Plan, parameters: int) -> str:
     noised, asked = noised_training(plan, parameters), collaborator_level_of(plan)
     if noised is None:
         return ""
-    rounds, most = plan.training.rounds, most_sums(plan)
-    sites = fewest_survivors(plan)
+    rounds, most = schedule_of(plan).total(Purpose.TRAINING), most_sums(plan)
+    sites = quorum(plan)
     spent, at_most = (_epsilon(noised, sums, asked.delta) for sums in (rounds, most))
     words = (
         f"privacy.collaborator_level: epsilon {spent:.3g} at delta {asked.delta:g} "

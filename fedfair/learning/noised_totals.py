@@ -15,10 +15,10 @@ from fedfair.evaluation.loss_sums import HistogramSpec
 from fedfair.evaluation.noised import possible_header
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.feature_moments import moments_layout, noise_deviation, possible_sums
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 
 @dataclass(frozen=True, slots=True)

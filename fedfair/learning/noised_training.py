@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
-from fedfair.learning.exchange import learns_threshold
+from fedfair.plan.derived import learns_threshold, quorum
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import CollaboratorLevelSection
 from fedfair.privacy.collaborator_level import NoisedSums, noised_sums
 from fedfair.secagg.fixedpoint import BodyCode, decode_body
@@ -32,14 +34,10 @@ def collaborator_level_of(plan: Plan) -> CollaboratorLevelSection:
     Raises:
         LocalProtocolError: it asks for nothing.
     """
-    if plan.privacy.collaborator_level is None:
+    asked = plan.privacy.collaborator_level
+    if asked is None:
         raise LocalProtocolError("the plan asks for no differential privacy of collaborators")
-    return plan.privacy.collaborator_level
-
-
-def fewest_survivors(plan: Plan) -> int:
-    """Return how many sites at least are in every sum that a site helps to open; each insists on it by itself."""
-    return plan.federation.min_collaborators or len(plan.federation.collaborators)
+    return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def noised_training(plan: Plan, dimension: int) -> NoisedTraining | None:
         clip=asked.clip,
         noise_multiplier=asked.noise_multiplier,
         members=members,
-        shares=fewest_survivors(plan) - plan.secure_aggregation.colluders,
+        shares=quorum(plan) - plan.secure_aggregation.colluders,
         ring_bits=ring_bits,
         sums=most_sums(plan),
     )
@@ -121,4 +119,4 @@ def noised_training(plan: Plan, dimension: int) -> NoisedTraining | None:
 
 def most_sums(plan: Plan) -> int:
     """Return how many training sums a run can have, if every round needs all its attempts."""
-    return plan.training.rounds * plan.federation.max_attempts
+    return schedule_of(plan).total(Purpose.TRAINING) * plan.federation.max_attempts

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId
-from fedfair.learning.noised_training import NoisedTraining, collaborator_level_of, fewest_survivors
+from fedfair.learning.noised_training import NoisedTraining, collaborator_level_of
 from fedfair.learning.progress import CourseResult
+from fedfair.plan.derived import quorum, resists_lies
 from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import ACCOUNTANT, epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
@@ -31,7 +33,6 @@ from fedfair.privacy.statement import (
     collaborator_level_sentence,
     sample_level_sentence,
 )
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:  # the result is made of this
     from fedfair.learning.costs import SumCost
@@ -106,7 +107,7 @@ def deployed_privacy(
     """
     if noised is not None:
         sums = course.rounds + course.lost_rounds
-        fewest = min((cost.contributors for cost in costs), default=fewest_survivors(plan))
+        fewest = min((cost.contributors for cost in costs), default=quorum(plan))
         complete = all(cost.purpose is Purpose.TRAINING for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
         return {"sample_level": None, "collaborator_level": words}
@@ -134,7 +135,7 @@ def _collaborator_words(
         sums,
         fixed_weights=plan.training.weights == "uniform",
         complete=complete,
-        may_lie=plan.secure_aggregation.mode == "malicious",
+        may_lie=resists_lies(plan),
     )
     words: JsonObject = {
         "delta": asked.delta,

@@ -21,8 +21,9 @@ from fedfair.learning.device import Records
 from fedfair.learning.local import Batch, LossFunction
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.seeds import derived_seed
-from fedfair.plan.due import evaluated_models
 from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan, TrainingSection
 from fedfair.privacy.noise import Draws, Entropy, system_entropy
 from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gradients
@@ -66,9 +67,10 @@ def sample_level_of(plan: Plan) -> SampleLevelSection:
     Raises:
         LocalProtocolError: it asks for nothing.
     """
-    if plan.privacy.sample_level is None:
+    asked = plan.privacy.sample_level
+    if asked is None:
         raise LocalProtocolError("the plan asks for no differential privacy of records")
-    return plan.privacy.sample_level
+    return asked
 
 
 def sampling_rate(training: TrainingSection, count: int) -> float:
@@ -91,15 +93,18 @@ def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple
         count: the site's training records; with none it releases evaluations only.
         rounds: up to and with which round, from 0 on; None for the whole run.
     """
-    asked, training = sample_level_of(plan), plan.training
-    done = training.rounds if rounds is None else rounds
-    evaluations = sum(evaluated_models(plan, past) for past in range(done + 1))
-    releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluations)]
-    if count and done:
+    asked, schedule = sample_level_of(plan), schedule_of(plan)
+    trained, evaluated, standardised = (
+        schedule.total(purpose, rounds)
+        for purpose in (Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION)
+    )
+    releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluated)]
+    if count and trained:
         one_round = training_release(plan, count)
-        releases.insert(0, replace(one_round, steps=one_round.steps * done))
-    if count and plan.task.standardize == "secure":
-        releases.append(GaussianRelease("standardisation", asked.standardisation_noise_multiplier, 1.0, 1))
+        releases.insert(0, replace(one_round, steps=one_round.steps * trained))
+    if count and standardised:
+        noise = asked.standardisation_noise_multiplier
+        releases.append(GaussianRelease("standardisation", noise, 1.0, standardised))
     return tuple(releases)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fedfair.evaluation.site_sums import SplitMeans
 from fedfair.ids import RoundNumber
 from fedfair.learning.judging import Confusion, Evaluation
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 
 
 class Stage(enum.Enum):

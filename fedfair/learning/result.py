@@ -26,13 +26,13 @@ from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
 from fedfair.ids import ParticipantId
 from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summary
-from fedfair.learning.exchange import reported_group_sizes
 from fedfair.learning.judging import Evaluation
-from fedfair.learning.masked_sums import guarantee, is_masked
+from fedfair.learning.masked_sums import guarantee
 from fedfair.learning.noised_training import NoisedTraining
 from fedfair.learning.privacy_words import deployed_privacy
 from fedfair.learning.server import CourseResult
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import evaluates_exactly, is_masked, protects_records, reported_group_sizes
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import summary
 
@@ -166,7 +166,7 @@ def deployed_result(
 
 def _bounded_figures(plan: Plan, evaluation: Evaluation) -> tuple[JsonObject, dict[str, JsonObject | None]]:
     bound = evaluation.objectives["train"]
-    proved = plan.privacy.sample_level is None and not evaluation.replaced
+    proved = not protects_records(plan) and not evaluation.replaced
     interval: Json = [bound.lower, bound.upper] if proved else None
     splits = {
         name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, proved=proved)
@@ -275,7 +275,7 @@ def _method(plan: Plan, course: CourseResult) -> str:
     """Return how the last risks were found, in the plan's words; none where nothing was evaluated."""
     if course.evaluation is None:
         return "none"
-    return "exact" if plan.evaluation.method == "exact" and not course.query_fault else "histogram"
+    return "exact" if evaluates_exactly(plan) and not course.query_fault else "histogram"
 
 
 def _matrix(course: CourseResult, split: str) -> Json:
@@ -344,7 +344,7 @@ def _groups(groups: Groups, records: int, fewest: int) -> JsonObject:
 def _history_entry(evaluation: Evaluation, frame: _Frame) -> JsonObject:
     plan = frame.plan
     # A simulation's history is exact, whatever noise its sums carried.
-    noised = plan.privacy.sample_level is not None and frame.setting is Setting.DEPLOYMENT
+    noised = protects_records(plan) and frame.setting is Setting.DEPLOYMENT
     proved = not noised and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     splits: JsonObject = {

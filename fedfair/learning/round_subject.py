@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.labelled import labelled_message
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.plan.purpose import Purpose
 from fedfair.secagg.transcript import Subject
-from fedfair.sums.spec import Purpose
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.learning import checkpoint
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, is_unevaluated
+from fedfair.learning.exchange import FeatureScaling, GlobalModel
 from fedfair.learning.layout import Layout
 from fedfair.learning.server import Course
-from fedfair.learning.standardisation import standardises
+from fedfair.plan.derived import is_unevaluated, standardises
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
 
@@ -85,7 +85,7 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
         ) from error
     if not (math.isfinite(threshold) and threshold >= 0.0 and 0 <= rounds <= plan.training.rounds):
         raise DataError(f"{path} says threshold {threshold} and round {rounds} of {plan.training.rounds}")
-    if scaling is None and standardises(plan, schema):
+    if scaling is None and standardises(plan, len(schema.numeric)):
         raise DataError(
             f"{path} does not say how its features were scaled, and the plan standardises them",
             "give a model that was saved after the standardisation; save/init.safetensors is from before it",

@@ -3,11 +3,8 @@
 A `Course` holds the only state that a run has: the global model and threshold, how many rounds are done and the
 evaluations so far. It asks for one sum at a time and absorbs that sum's total; who takes part, deadlines and
 bytes are the business of `fedfair.rounds`, and what a site adds is `local.py`'s. Deployment and simulation drive
-the same object. No torch: the aggregator imports this module.
-
-    [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every` rounds
-    and after the last -> [EVALUATION of the output model, where it is a mean; the best was evaluated when found]
-    -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
+the same object. Which sums there are, and in which order, is `plan.schedule`'s. No torch: the aggregator imports
+this module.
 
 An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
 one question about one model twice, so it cannot be begun again.
@@ -32,14 +29,7 @@ from fedfair.learning.averaging import TRAINING_LAYOUT, IterateMean, add_mean, c
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exact_stage import ExactStage
-from fedfair.learning.exchange import (
-    FeatureScaling,
-    GlobalModel,
-    SumRequest,
-    check_totals,
-    sum_specs,
-    threshold_limit,
-)
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, check_totals, sum_specs
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_totals import noised_totals
@@ -54,10 +44,12 @@ from fedfair.learning.snapshot import (
     state_to_json,
     subject_of,
 )
-from fedfair.learning.standardisation import scaling_from_sums, standardises
+from fedfair.learning.standardisation import scaling_from_sums
+from fedfair.plan.derived import is_unevaluated, keeps_best, returns_last, threshold_limit
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 __all__ = [
     "Course",
@@ -96,24 +88,23 @@ class Course:
             raise LocalProtocolError(f"the initial model has shape {vector.shape}, not ({layout.dimension},)")
         self._training = plan.training
         self._noise = noised_totals(plan, schema)
-        self._every = plan.evaluation.every
+        self._keeps_best, self._returns_last = keeps_best(plan), returns_last(plan)
+        self._schedule = schedule_of(plan, len(schema.numeric))
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
-        noised = plan.privacy.collaborator_level is not None
-        self._threshold_limit = math.inf if noised else threshold_limit(plan, schema.classes)
+        self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
         self._specs = sum_specs(plan, layout, schema)
         self._judge = Judge.from_plan(plan, schema)
-        first = Stage.EVALUATION if Purpose.EVALUATION in self._specs else Stage.TRAINING
-        self._stage = Stage.STANDARDISATION if standardises(plan, schema) else first
+        self._stage = Stage.STANDARDISATION if self._schedule.standardises else self._first_with_model()
         self._units = schema.units
         self._attempt = 1
-        self._mean = IterateMean(layout.dimension) if plan.training.output in {"average", "tail"} else None
+        self._mean = IterateMean(layout.dimension) if self._schedule.averages else None
         self._best_objective = math.inf
         self._best: GlobalModel | None = None
         self._final: Evaluation | None = None
         self._evaluated: EvaluatedModel | None = None
         self._evaluated_earlier: EvaluatedModel | None = None
-        self._exact = ExactStage(self._judge, wanted=plan.evaluation.method == "exact")
+        self._exact = ExactStage(self._judge, wanted=self._schedule.exact)
         self.model = GlobalModel(np.array(vector, layout.dtype), self._initial_threshold())
         self.scaling: FeatureScaling | None = None
         self.rounds_done = RoundNumber(0)
@@ -144,7 +135,7 @@ class Course:
             return False
         if self.rounds_done < self._training.rounds:
             return self.rounds_done > 0 or self._training.threshold_init != "quantile"
-        return self._mean is not None or (self._training.output == "best" and bool(self.history))
+        return self._mean is not None or (self._keeps_best and bool(self.history))
 
     def skip(self, reason: str) -> bool:
         """Leave out the evaluation that is due; the history has none of this round.
@@ -385,7 +376,7 @@ class Course:
         self.rounds_done = RoundNumber(self.rounds_done + 1)
 
     def _belongs_to_mean(self) -> bool:
-        return self._training.output == "average" or self.rounds_done >= self._training.rounds // 2
+        return self.rounds_done >= self._schedule.averaged_from
 
     def _is_evaluated(self) -> bool:
         """Return whether the evaluation that is due is of the very model that was evaluated last."""
@@ -431,7 +422,7 @@ class Course:
             self._evaluated_earlier = latest
         if is_best:
             self._best_objective = evaluation.objective
-            if self._training.output == "best":
+            if self._keeps_best:
                 self._best = GlobalModel(self.model.vector.copy(), self.model.threshold)
         return evaluation, is_best, learnt
 
@@ -439,43 +430,52 @@ class Course:
         """Return the evaluation of the global model, at the end of training."""
         return self._final or self.history[-1]
 
+    def _first_with_model(self) -> Stage:
+        """Return the first stage that has a model: what comes after a standardisation, or where there is none."""
+        return Stage.EVALUATION if self._schedule.evaluates_after(0) else Stage.TRAINING
+
     def _advance(self) -> bool:
         """Go to the next stage; return whether that replaced the global model by the output model."""
-        if self._stage is Stage.EXACT_EVALUATION:
+        stage, done = self._stage, self.rounds_done
+        if stage is Stage.EXACT_EVALUATION:
             self._stage = Stage.FINISHED if self._exact.query is None else Stage.EXACT_EVALUATION
-            return False
-        replaced = self._advance_training()
-        while self._stage is not Stage.FINISHED and PURPOSE_OF[self._stage] not in self._specs:
-            replaced |= self._advance_training()  # over the evaluations of a plan that makes none
-        if self._stage is Stage.FINISHED and self._exact.begin():
-            self._stage = Stage.EXACT_EVALUATION
-        return replaced
-
-    def _advance_training(self) -> bool:
-        if self._stage is Stage.STANDARDISATION:
+        elif stage is Stage.STANDARDISATION:
+            self._stage = self._first_with_model()
+        elif stage is Stage.OUTPUT_EVALUATION:
+            self._end()
+        elif stage is Stage.TRAINING and self._schedule.evaluates_after(done):
             self._stage = Stage.EVALUATION
-        elif self._stage is Stage.TRAINING:
-            due = self.rounds_done % self._every == 0 or self.rounds_done == self._training.rounds
-            self._stage = Stage.EVALUATION if due else Stage.TRAINING
-        elif self._stage is Stage.EVALUATION and self.rounds_done < self._training.rounds:
+        elif done < self._schedule.rounds:
             self._stage = Stage.TRAINING
-        elif self._stage is Stage.EVALUATION and self._training.output != "last":
-            self._switch_to_output()
-            # No site would mask the evaluation of one model a second time, and it could say nothing new.
-            self._final = self._earlier_evaluation()
-            self._stage = Stage.OUTPUT_EVALUATION if self._final is None else Stage.FINISHED
-            if self._final is not None:
-                self._evaluated = self._evaluated_earlier
-            return True
         else:
-            self._stage = Stage.FINISHED
+            return self._end_training()
         return False
+
+    def _end_training(self) -> bool:
+        """Go on with the output model; return whether it is another one than the last."""
+        if self._returns_last:
+            self._end()
+            return False
+        self._switch_to_output()
+        # No site would mask the evaluation of one model a second time, and it could say nothing new.
+        self._final = self._earlier_evaluation()
+        if self._final is None and self._schedule.evaluates:
+            self._stage = Stage.OUTPUT_EVALUATION
+            return True
+        if self._final is not None:
+            self._evaluated = self._evaluated_earlier
+        self._end()
+        return True
+
+    def _end(self) -> None:
+        """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
+        self._stage = Stage.EXACT_EVALUATION if self._exact.begin() else Stage.FINISHED
 
     def _earlier_evaluation(self) -> Evaluation | None:
         """Return the evaluation that the output model has had already, if it has had one."""
         if self._mean is None:
             return min(self.history, key=lambda past: past.objective)
-        if self._mean.count > 1:
+        if self._schedule.evaluates_output:
             return None
         # The mean of one model: that of the last broadcast, if it was evaluated with this very threshold.
         earlier, broadcast = self._evaluated_earlier, (self.rounds_done - 1, self.model.threshold)

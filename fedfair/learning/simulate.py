@@ -27,7 +27,7 @@ from fedfair.learning.data.source import load_federation
 from fedfair.learning.device import choose_device
 from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.learning.evaluated import evaluation_record
-from fedfair.learning.exchange import FeatureScaling, is_unevaluated
+from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.parameters import FlatModel
@@ -40,10 +40,11 @@ from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import is_noised, is_unevaluated, protects_records, returns_last
 from fedfair.plan.digest import format_digest
-from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
-from fedfair.sums.spec import Purpose
 
 OnProgress = Callable[[Progress], None]
 
@@ -132,7 +133,7 @@ def simulate_sites(
     if is_unevaluated(plan):
         judged, held = _judged(plan, course, sites, model)
         exact.append(exact_evaluation(judged.history[-1], held))
-    elif plan.training.output != "last":
+    elif not returns_last(plan):
         held = cohort.losses(course.model)
     came_to = judged.result()
     # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
@@ -172,10 +173,10 @@ def cohort_of(
         logs: where everybody's noised releases are written down; unused without privacy.
         vectorised: compute all at once, which `engine.obstacle` must find nothing against.
     """
-    if vectorised and plan.privacy.sample_level is None:
+    if vectorised and not protects_records(plan):
         return VectorisedCohort(plan, sites, model)
     steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
-    if plan.privacy == PrivacySection():
+    if not is_noised(plan):
         return LoopCohort({name: TrainingTask(plan, name, splits, model, steps) for name, splits in sites.items()})
     protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
     tasks = {

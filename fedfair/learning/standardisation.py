@@ -21,7 +21,6 @@ from fedfair.errors import DataError, LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.exchange import FeatureScaling
-from fedfair.plan.schema import Plan
 from fedfair.sums.feature_moments import column_count, moments_layout, units_of
 
 GREATEST_SQUARES = 2.0**54
@@ -29,11 +28,6 @@ GREATEST_SQUARES = 2.0**54
 
 LEAST_VALUE = 2.0**-20
 """In units of the column: below it a square is of the size of the rounding of a masked sum, 2^-56, times 2^16."""
-
-
-def standardises(plan: Plan, schema: FeatureSchema) -> bool:
-    """Return whether a run begins with the standardisation sum: the plan wants it, and there are numbers."""
-    return plan.task.standardize == "secure" and len(schema.numeric) > 0
 
 
 def unit_of(least: float, greatest: float) -> float:

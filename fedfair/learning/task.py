@@ -36,16 +36,7 @@ from fedfair.learning.batches import batch_indices, round_draws, round_length, r
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records, plain_arithmetic
 from fedfair.learning.evaluated import vector_sha256
-from fedfair.learning.exchange import (
-    FeatureScaling,
-    GlobalModel,
-    SumRequest,
-    histogram_spec,
-    learns_threshold,
-    published_sites,
-    reported_group_sizes,
-    threshold_limit,
-)
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.learning.headers import evaluation_header, fill_row, standardisation_header
 from fedfair.learning.layout import Layout
 from fedfair.learning.local import Batch, LocalRule, LocalSteps, loss_function
@@ -66,12 +57,21 @@ from fedfair.learning.private_steps import (
 )
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.seeds import derived_seed
-from fedfair.learning.standardisation import scale_columns, standardises
-from fedfair.plan.schema import Plan, PrivacySection, SampleLevelSection
+from fedfair.learning.standardisation import scale_columns
+from fedfair.plan.derived import (
+    is_noised,
+    learns_threshold,
+    protects_records,
+    published_sites,
+    reported_group_sizes,
+    standardises,
+    threshold_limit,
+)
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan, SampleLevelSection
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.sums.contribution import Contribution
-from fedfair.sums.spec import Purpose
 
 FIRST_EVALUATION = RoundNumber(0)
 
@@ -181,7 +181,7 @@ class TrainingTask:
         *,
         masked: bool = False,
     ) -> None:
-        if (protection is None) != (plan.privacy == PrivacySection()):
+        if (protection is None) == is_noised(plan):
             raise LocalProtocolError(
                 "entropy and a ledger belong to a plan with differential privacy, and to no other"
             )
@@ -194,7 +194,7 @@ class TrainingTask:
         self._noised = noised_training(plan, model.layout.dimension)
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
-        self._standardises = standardises(plan, splits.train.schema)
+        self._standardises = standardises(plan, len(splits.train.schema.numeric))
         self._records = None if self._standardises else self._place(None)
         self.scaling: FeatureScaling | None = None
         self._masked = masked
@@ -252,9 +252,9 @@ class TrainingTask:
             attempt: which attempt at the sum, from 1, by this site's own count.
         """
         training = purpose is Purpose.TRAINING
-        protection, privacy = self._protection, self._plan.privacy
+        protection = self._protection
         words: tuple[int, ...] = ()
-        if protection is not None and (training or privacy.sample_level is not None):
+        if protection is not None and (training or protects_records(self._plan)):
             words = (protection.entropy("draws", purpose.value, int(round_number), attempt),)
         elif training:
             words = round_draws(self._plan.training, self.training_records, round_number, attempt)
@@ -265,7 +265,7 @@ class TrainingTask:
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return w, w * change of c, and w * change of theta, after this round's local steps.
 
-        The change of c is clipped to `exchange.threshold_limit`. A site without training records adds zeros. Where
+        The change of c is clipped to `derived.threshold_limit`. A site without training records adds zeros. Where
         single records are protected and training fails, it adds noise alone: to leave would tell of a record.
 
         Raises:

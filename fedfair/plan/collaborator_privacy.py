@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedfair.plan.data import CsvSource, ImageSource, MnistSource
 from fedfair.plan.fields import Fault
 from fedfair.plan.privacy import PRIVATE_ALGORITHMS
-from fedfair.plan.task import TaskSection
 
 if TYPE_CHECKING:  # the schema imports this module for its rules
     from fedfair.plan.schema import EvaluationSection, Plan, TrainingSection
@@ -31,7 +29,7 @@ def collaborator_level_faults(plan: Plan) -> Iterator[Fault]:
     yield from _training_faults(plan.training)
     yield from _sum_faults(plan)
     yield from _evaluation_faults(plan.evaluation, plan.training)
-    if _standardises(plan.task):
+    if plan.task.standardize == "secure" and plan.task.has_numeric_columns:
         yield Fault(
             ("task", "standardize"),
             f"is secure, whose sum of columns carries no noise of {_WHY}",
@@ -81,10 +79,3 @@ def _evaluation_faults(evaluation: EvaluationSection, training: TrainingSection)
         yield Fault(("training", "output"), f"is best, but {none}", "set output: last, average or tail")
     if training.threshold_init == "quantile":
         yield Fault(("training", "threshold_init"), f"is quantile, but {none}", "set a number, or bound")
-
-
-def _standardises(task: TaskSection) -> bool:
-    """Return whether there would be a standardisation sum; pictures have no column that is standardised."""
-    if task.standardize != "secure" or isinstance(task.data, MnistSource | ImageSource):
-        return False
-    return not (isinstance(task.data, CsvSource) and task.data.csv.numeric == ())

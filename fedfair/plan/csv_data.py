@@ -118,6 +118,12 @@ class CsvData(Section):
             return None
         return tuple(values if isinstance(values, tuple) else (values,) for values in self.label_values)
 
+    @property
+    def category_columns(self) -> int:
+        """How many features the categories become: one a value, one for others, one for `missing_of: own`."""
+        own = sum(self.missing_of.get(column) == "own" for column in self.categorical)
+        return own + sum(len(values) + 1 for values in self.categorical.values())
+
     @model_validator(mode="after")
     def _check(self) -> CsvData:
         faults = (self._feature_faults(), self._label_faults(), self._column_faults(), self._missing_faults())

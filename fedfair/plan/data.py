@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
@@ -89,11 +89,15 @@ class CsvSource(Section):
 class MnistSource(Section):
     """`{mnist: {}}`."""
 
+    has_numeric_columns: ClassVar[bool] = False
+
     mnist: MnistData = Field(description="idx files")
 
 
 class ImageSource(Section):
     """`{images: {...}}`."""
+
+    has_numeric_columns: ClassVar[bool] = False
 
     images: ImageData = Field(description="a folder of images with a table of attributes")
 
@@ -101,11 +105,15 @@ class ImageSource(Section):
 class AcsEmploymentSource(Section):
     """`{acs_employment: {...}}`."""
 
+    has_numeric_columns: ClassVar[bool] = True
+
     acs_employment: AcsEmploymentData = Field(description="person records of the US Census")
 
 
 class EicuSource(Section):
     """`{eicu: {...}}`."""
+
+    has_numeric_columns: ClassVar[bool] = True
 
     eicu: EicuData = Field(description="intensive care stays")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fedfair.plan.data import AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
+from fedfair.plan.data import AcsEmploymentSource, CsvSource, EicuSource
 from fedfair.plan.fields import Fault, PositiveFloat, Section
 from fedfair.plan.task import ResnetModel, TaskSection
 
@@ -165,13 +165,11 @@ def _filling_faults(task: TaskSection) -> Iterator[Fault]:
 
 def _range_faults(task: TaskSection) -> Iterator[Fault]:
     """Yield the numeric columns without a range: noise for their sums would have no scale."""
-    if task.standardize != "secure":
+    if task.standardize != "secure" or not task.has_numeric_columns:
         return
     place = ("task", "standardize")
     why = "privacy.sample_level adds noise to the sums of the numeric columns in units of their ranges"
     match task.data:
-        case MnistSource() | ImageSource():
-            return  # pictures have no column that is standardised
         case CsvSource(csv=table) if not isinstance(table.numeric, str):
             missing = [name for name in table.numeric if name not in table.ranges]
             if missing:

@@ -8,10 +8,13 @@ term `publish_site_means`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.fields import Revelation
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 
 MEANING: Mapping[Revelation, str] = {
@@ -29,21 +32,37 @@ SUMS_ONLY: tuple[Revelation, ...] = ("update-sums", "loss-sums", "loss-quantiles
 """What deployments reveal; nothing of it is about one site."""
 
 
+_ASKED_BY: Mapping[Purpose, str] = {
+    Purpose.EVALUATION: "evaluation",
+    Purpose.EXACT_EVALUATION: "evaluation.method: exact",
+    Purpose.STANDARDISATION: "task.standardize: secure",
+}
+"""What in a plan asks for sums of a purpose, in the order in which disclosures are told."""
+
+_REVEALED: Mapping[Purpose, Revelation] = {
+    Purpose.EVALUATION: "loss-sums",
+    Purpose.EXACT_EVALUATION: "loss-quantiles",
+    Purpose.STANDARDISATION: "feature-sums",
+}
+
+
+def of_sum(plan: Plan, purpose: Purpose) -> tuple[Revelation, ...]:
+    """Return the kinds that the sums of one purpose reveal; those of training are what the algorithm says."""
+    return ALGORITHMS[plan.training.algorithm].kinds if purpose is Purpose.TRAINING else (_REVEALED[purpose],)
+
+
 def of_evaluation(plan: Plan) -> dict[Revelation, str]:
     """Return the kinds that an evaluation under a plan reveals, each with what in the plan asks for it."""
-    revealed: dict[Revelation, str] = {"loss-sums": "evaluation"}
-    if plan.evaluation.method == "exact":
-        revealed["loss-quantiles"] = "evaluation.method: exact"
-    return revealed
+    made = (Purpose.EVALUATION, *((Purpose.EXACT_EVALUATION,) if evaluates_exactly(plan) else ()))
+    return _told(made)
 
 
 def of_run(plan: Plan) -> dict[Revelation, str]:
     """Return the kinds that a whole run of a plan reveals, each with what in the plan asks for it."""
     name = plan.training.algorithm
-    revealed: dict[Revelation, str] = dict.fromkeys(ALGORITHMS[name].kinds, f"training.algorithm: {name}")
-    if plan.privacy.collaborator_level is not None:
-        return revealed  # no other sum is ever made
-    revealed |= of_evaluation(plan)
-    if plan.task.standardize == "secure":
-        revealed["feature-sums"] = "task.standardize: secure"
-    return revealed
+    trained = dict.fromkeys(of_sum(plan, Purpose.TRAINING), f"training.algorithm: {name}")
+    return trained | _told(schedule_of(plan).purposes)
+
+
+def _told(purposes: Collection[Purpose]) -> dict[Revelation, str]:
+    return {_REVEALED[purpose]: asked for purpose, asked in _ASKED_BY.items() if purpose in purposes}

@@ -10,18 +10,14 @@ from collections.abc import Iterator
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.data import CsvSource
+from fedfair.plan.derived import is_masked, is_unevaluated, needs_everybody, quorum, scales_by_ranges, standardises
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
 
 _PROTECTION = {
     "malicious": "sums are masked; holds against an aggregator that lies",
     "semi-honest": "sums are masked; holds against an aggregator that follows the protocol",
     "off": "NONE: the aggregator sees every site's own update in the clear",
-}
-
-_SCALED = {
-    "secure": ", columns standardised by one sum",
-    "ranges": ", columns scaled by their declared ranges",
-    "none": "",
 }
 
 
@@ -43,8 +39,8 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
 def _federation(plan: Plan) -> str:
     federation = plan.federation
     names = federation.collaborators
-    quorum = federation.min_collaborators or len(names)
-    need = "all" if quorum == len(names) else f"at least {quorum}"
+    fewest = quorum(plan)
+    need = "all" if needs_everybody(plan) else f"at least {fewest}"
     address = f"{federation.aggregator.host}:{federation.aggregator.port}"
     return (
         f"'{federation.name}' of {', '.join(names)}, connecting to {address}; "
@@ -59,7 +55,13 @@ def _task(plan: Plan) -> str:
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
-    return f"{_model(plan)} on {data}{dealt}{_SCALED[task.standardize]}"
+    return f"{_model(plan)} on {data}{dealt}{_scaled(plan)}"
+
+
+def _scaled(plan: Plan) -> str:
+    if standardises(plan):
+        return ", columns standardised by one sum"
+    return ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
 
 
 def _model(plan: Plan) -> str:
@@ -101,15 +103,15 @@ def _training(plan: Plan) -> str:
 
 
 def _evaluation(plan: Plan) -> str:
-    if plan.privacy.collaborator_level is not None:
+    if is_unevaluated(plan):
         return "nothing: no evaluation sum carries the noise of privacy.collaborator_level"
     sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
-    return f"every {plan.evaluation.every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+    return f"every {schedule_of(plan).every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
 
 
 def _protection(plan: Plan) -> str:
     stated = plan.secure_aggregation
-    hybrid = stated.mode != "off" and stated.key_agreement == "x25519-mlkem768"
+    hybrid = is_masked(plan) and stated.key_agreement == "x25519-mlkem768"
     return _PROTECTION[stated.mode] + ("; keys agreed by X25519 and ML-KEM-768 together" if hybrid else "")
 
 
@@ -133,13 +135,13 @@ def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _egress(plan: Plan) -> Iterator[str]:
-    if plan.task.standardize == "secure":
+    if standardises(plan):
         yield "once, how many values each numeric column has, their sum and their sum of squares"
     facts = ALGORITHMS[plan.training.algorithm]
     if not facts.deployed:
         yield f"in simulation only, each round: {facts.reveals}"
         return
-    if plan.privacy.collaborator_level is not None:
+    if is_unevaluated(plan):
         yield "each round, its clipped change of model and threshold, in whole numbers with its share of noise"
         return
     yield "each round, its weight and the weighted change of model and threshold"

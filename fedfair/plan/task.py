@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from fedfair.plan.data import (
+    BUILT_IN,
     AcsEmploymentSource,
     CsvSource,
     DataSource,
@@ -144,6 +145,24 @@ class TaskSection(Section):
                 return tuple(name for name in table.numeric if name not in table.ranges)
             case _:
                 return ("all numeric columns",)
+
+    @property
+    def has_numeric_columns(self) -> bool:
+        """Whether the data have columns that can be standardised, as far as the plan tells; pictures have none.
+
+        Of `numeric: all` and of a function `input_shape` tells it; no plan is deployed without. Where it is
+        missing only the data can tell. The plan then counts as having such columns, and a simulation goes by the
+        records that it has read (`schedule.schedule_of`).
+        """
+        match self.data:
+            case CsvSource(csv=table) if not isinstance(table.numeric, str):
+                return len(table.numeric) > 0
+            case CsvSource(csv=table):
+                return self.input_shape is None or self.input_shape != (table.category_columns,)
+            case str() as name:
+                return name in BUILT_IN or self.input_shape is None or len(self.input_shape) == 1
+            case source:
+                return source.has_numeric_columns
 
     @property
     def references(self) -> tuple[str, ...]:

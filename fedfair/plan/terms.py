@@ -10,8 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import clip_ceiling, is_masked, quorum, resists_lies
 from fedfair.plan.digest import format_digest
+from fedfair.plan.purpose import EVALUATIONS, policy_word
 from fedfair.plan.revelations import of_evaluation, of_run
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
 
@@ -82,7 +85,7 @@ def code_fault(asked: Asked, policy: SitePolicy) -> Term | None:
 
 
 def _plain_sums(plan: Plan, policy: SitePolicy) -> Term:
-    plain = plan.secure_aggregation.mode == "off"
+    plain = not is_masked(plan)
     term = Term("allow_plain_sums", _yes(plain), _yes(policy.allow_plain_sums))
     if not plain or policy.allow_plain_sums:
         return term
@@ -95,10 +98,10 @@ def _plain_sums(plan: Plan, policy: SitePolicy) -> Term:
 
 def _masking(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
     stated = plan.secure_aggregation
-    if stated.mode == "off":
+    if not is_masked(plan):
         return
     floors: tuple[tuple[str, bool, object, object], ...] = (
-        ("mode", stated.mode == "malicious" or policy.mode == "semi-honest", stated.mode, policy.mode),
+        ("mode", resists_lies(plan) or policy.mode == "semi-honest", stated.mode, policy.mode),
         ("colluders", stated.colluders >= policy.colluders, stated.colluders, policy.colluders),
         (
             "key_agreement",
@@ -112,18 +115,9 @@ def _masking(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
         term = Term(key, f"{value}", f"{wanted}" if isinstance(wanted, str) else f"{wanted} or more")
         fault = f"the plan asks for secure_aggregation.{key}: {value}; this site's policy wants {wanted}"
         yield term if met else _broken(term, fault, f"set policy.{key}: {value}")
-    place, clip = _greatest_clip(plan)
+    place, clip = clip_ceiling(plan)
     yield _ceiling("max_clip", place, clip, policy.max_clip)
     yield _ceiling("max_attempts", "federation.max_attempts", plan.federation.max_attempts, policy.max_attempts)
-
-
-def _greatest_clip(plan: Plan) -> tuple[str, float]:
-    stated, noised = plan.secure_aggregation, plan.privacy.collaborator_level
-    if noised is not None:
-        return "privacy.collaborator_level.clip", noised.clip
-    if isinstance(stated.clip, str):
-        return "secure_aggregation.max_clip", stated.max_clip
-    return "secure_aggregation.clip", stated.clip
 
 
 def _code(asked: Asked, policy: SitePolicy) -> Iterator[Term]:
@@ -173,13 +167,13 @@ def _rounds(plan: Plan, policy: SitePolicy) -> Term:
 
 
 def _cohort(plan: Plan, policy: SitePolicy) -> Term:
-    quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+    fewest = quorum(plan)
     least = policy.min_collaborators
-    term = Term("min_collaborators", f"{quorum}", ANY if least is None else f"{least} or more")
-    if least is None or quorum >= least:
+    term = Term("min_collaborators", f"{fewest}", ANY if least is None else f"{least} or more")
+    if least is None or fewest >= least:
         return term
-    fault = f"the plan sums over as few as {quorum} collaborators; this site's policy wants {least}"
-    return _broken(term, fault, f"set policy.min_collaborators: {quorum} or less")
+    fault = f"the plan sums over as few as {fewest} collaborators; this site's policy wants {least}"
+    return _broken(term, fault, f"set policy.min_collaborators: {fewest} or less")
 
 
 def _purposes(asked: Asked, policy: SitePolicy) -> Iterator[Term]:
@@ -191,12 +185,8 @@ def _purposes(asked: Asked, policy: SitePolicy) -> Iterator[Term]:
 
 
 def _needed(asked: Asked) -> Iterable[str]:
-    if asked.evaluation_only:
-        return ("evaluation",)
-    if asked.plan.privacy.collaborator_level is not None:
-        return ("training",)
-    secure = asked.plan.task.standardize == "secure"
-    return ("training", "evaluation", *(("standardisation",) if secure else ()))
+    made = EVALUATIONS if asked.evaluation_only else schedule_of(asked.plan).purposes
+    return dict.fromkeys(policy_word(purpose) for purpose in made)
 
 
 def _revelations(asked: Asked, policy: SitePolicy) -> Iterator[Term]:

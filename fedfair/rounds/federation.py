@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
+from fedfair.plan.derived import quorum
 from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
 from fedfair.rounds.events import (
@@ -109,7 +110,7 @@ class Federation:
         self._make_sum = make_sum
         self._protection = protection
         self._members = Membership([ParticipantId(name) for name in plan.federation.collaborators])
-        self._quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
+        self._quorum = quorum(plan)
         self._deadlines = Deadlines()
         self._phase = Phase.NEW
         self._sum: SumMachine | MaskedMachine | None = None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import AfterWaiting, SaveUnfinished, Skipped, SumLost, UnfinishedSum
 from fedfair.rounds.exit_reasons import ExitReason
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.ids import SumNumber

@@ -22,11 +22,12 @@ from fedfair.learning.masked_sums import (
 )
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.round_subject import SumKey, round_subject
+from fedfair.plan.derived import clip_ceiling, has_fixed_clip, quorum
+from fedfair.plan.purpose import Purpose
 from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server, State
 from fedfair.secagg.session import renewal_reason
-from fedfair.sums.spec import Purpose
 
 if TYPE_CHECKING:
     from fedfair.learning.data.dataset import FeatureSchema
@@ -120,24 +121,20 @@ class Protection:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
         self._parts = header_parts(plan, schema)
-        quorum = plan.federation.min_collaborators or len(names)
         self.server = Server(
             roster_of(plan),
             session_plan(plan, identity.plan_digest),
             self._shapes,
             randomness,
             layout.dtype,
-            quorum=quorum,
+            quorum=quorum(plan),
         )
         self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
-        stated = plan.secure_aggregation
-        self._clip_is_learnt = isinstance(stated.clip, str)
-        self._greatest_clip = stated.max_clip
-        first = min(FIRST_AUTOMATIC_CLIP, stated.max_clip) if isinstance(stated.clip, str) else stated.clip
+        self._clip_is_learnt = not has_fixed_clip(plan)
+        self._greatest_clip = clip_ceiling(plan)[1]
+        first = min(FIRST_AUTOMATIC_CLIP, self._greatest_clip) if self._clip_is_learnt else self._greatest_clip
         self._noised = noised_training(plan, layout.dimension)
-        if self._noised is not None:
-            self._clip_is_learnt, first = False, self._noised.sums.clip
         self.clip = clip if self._clip_is_learnt and clip is not None else first
         self._clock = clock
         self._began = 0.0

@@ -7,21 +7,13 @@ Every sum has a purpose, so that a contribution to one can never be counted in a
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedfair.plan.purpose import Purpose
+
 HEADER_DTYPE = np.dtype("<f8")
-
-
-class Purpose(enum.Enum):
-    """Why something is summed; the value is the word used on the wire and in records."""
-
-    TRAINING = "training"
-    EVALUATION = "evaluation"
-    STANDARDISATION = "standardisation"
-    EXACT_EVALUATION = "exact-evaluation"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.frames import (
     Abstain,
     Accepted,

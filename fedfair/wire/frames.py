@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.radix import KEYS, STEPS
 from fedfair.ids import SumNumber
+from fedfair.plan.purpose import Purpose
 from fedfair.printable import printable
-from fedfair.sums.spec import Purpose
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,
     MAX_ATTEMPT,

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from collaborator.allowance import (
-    _DUE,
     MASKED_EVALUATIONS_ON_DEMAND,
     MASKED_RUNS,
     Answered,
     _answered,
-    _Due,
 )
 from collaborator.inbox import EVALUATIONS, Question
 from collaborator.reluctance import Reluctance
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 
 _Place = tuple[str, str, int, int, str]
 """Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
@@ -85,9 +84,9 @@ class SlowAllowance:
         if asked.on_demand:
             specific = self._against_model(asked)
         elif purpose is Purpose.TRAINING:
-            specific = self._against_run(asked) or self._against_round(asked)
+            specific = self._against_run(asked) or self._against_round(asked) or self._against_due(asked)
         else:
-            specific = self._against_run(asked) or self._against_due(asked, _DUE[purpose])
+            specific = self._against_run(asked) or self._against_due(asked)
         if purpose in EVALUATIONS:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
@@ -114,18 +113,28 @@ class SlowAllowance:
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_due(self, asked: Answered, due: _Due) -> Reluctance | None:
-        count, when = due.models(self._plan, asked.round), due.in_words(self._plan)
+    def _against_due(self, asked: Answered) -> Reluctance | None:
+        purpose, schedule = Purpose(asked.purpose), schedule_of(self._plan)
+        count, when, key = (
+            schedule.most_models(purpose, asked.round),
+            schedule.in_words(purpose),
+            schedule.key(purpose),
+        )
         known = self._models[asked.run, asked.purpose, asked.round]
         if not count:
-            reason = f"no {asked.purpose} is due after round {asked.round}; the plan has them {when}"
-            return Reluctance(reason, due.term, f"round {asked.round}", when)
-        if asked.subject in known or len(known) < count + self._trained_again(asked):
+            place = "in" if purpose is Purpose.TRAINING else "after"
+            reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
+            return Reluctance(reason, key, f"round {asked.round}", when)
+        if (
+            purpose is Purpose.TRAINING
+            or asked.subject in known
+            or len(known) < count + self._trained_again(asked)
+        ):
             return None
         return Reluctance(
             f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
             f"{count} is due; this is another model",
-            due.term,
+            key,
             f"model {len(known) + 1} of round {asked.round}",
             f"{count}",
         )

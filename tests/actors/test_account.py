@@ -26,10 +26,10 @@ from fedfair.learning.data.dataset import Splits
 from fedfair.learning.exchange import GlobalModel, sum_specs
 from fedfair.learning.private_steps import Protection, planned_releases, training_release
 from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, Unprotected
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 from fedfair.wire.refusals import RefusalReason
 

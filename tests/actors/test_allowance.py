@@ -25,17 +25,20 @@ from collaborator.worker import Granted
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.plan.privacy import PrivacySection, SampleLevelSection
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 from tests.actors.slow_allowance import SlowAllowance
 from tests.interop.federation_kit import small_plan
 
 PLAIN = Plan.model_validate(small_plan(rounds=6))
 MASKED = Plan.model_validate(small_plan(rounds=6, protection={"mode": "malicious"}))
-NOISED = MASKED.model_copy(update={"privacy": MASKED.privacy.model_copy(update={"record_level": object()})})
-"""The rules ask whether anything of the plan's privacy is not the default, and nothing more."""
+NOISED = MASKED.model_copy(
+    update={"privacy": PrivacySection(sample_level=SampleLevelSection(noise_multiplier=1.0))}
+)
+"""The rules ask whether the plan adds noise, and nothing more."""
 
 
 def question(
@@ -210,7 +213,8 @@ def test_an_answer_reads_and_writes_as_many_rows_after_many_rounds_as_after_few(
             return super().get(found, default)
 
     table = Counted()
-    allowance = Allowance(table, MASKED, SitePolicy(), "clinic-a")
+    plan = Plan.model_validate(small_plan(rounds=rounds, protection={"mode": "malicious"}))
+    allowance = Allowance(table, plan, SitePolicy(), "clinic-a")
     for number in range(1, rounds + 1):
         reads.clear()
         said = allowance.judge(question(round_number=number))

@@ -16,8 +16,9 @@ from collaborator.worker import Granted, Rule
 from fedfair.errors import TrainingError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import Contribution
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import SumStart
 
 T = TypeVar("T")

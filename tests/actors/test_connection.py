@@ -14,7 +14,8 @@ from fedfair.audit.keeper import Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.learning.exchange import GlobalModel
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.plan.purpose import Purpose
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import decode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,

@@ -10,7 +10,7 @@ import pytest
 from collaborator.inbox import Inbox, RunScalings, Shapes
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import (
     Accepted,

@@ -23,8 +23,9 @@ from fedfair.learning.exchange import SumRequest
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Progress
 from fedfair.log_lines import log_line
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import Departed
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import SumStart
 
 RUN = "0123456789abcdef" * 2

@@ -15,8 +15,8 @@ from collaborator.mailbox import MAX_WAITING, Mailbox
 from collaborator.refusal_limit import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit, TooManyRefusalsError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import GlobalModel
+from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import Kind
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SecaggMessage, SumStart
 
 T = TypeVar("T")

@@ -20,6 +20,7 @@ from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
+from fedfair.plan.purpose import Purpose
 from fedfair.secagg.client import Uploaded
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
@@ -30,7 +31,6 @@ from fedfair.secagg.session import Site
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import Subject
 from fedfair.sums.contribution import Contribution
-from fedfair.sums.spec import Purpose
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.refusals import RefusalReason

@@ -6,7 +6,7 @@ from collaborator.queries import AnsweredQueries
 from collaborator.reluctance import Reluctance
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.frames import SumStart
 
 FIRST = (5, 6, 7)

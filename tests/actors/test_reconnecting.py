@@ -22,7 +22,8 @@ from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, UnreachableError
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.plan.purpose import Purpose
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,

@@ -13,7 +13,7 @@ from fedfair.ids import RoundNumber
 from fedfair.learning.costs import SumCost
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Progress
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 
 
 def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> Records:

@@ -10,8 +10,9 @@ import pytest
 from aggregator.waiting import waiting_words
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.exchange import SumRequest
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import AfterWaiting, DeadlineKind, DeadlineToken, Waiting
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 A, B, C = (ParticipantId(name) for name in ("a", "b", "c"))
 TOKENS = (DeadlineToken(DeadlineKind.JOIN, 1),)

@@ -24,13 +24,13 @@ from fedfair.learning.binding import plan_binding
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import TrainingTask
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.entering import round_transcript
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import session_identity
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 from tests.interop.federation_kit import small_plan
 

@@ -32,8 +32,8 @@ from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.site import SitePolicy
-from fedfair.sums.spec import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
 from tests.interop.federation_kit import small_plan

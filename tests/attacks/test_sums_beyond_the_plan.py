@@ -20,7 +20,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, Welcome
 from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused

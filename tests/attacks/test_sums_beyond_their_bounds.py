@@ -18,8 +18,9 @@ import torch
 from aggregator.outcome import Ending
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import RoundNumber
-from fedfair.learning.exchange import GlobalModel, threshold_limit
+from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.task import LocalChange, TrainingTask
+from fedfair.plan.derived import threshold_limit
 from fedfair.plan.source import load_plan
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.fixedpoint import BodyCode, fraction_bits

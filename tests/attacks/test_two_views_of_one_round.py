@@ -34,6 +34,7 @@ from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.server import Course
 from fedfair.learning.task import LocalChange, TrainingTask
 from fedfair.plan.approval import approve
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.source import load_plan
 from fedfair.rounds.events import SendModel, SendScaling
 from fedfair.rounds.membership import Membership
@@ -43,7 +44,6 @@ from fedfair.secagg.effects import SendTo, ServerEffect
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 from tests.interop.federation_kit import Federation, play, small_plan
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")

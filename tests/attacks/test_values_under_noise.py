@@ -22,9 +22,9 @@ from fedfair.learning.data.source import load_federation
 from fedfair.learning.exchange import GlobalModel, sum_specs
 from fedfair.learning.private_steps import Protection
 from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import encode
-from fedfair.sums.spec import Purpose
 from tests.attacks.test_values_in_the_clear import MODULE, PICKY
 from tests.interop.federation_kit import small_plan
 

@@ -35,6 +35,7 @@ from fedfair.learning.masked_sums import greatest_weight, header_parts, sum_shap
 from fedfair.learning.masked_update import header_update, training_update
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.policy import PolicyError
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.terms import Term
 from fedfair.secagg.checks import Check, SecaggError
@@ -42,7 +43,7 @@ from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.sums.contribution import Contribution
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SumStart
 from fedfair.wire.refusals import RefusalReason

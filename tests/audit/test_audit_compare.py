@@ -16,7 +16,7 @@ from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.audit.reader import Reader, Tally
 from fedfair.audit.summary import comparison, explanations, rows
 from fedfair.errors import AuditError
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 
 MIRROR = ownership(keeper="aggregator")
 NOTHING = Tally(0, 0)

@@ -20,7 +20,7 @@ from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION, Keeper, Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Torn
 from fedfair.errors import AuditError
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from tests.conftest import REPOSITORY
 
 FOURTH = Occasion(Purpose.EVALUATION, 4, 1)

@@ -19,7 +19,7 @@ from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Group, Sent, Tally
 from fedfair.errors import AuditError
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from fedfair.evaluation.evaluation_sums import confusion_matrix
 from fedfair.evaluation.loss_sums import MAX_LOSS, SPLITS, HistogramSpec, bounded_losses, loss_block
 from fedfair.evaluation.radix import loss_keys
 from fedfair.evaluation.secure_cvar import summarise
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from tests.oracles.header_places import block_length, evaluation_header_length
 
 SPEC = HistogramSpec(4, 2.0)

@@ -16,9 +16,9 @@ import time
 from collaborator import masked_answers
 from collaborator.commands import app
 from collaborator.inbox import Question
+from fedfair.plan.purpose import Purpose
 from fedfair.report.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import CollaboratorFrame
 
 KINDS = {

@@ -29,10 +29,10 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.binding import plan_binding
 from fedfair.learning.checkpoint import load
 from fedfair.learning.evaluated import vector_sha256
-from fedfair.learning.masked_sums import is_masked
 from fedfair.learning.result import JsonObject
 from fedfair.learning.server import Progress
 from fedfair.learning.simulate import simulate
+from fedfair.plan.derived import is_masked
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.wire.frames import Finished, Hello
 

@@ -24,9 +24,10 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import SumNumber
 from fedfair.learning.binding import plan_binding
 from fedfair.learning.exchange import sum_specs
-from fedfair.learning.masked_sums import is_masked, sum_shapes
+from fedfair.learning.masked_sums import sum_shapes
 from fedfair.learning.task import flat_model
 from fedfair.plan.approval import MAX_BYTES as MAX_APPROVAL
+from fedfair.plan.derived import is_masked
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 from fedfair.rounds.continued import first_block

@@ -21,7 +21,7 @@ from collaborator.preparation import read_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 

@@ -27,10 +27,10 @@ from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_steps import simulated_protection
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.learning.vectorised.cohort import VectorisedCohort
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import Purpose
 from tests import standin
 
 torch.set_num_threads(1)

@@ -34,6 +34,7 @@ from fedfair.learning.saved_model import SavedModel, evaluation_course
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.task import LocalChange, TrainingTask, flat_model
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy as SiteFile
 from fedfair.privacy.releases import Release, ReleaseLog, SkellamRelease
@@ -42,7 +43,6 @@ from fedfair.report.document import parse_result
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 from tests import bc10
 from tests.secagg.federation_in_memory import Wire
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedfair.learning.costs import MOST_POINTS, Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.learning.simulate import simulate
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 
 
 def training(number: int, seconds: float, contributors: int = 2, up: int = 8, down: int = 4) -> SumCost:

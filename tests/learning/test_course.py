@@ -15,13 +15,14 @@ from fedfair.evaluation.exact_query import exact_header
 from fedfair.evaluation.loss_sums import loss_block
 from fedfair.learning.averaging import BLOCK, IterateMean, add_mean
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import SumRequest, histogram_spec, reported_group_sizes, threshold_limit
+from fedfair.learning.exchange import SumRequest, histogram_spec
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Course
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.plan.derived import reported_group_sizes, threshold_limit
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 from tests.oracles.header_places import block_length
 
 DIMENSION = 3

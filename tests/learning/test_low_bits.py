@@ -30,12 +30,12 @@ from fedfair.learning.exchange import (
 from fedfair.learning.private_steps import Protection
 from fedfair.learning.task import TrainingTask, flat_model, mechanism_of, objective_of
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.sums.feature_moments import noise_deviation
-from fedfair.sums.spec import Purpose
 from tests.oracles.header_places import HEAD, split_header
 
 torch.set_num_threads(1)

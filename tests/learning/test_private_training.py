@@ -23,13 +23,14 @@ from fedfair.learning.server import Course
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import LocalChange, TrainingTask, flat_model, mechanism_of
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.privacy.statement import ZERO_OUT
 from fedfair.sums.feature_moments import column_sums, noise_deviation, possible_sums
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 from tests import bc10
 
 torch.set_num_threads(1)

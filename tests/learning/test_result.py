@@ -18,8 +18,8 @@ from fedfair.learning.exchange import histogram_spec
 from fedfair.learning.judging import Judge
 from fedfair.learning.result import JsonObject, Losses, deployed_result, simulated_result
 from fedfair.learning.server import CourseResult
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 from tests.oracles.header_places import block_length
 
 DIGEST = "sha256:" + "ab" * 32

@@ -17,9 +17,9 @@ from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.initial import main
 from fedfair.learning.server import Course, Progress
 from fedfair.learning.simulate import SimulationOutcome, simulate, simulate_sites
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
-from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 

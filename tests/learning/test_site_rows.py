@@ -15,9 +15,9 @@ from fedfair.learning.exchange import sum_specs
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.masked_sums import guarantee, header_parts, sum_shapes
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import MOST_SITE_MEANS, Plan
 from fedfair.secagg.shape import MAX_HEADER_VALUES
-from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 SIZES = {"a": 40, "b": 30, "c": 7, "d": 3}

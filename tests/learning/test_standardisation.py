@@ -25,12 +25,12 @@ from fedfair.learning.standardisation import (
     scaling_from_sums,
     unit_of,
 )
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.feature_moments import column_sums
-from fedfair.sums.spec import Purpose
 
 SITE = ParticipantId("clinic-a")
 Array = NDArray[np.float64]

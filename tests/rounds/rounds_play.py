@@ -22,13 +22,14 @@ from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import SumRequest, histogram_spec
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Course
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.sums.running import PlainSum
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 A, B, C, D = NAMES

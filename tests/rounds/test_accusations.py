@@ -10,6 +10,7 @@ import pytest
 from test_masked_federation import Play, keys, make_plan
 
 from fedfair.ids import ParticipantId, SumNumber
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
 from fedfair.secagg.checks import Check, SecaggError
@@ -17,7 +18,6 @@ from fedfair.secagg.effects import Send, SiteEffect
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.signing import sign
-from fedfair.sums.spec import Purpose
 
 A, B, C, D, E = (ParticipantId(f"clinic-{letter}") for letter in "abcde")
 

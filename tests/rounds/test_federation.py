@@ -8,12 +8,12 @@ from rounds_play import ENDED, NAMES, A, B, C, D, Play, course_of, kinds, of_kin
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId, SumNumber
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds import events
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import AfterWaiting, DeadlineKind
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.phases import PHASES, Phase
-from fedfair.sums.spec import Purpose
 
 
 def messages(effects: list[events.Effect]) -> list[str]:

@@ -11,9 +11,10 @@ from rounds_play import state_of
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.learning.exchange import SumRequest
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds.machine import TRANSITIONS, Standing, Step, SumMachine, SumState
 from fedfair.sums.running import PlainSum
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 A, B, C = (ParticipantId(name) for name in ("clinic-a", "clinic-b", "clinic-c"))
 SPEC = SumSpec(Purpose.TRAINING, 2, 3, np.dtype("<f4"))

@@ -26,6 +26,7 @@ from fedfair.learning.masked_sums import (
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.server import Course
 from fedfair.plan.keys import format_public_key
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, SecureAggregationSection
 from fedfair.plan.site import SitePolicy as SiteFile
 from fedfair.rounds import events
@@ -40,7 +41,6 @@ from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
 from fedfair.secagg.transcript import Subject
 from fedfair.sums.running import PlainSum
-from fedfair.sums.spec import Purpose
 from tests.secagg.federation_in_memory import draws_of
 
 LAYOUT = Layout([LayoutEntry("weight", (5,), True)], np.dtype(np.float64))

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from test_masked_federation import Play, make_plan
 
 from fedfair.ids import ParticipantId
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
@@ -21,7 +22,6 @@ from fedfair.secagg.effects import Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
-from fedfair.sums.spec import Purpose
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 QUORUM = 3

@@ -18,6 +18,7 @@ from aggregator.waiting import waiting_words
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
@@ -29,7 +30,6 @@ from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.sums.running import PlainSum
-from fedfair.sums.spec import Purpose
 
 A, B, C, D = (ParticipantId(f"clinic-{letter}") for letter in "abcd")
 

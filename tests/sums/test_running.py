@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError, TrainingError
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.running import PlainSum
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.sums.spec import SumSpec
 
 DOUBLE = np.dtype("<f8")
 SINGLE = np.dtype("<f4")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose, SumSpec
+from fedfair.plan.purpose import Purpose
+from fedfair.sums.spec import SumSpec
 from fedfair.wire import codec
 from fedfair.wire.chunking import (
     Assembler,

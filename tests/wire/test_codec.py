@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedfair.errors import RemoteProtocolError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
-from fedfair.sums.spec import Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.wire import codec, frames
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,

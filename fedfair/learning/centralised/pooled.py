@@ -18,8 +18,8 @@ from fedfair.learning.cohort import Cohort, LocalChanges
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.result import SiteLosses
+from fedfair.plan.purpose import Purpose
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 POOLED = ParticipantId("pooled")
 """Under this name the pooled records draw their batches."""

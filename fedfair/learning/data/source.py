@@ -24,8 +24,9 @@ from fedfair.learning.data.missing import Filling, fill_missing
 from fedfair.learning.data.profile import DataProfile, data_profile, number_columns
 from fedfair.learning.data.ranges import scaled_by_ranges
 from fedfair.learning.partition import deal
-from fedfair.learning.standardisation import check_columns, standardises
+from fedfair.learning.standardisation import check_columns
 from fedfair.plan.data import BUILT_IN, CsvSource, EicuSource, Partition
+from fedfair.plan.derived import protects_records, scales_by_ranges, standardises
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 
@@ -44,7 +45,7 @@ def federation_key(plan: Plan) -> str:
     """Return a text that is the same for two plans only where `load_federation` gives both the same records."""
     # Of a task, only the model has no part in which records there are, how they are split and filled in.
     task = plan.task.model_dump(mode="json", exclude={"model"})
-    by_record = plan.privacy.sample_level is not None
+    by_record = protects_records(plan)
     return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
 
 
@@ -169,7 +170,7 @@ def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
             raise PlanError(
                 f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
             )
-    if standardises(plan, own.train.schema):
+    if standardises(plan, len(own.train.schema.numeric)):
         check_columns(own.train, participant)
     held = hold_out(
         own.train,
@@ -178,10 +179,10 @@ def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         plan.training.seed,
         participant,
         task.test_fold,
-        by_record=plan.privacy.sample_level is not None,
+        by_record=protects_records(plan),
     )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
-    if task.standardize == "ranges":
+    if scales_by_ranges(plan):
         splits = scaled_by_ranges(splits)
     return fill_missing(splits, _filling(plan, own.train.schema), participant)
 
@@ -190,4 +191,4 @@ def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
     """Return what becomes of values that the source left open: in a table, those of `missing: mean`."""
     if not isinstance(plan.task.data, CsvSource | EicuSource):
         return Filling.REFUSED
-    return Filling.EVERYBODYS_MEAN if standardises(plan, schema) else Filling.OWN_MEAN
+    return Filling.EVERYBODYS_MEAN if standardises(plan, len(schema.numeric)) else Filling.OWN_MEAN

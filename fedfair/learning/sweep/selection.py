@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedfair.errors import PlanError
-from fedfair.learning.exchange import reported_group_sizes
 from fedfair.learning.sweep.figures import WORST, Figures, figure_name
+from fedfair.plan.derived import reported_group_sizes
 from fedfair.plan.schema import Plan
 
 

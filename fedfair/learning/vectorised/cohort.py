@@ -30,29 +30,21 @@ from fedfair.learning.batches import round_length, round_weight, stated_batch_si
 from fedfair.learning.cohort import LocalChanges
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.device import plain_arithmetic
-from fedfair.learning.exchange import (
-    FeatureScaling,
-    GlobalModel,
-    SumRequest,
-    histogram_spec,
-    published_sites,
-    reported_group_sizes,
-    threshold_limit,
-)
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.learning.headers import evaluation_header, fill_row, standardisation_header
 from fedfair.learning.losses import evaluate
 from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses, SiteLosses
-from fedfair.learning.standardisation import standardises
 from fedfair.learning.task import local_rule, objective_of
 from fedfair.learning.vectorised.descent import Descent
 from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
+from fedfair.plan.derived import published_sites, reported_group_sizes, standardises, threshold_limit
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 
 class VectorisedCohort:
@@ -81,7 +73,7 @@ class VectorisedCohort:
         rule, threshold_rate = local_rule(plan)
         self._descent = Descent(model.layout, rule, plan.training.learning_rate, threshold_rate)
         self._counts = np.array([len(site.train) for site in self._sites])
-        self._pools = None if standardises(plan, self._schema) else self._pool(None)
+        self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._with_records = np.flatnonzero(self._counts)
         self._groups = self._grouped(self._with_records, None, own_models=False)
         self._last: list[SiteLosses] = [{} for _ in self._sites]

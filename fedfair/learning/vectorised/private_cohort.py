@@ -21,19 +21,19 @@ from fedfair.learning.batches import round_length, stated_batch_size
 from fedfair.learning.cohort import LocalChanges, LoopCohort
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.device import plain_arithmetic
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, threshold_limit
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_steps import Protection, poisson_indices, sample_level_of, training_release
 from fedfair.learning.result import SiteLosses
-from fedfair.learning.standardisation import standardises
 from fedfair.learning.task import local_rule, mechanism_of
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
 from fedfair.learning.vectorised.private_descent import PrivateDescent, group_samples
+from fedfair.plan.derived import standardises, threshold_limit
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 
 class PrivateCohort:
@@ -65,7 +65,7 @@ class PrivateCohort:
         _, threshold_rate = local_rule(plan)
         mechanism = mechanism_of(plan, sample_level_of(plan))
         self._descent = PrivateDescent(model.layout, mechanism, plan.training.learning_rate, threshold_rate)
-        self._pool = None if standardises(plan, self._schema) else self._pooled(None)
+        self._pool = None if standardises(plan, len(self._schema.numeric)) else self._pooled(None)
         budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
         self._groups = self._grouped(budget)
 

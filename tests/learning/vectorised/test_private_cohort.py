@@ -19,10 +19,10 @@ from fedfair.learning.private_steps import Protection, simulated_protection
 from fedfair.learning.simulate import simulate_sites
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.sums.running import Totals
-from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 

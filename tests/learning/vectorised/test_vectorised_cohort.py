@@ -22,13 +22,14 @@ from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError, T
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, threshold_limit
+from fedfair.learning.exchange import FeatureScaling, GlobalModel
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import play, simulate_sites
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.learning.vectorised.cohort import VectorisedCohort
+from fedfair.plan.derived import threshold_limit
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.spec import Purpose
 
 torch.set_num_threads(1)
 

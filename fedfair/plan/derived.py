@@ -1,0 +1,189 @@
+"""What follows from a plan by itself: each fact once, for the run, the sites, the reports and the checks.
+
+Functions of a plan that passed its schema; no file, no data. Which sums a run makes, and when, is `schedule.py`'s.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.schema import Plan
+
+LOSS_RANGE_IN_UNIFORM_LOSSES = 8.0
+"""The histogram reaches to this many times log(classes), the loss of the uniform classifier."""
+
+
+# ------------------------------------------------------------------ who is in a sum
+
+
+def quorum(plan: Plan) -> int:
+    """Return how many collaborators at least are in every sum: all of them, where the plan does not say."""
+    return plan.federation.min_collaborators or len(plan.federation.collaborators)
+
+
+def needs_everybody(plan: Plan) -> bool:
+    """Return whether no sum may leave a collaborator out."""
+    return quorum(plan) == len(plan.federation.collaborators)
+
+
+def published_sites(plan: Plan) -> tuple[str, ...]:
+    """Return whose own means the plan publishes, in the order of their rows; nobody's unless it asks for them."""
+    return plan.federation.collaborators if plan.evaluation.site_means else ()
+
+
+# ------------------------------------------------------------------ how sums are protected
+
+
+def is_masked(plan: Plan) -> bool:
+    """Return whether the plan's sums are masked."""
+    return plan.secure_aggregation.mode != "off"
+
+
+def resists_lies(plan: Plan) -> bool:
+    """Return whether the plan's sums are masked against an aggregator that lies."""
+    return plan.secure_aggregation.mode == "malicious"
+
+
+def clip_ceiling(plan: Plan) -> tuple[str, float]:
+    """Return the key that bounds the clip of a masked update, and the greatest clip that it allows, above 0."""
+    stated, noised = plan.secure_aggregation, plan.privacy.collaborator_level
+    if noised is not None:
+        return "privacy.collaborator_level.clip", noised.clip
+    if isinstance(stated.clip, str):
+        return "secure_aggregation.max_clip", stated.max_clip
+    return "secure_aggregation.clip", stated.clip
+
+
+def has_fixed_clip(plan: Plan) -> bool:
+    """Return whether all sums have one clip, and none is chosen by the last round."""
+    return clip_ceiling(plan)[0] != "secure_aggregation.max_clip"
+
+
+class PrivacyLevel(enum.Enum):
+    """Whom a plan protects by noise; the value is the key under `privacy`, or none."""
+
+    NONE = "none"
+    RECORDS = "sample_level"
+    COLLABORATORS = "collaborator_level"
+
+
+def privacy_level(plan: Plan) -> PrivacyLevel:
+    """Return whom the plan protects by noise: nobody, single records, or whole collaborators."""
+    if plan.privacy.collaborator_level is not None:
+        return PrivacyLevel.COLLABORATORS
+    return PrivacyLevel.NONE if plan.privacy.sample_level is None else PrivacyLevel.RECORDS
+
+
+def is_noised(plan: Plan) -> bool:
+    """Return whether the plan asks for any differential privacy."""
+    return privacy_level(plan) is not PrivacyLevel.NONE
+
+
+def protects_records(plan: Plan) -> bool:
+    """Return whether what a site releases carries noise for single records."""
+    return privacy_level(plan) is PrivacyLevel.RECORDS
+
+
+def is_unevaluated(plan: Plan) -> bool:
+    """Return whether nothing but training sums may be made: no other sum carries noise for whole collaborators."""
+    return privacy_level(plan) is PrivacyLevel.COLLABORATORS
+
+
+# ------------------------------------------------------------------ what is learnt and told
+
+
+def learns_threshold(plan: Plan) -> bool:
+    """Return whether local steps follow the tail of the losses, so that the threshold moves.
+
+    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
+    results are equal bit for bit and not only in theory.
+    """
+    stated = plan.objective
+    is_plain_mean = stated.worst_group_size == 1.0 or stated.tradeoff == 1.0
+    return ALGORITHMS[plan.training.algorithm].threshold and not is_plain_mean
+
+
+def returns_mean(plan: Plan) -> bool:
+    """Return whether the output model is a mean of the models of several rounds, and not one of them."""
+    return plan.training.output in {"average", "tail"}
+
+
+def returns_last(plan: Plan) -> bool:
+    """Return whether the output model is the one of the last round."""
+    return plan.training.output == "last"
+
+
+def keeps_best(plan: Plan) -> bool:
+    """Return whether the output model is that of the best evaluation."""
+    return plan.training.output == "best"
+
+
+def first_averaged_round(plan: Plan) -> int:
+    """Return how many rounds are done before the first model of the mean is broadcast.
+
+    The paper averages what was broadcast, theta^1 (the initial model) to theta^T: `average` takes all of it,
+    `tail` the second half.
+    """
+    return 0 if plan.training.output == "average" else plan.training.rounds // 2
+
+
+def evaluates_exactly(plan: Plan) -> bool:
+    """Return whether the output model is evaluated exactly."""
+    return plan.evaluation.method == "exact" and not is_unevaluated(plan)
+
+
+def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
+    """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
+    return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
+
+
+def planned_loss_range(plan: Plan, classes: int) -> float:
+    """Return where the plan's open bin begins, in nats; 8 log(classes) where the plan does not say."""
+    stated = plan.evaluation.loss_range
+    return LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(classes) if stated is None else stated
+
+
+def threshold_limit(plan: Plan, classes: int) -> float:
+    """Return R: the most by which a round may move the threshold, and the highest that round 0 may set it to.
+
+    R is the plan's loss bound B, or where it has none the end of the loss histogram. The best threshold is a
+    quantile of the losses, and so within [0, R] where these are. No honest move between two points of that range
+    is longer than R. A quantile above it is reached in several rounds.
+
+    A round of K local steps moves a threshold by at most K eta_c (1 - epsilon) max(1, 1/rho - 1), because its
+    gradient is 1 - u (`fairness.rcvar`). Where that is at most R, no honest change is ever clipped.
+
+    Args:
+        plan: the plan.
+        classes: how many there are.
+    """
+    bound = plan.objective.loss_bound
+    return planned_loss_range(plan, classes) if bound is None else bound
+
+
+# ------------------------------------------------------------------ how features are scaled
+
+
+def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
+    """Return whether a run begins with the standardisation sum: the plan asks for it, and there are columns.
+
+    Args:
+        plan: the plan.
+        numeric_columns: how many the features have, where their schema is known; None to go by the plan alone.
+            The two differ only where the plan cannot tell, see `TaskSection.has_numeric_columns`.
+    """
+    if plan.task.standardize != "secure" or is_unevaluated(plan):
+        return False
+    return plan.task.has_numeric_columns if numeric_columns is None else numeric_columns > 0
+
+
+def scales_by_ranges(plan: Plan) -> bool:
+    """Return whether features are scaled by their declared ranges, without any sum."""
+    return plan.task.standardize == "ranges"
+
+
+def has_nothing_to_standardise(plan: Plan) -> bool:
+    """Return whether the plan asks for standardised columns and its data have none."""
+    return plan.task.standardize == "secure" and not plan.task.has_numeric_columns

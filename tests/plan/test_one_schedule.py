@@ -1,0 +1,330 @@
+"""The run, the site's rules, the terms, the disclosures and the privacy forecast all follow one schedule."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from collaborator.allowance import Admitted, Allowance
+from collaborator.inbox import Question
+from collaborator.permission import Permission
+from collaborator.reluctance import Reluctance
+from fedfair.evaluation import radix
+from fedfair.evaluation.exact_query import QueryStep, exact_header
+from fedfair.evaluation.loss_sums import loss_block, matrix_length
+from fedfair.evaluation.site_sums import site_sums_length
+from fedfair.ids import SumNumber
+from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.learning.data.declared import declared_schema
+from fedfair.learning.exchange import GlobalModel, SumRequest, histogram_spec
+from fedfair.learning.layout import Layout, LayoutEntry
+from fedfair.learning.noised_training import most_sums
+from fedfair.learning.private_steps import planned_releases, training_release
+from fedfair.learning.server import Course
+from fedfair.plan.derived import PrivacyLevel, is_noised, privacy_level, published_sites, reported_group_sizes
+from fedfair.plan.policy import check_policy
+from fedfair.plan.purpose import EVALUATIONS, Purpose, policy_word
+from fedfair.plan.revelations import of_run, of_sum
+from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
+from fedfair.plan.schema import Plan
+from fedfair.plan.site import SitePolicy
+from fedfair.plan.summary import summary
+from fedfair.plan.terms import Asked, terms
+from fedfair.sums.running import Totals
+from fedfair.wire.frames import SumStart
+
+DIMENSION = 3
+LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))
+LOSSES = np.array([0.1, 0.4, 0.9, 1.7])
+SITES = ("a", "b", "c")
+RECORDS = 40
+
+CSV = {"label": "y", "label_values": [0, 1]}
+RANGED = {"ranges": {"age": [0, 120]}}
+CATEGORIES = {"categorical": {"sex": ["f", "m"]}}
+SOURCES: Mapping[str, dict[str, object]] = {
+    "built in": {"data": "breast-cancer"},
+    "mnist": {"data": {"mnist": {}}},
+    "images": {"data": {"images": {"label": "smile", "height": 8, "width": 8}}},
+    "persons": {"data": {"acs_employment": {}}},
+    "stays": {"data": {"eicu": {}}},
+    "columns": {"data": {"csv": CSV | RANGED | {"numeric": ["age"]}}},
+    "categories": {"data": {"csv": CSV | CATEGORIES}},
+    "all columns": {"data": {"csv": CSV | CATEGORIES | {"numeric": "all"}}, "input_shape": [5]},
+    "all columns, and none left": {"data": {"csv": CSV | CATEGORIES | {"numeric": "all"}}, "input_shape": [3]},
+    "vectors of a function": {"data": "site:records", "input_shape": [4], "classes": 2},
+    "pictures of a function": {"data": "site:records", "input_shape": [1, 8, 8], "classes": 2},
+}
+NONE, RECORD, WHOLE = PrivacyLevel
+
+
+def plan_of(
+    source: str,
+    *,
+    standardize: str = "secure",
+    algorithm: str = "fedsrcvar",
+    rounds: int = 3,
+    output: str = "last",
+    every: int = 2,
+    method: str = "histogram",
+    level: PrivacyLevel = NONE,
+    mode: str = "malicious",
+    minimum: int | None = None,
+    site_means: bool = False,
+) -> Plan:
+    noise = {"noise_multiplier": 6.0, "clip": 0.5}
+    return Plan.model_validate(
+        {
+            "federation": {"name": "test", "collaborators": SITES, "min_collaborators": minimum},
+            "task": {"model": {"name": "linear"}, "standardize": standardize} | SOURCES[source],
+            "objective": {"worst_group_size": 0.5, "tradeoff": 0.5},
+            "training": {
+                "algorithm": algorithm,
+                "rounds": rounds,
+                "output": output,
+                "precision": "fp64",
+                "batch_size": 8,
+                "weights": "uniform" if level is WHOLE else "samples",
+            },
+            "secure_aggregation": {"mode": mode},
+            "privacy": {} if level is NONE else {level.value: noise},
+            "evaluation": {
+                "every": every,
+                "group_sizes": [0.5],
+                "method": method,
+                "bins": 8,
+                "site_means": site_means,
+            },
+        }
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Return any plan that the schema takes; one in which a promise would be false is drawn again."""
+    level = draw(st.sampled_from(PrivacyLevel))
+    private = level is not NONE
+    try:
+        return plan_of(
+            draw(st.sampled_from(sorted(SOURCES))),
+            standardize=draw(st.sampled_from(["secure", "secure", "ranges", "none"])),
+            algorithm=draw(st.sampled_from(["fedsrcvar", "fedavg"])),
+            rounds=draw(st.integers(1, 6)),
+            output=draw(st.sampled_from(["last", "average", "tail", *([] if level is WHOLE else ["best"])])),
+            every=draw(st.integers(1, 7)),
+            method="histogram" if private else draw(st.sampled_from(["histogram", "exact"])),
+            level=level,
+            mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
+            minimum=draw(st.none() | st.integers(2, 3)),
+            site_means=not private and draw(st.booleans()),
+        )
+    except ValueError:
+        assume(False)
+        raise
+
+
+def schema_of(plan: Plan) -> FeatureSchema:
+    schema = declared_schema(plan)
+    assert schema is not None
+    return schema
+
+
+def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float) -> Totals:
+    """Return some plausible total of the requested sum, other than the last one."""
+    losses = LOSSES * scale
+    match request.purpose:
+        case Purpose.TRAINING:
+            return Totals(np.array([4.0, -0.4 * scale]), np.array([scale, 2.0 * scale, 1.0]), len(SITES))
+        case Purpose.STANDARDISATION:
+            columns = len(schema.numeric)
+            sums = np.repeat([RECORDS, 0.0, RECORDS * 0.5], columns)
+            return Totals(np.array([RECORDS, *sums]), np.zeros(0), len(SITES))
+        case Purpose.EXACT_EVALUATION:
+            assert request.query is not None
+            header = exact_header({"train": losses}, request.query, len(reported_group_sizes(plan)))
+            return Totals(header, np.zeros(0), len(SITES))
+        case Purpose.EVALUATION:
+            spec = histogram_spec(plan, schema)
+            block = loss_block(losses, np.zeros(len(losses), bool), float(losses.sum()), spec)
+            matrix = np.zeros(matrix_length(schema.classes))
+            if len(matrix):
+                matrix[schema.classes] = len(losses)  # Everybody is in class 1 and taken for class 0.
+            rows = np.zeros(site_sums_length(len(published_sites(plan))))
+            empty = [np.zeros_like(block), np.zeros_like(block), matrix, 0.0 * matrix, 0.0 * matrix]
+            return Totals(np.concatenate([block, *empty, rows]), np.zeros(0), len(SITES))
+
+
+def asked_for(plan: Plan) -> list[DueSum]:
+    """Run a course to its end; return every sum that it asked for, in order."""
+    schema, asked = schema_of(plan), []
+    course = Course(plan, LAYOUT, schema, np.zeros(DIMENSION))
+    while (request := course.next_sum()) is not None:
+        step = 0 if request.query is None else request.query.number
+        asked.append(DueSum(request.purpose, int(request.round), step))
+        # An exact evaluation is about the records of the histogram before it.
+        scale = 1.0 if request.purpose in EVALUATIONS else 1.0 + 0.01 * len(asked)
+        course.absorb(answer(request, plan, schema, scale))
+    return asked
+
+
+def question(due: DueSum, model: int) -> Question:
+    is_model = due.purpose is not Purpose.STANDARDISATION
+    digest = hashlib.sha256(bytes([model])).digest() if is_model else b""
+    query = QueryStep(due.step, (0,) * 3 * (due.step > 1)) if due.step else None
+    start = SumStart(SumNumber(1), due.purpose, due.round, 1, digest, 60, query)
+    return Question(start, GlobalModel(np.zeros(1), float(model)), "run", False, None, (1, 2, 3))
+
+
+class Site:
+    """One site's rules under a plan, with a policy that allows everything that the plan says of itself."""
+
+    def __init__(self, plan: Plan, purposes: tuple[str, ...]) -> None:
+        self.policy = SitePolicy.model_validate(
+            {
+                "purposes": purposes,
+                "allow_plain_sums": True,
+                "mode": "semi-honest",
+                "max_clip": 1024.0,
+                "allow_module_code": True,
+                "publish_site_means": True,
+                "max_runs": 1,
+            }
+        )
+        check_policy(Asked(plan, b"\0" * 32), self.policy, "a")
+        self._table: dict[bytes, bytes] = {}
+        self._permission = Permission(plan, schema_of(plan), self.policy, "a")
+        self._allowance = Allowance(self._table, plan, self.policy, "a")
+
+    def ask(self, due: DueSum, model: int) -> Reluctance | None:
+        asked = question(due, model)
+        objection = self._permission.objection(asked.start)
+        if objection is not None:
+            return objection
+        said = self._allowance.judge(asked)
+        if not isinstance(said, Admitted):
+            return said
+        self._table.update(said.rows)
+        return None
+
+
+def check_run(plan: Plan, schedule: Schedule) -> None:
+    assert asked_for(plan) == list(schedule.sums())
+
+
+def check_site(plan: Plan, schedule: Schedule) -> None:
+    """A site that allows the schedule's purposes and no other admits its sums, and no other sum."""
+    site = Site(plan, tuple(dict.fromkeys(policy_word(purpose) for purpose in schedule.purposes)))
+    model, asked = 0, Counter[tuple[Purpose, int]]()
+    for due in schedule.sums():
+        # Each evaluation is about a model of its own, and so is the whole of an exact one.
+        model += due.step <= 1
+        assert site.ask(due, model) is None, due
+        asked[due.purpose, due.round] += due.step <= 1
+    for purpose in Purpose:
+        for done in range(int(purpose is Purpose.TRAINING), schedule.rounds + 2):
+            most = schedule.most_models(purpose, done)
+            if purpose is Purpose.STANDARDISATION and most:
+                continue  # There is no model to tell one from another: attempts are counted.
+            if purpose is Purpose.TRAINING and most:
+                continue  # The same round again is an attempt, whatever the model is.
+            step = 1 if purpose is Purpose.EXACT_EVALUATION else 0
+            for _ in range(most - asked[purpose, done]):
+                model += 1
+                assert site.ask(DueSum(purpose, done, step), model) is None
+            assert site.ask(DueSum(purpose, done, step), model + 1) is not None, (purpose, done)
+
+
+def check_words(plan: Plan, schedule: Schedule) -> None:
+    """Terms and disclosures name the kinds of the schedule's sums, each once, and no other."""
+    held = list(terms(Asked(plan, b"\0" * 32), SitePolicy()))
+    words = [term.asked for term in held if term.key == "purposes"]
+    assert Counter(words) == Counter({policy_word(purpose): 1 for purpose in schedule.purposes})
+    kinds = {kind for purpose in schedule.purposes for kind in of_sum(plan, purpose)}
+    assert set(of_run(plan)) == kinds
+    assert {term.asked for term in held if term.key == "reveals"} == kinds
+    said = dict(summary(plan))
+    standardises = Purpose.STANDARDISATION in schedule.purposes
+    assert ("each numeric column" in said["leaves a site"]) == standardises
+    assert ("standardised" in said["learns"]) == standardises
+    assert said["evaluates"].startswith("nothing") == (Purpose.EVALUATION not in schedule.purposes)
+
+
+def check_forecast(plan: Plan, schedule: Schedule) -> None:
+    """The forecast prices as many releases as the schedule has sums about models."""
+    made = Counter(due.purpose for due in schedule.sums() if due.step <= 1)
+    match privacy_level(plan):
+        case PrivacyLevel.RECORDS:
+            priced = {release.purpose: release.steps for release in planned_releases(plan, RECORDS)}
+            priced["training"] //= training_release(plan, RECORDS).steps
+            assert priced == {purpose.value: count for purpose, count in made.items()}
+        case PrivacyLevel.COLLABORATORS:
+            assert most_sums(plan) == made[Purpose.TRAINING] * plan.federation.max_attempts
+            assert set(made) == {Purpose.TRAINING}
+        case PrivacyLevel.NONE:
+            assert not is_noised(plan)
+
+
+def check_everything(plan: Plan) -> None:
+    schedule = schedule_of(plan)
+    check_run(plan, schedule)
+    check_site(plan, schedule)
+    check_words(plan, schedule)
+    check_forecast(plan, schedule)
+
+
+@given(plans())
+@settings(max_examples=150, deadline=None)
+def test_a_run_its_sites_its_words_and_its_price_follow_one_schedule(plan: Plan) -> None:
+    check_everything(plan)
+
+
+@pytest.mark.parametrize("level", [NONE, RECORD, WHOLE])
+@pytest.mark.parametrize(
+    "source", ["mnist", "images", "categories", "all columns, and none left", "pictures of a function"]
+)
+def test_data_without_numeric_columns_are_standardised_by_no_sum(source: str, level: PrivacyLevel) -> None:
+    plan = plan_of(source, level=level)
+    assert Purpose.STANDARDISATION not in schedule_of(plan).purposes
+    check_everything(plan)
+
+
+@pytest.mark.parametrize(
+    "source", ["built in", "persons", "stays", "columns", "all columns", "vectors of a function"]
+)
+def test_data_with_numeric_columns_are_standardised_by_one_sum(source: str) -> None:
+    plan = plan_of(source)
+    assert schedule_of(plan).total(Purpose.STANDARDISATION) == 1
+    check_everything(plan)
+
+
+def test_a_site_that_allows_training_and_evaluation_only_takes_a_plan_of_pictures() -> None:
+    check_policy(Asked(plan_of("mnist")), SitePolicy(purposes=("training", "evaluation")), "a")
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES))
+def test_the_plan_and_its_schema_agree_on_numeric_columns(source: str) -> None:
+    plan = plan_of(source)
+    assert plan.task.has_numeric_columns == bool(schema_of(plan).numeric)
+
+
+def test_where_only_the_data_can_tell_a_simulation_goes_by_them() -> None:
+    plan = plan_of("vectors of a function")
+    unstated = plan.model_copy(update={"task": plan.task.model_copy(update={"input_shape": None})})
+    assert schedule_of(unstated).standardises
+    assert schedule_of(unstated, 4).standardises
+    assert not schedule_of(unstated, 0).standardises
+
+
+@pytest.mark.parametrize(("output", "rounds", "every"), [("average", 1, 1), ("tail", 2, 1), ("tail", 2, 3)])
+def test_a_mean_of_one_model_is_evaluated_once(output: str, rounds: int, every: int) -> None:
+    check_everything(plan_of("built in", output=output, rounds=rounds, every=every))
+
+
+def test_the_steps_of_an_exact_evaluation_are_those_of_its_query() -> None:
+    assert EXACT_STEPS == radix.STEPS
