@@ -31,6 +31,7 @@ from aggregator.waiting import waiting_words
 from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course, Progress
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import (
     Abort,
@@ -374,7 +375,7 @@ class Driver:
 
     async def _send_sum(self, effect: SendSum) -> None:
         request = effect.request
-        digest = b"" if request.purpose is Purpose.STANDARDISATION else (await self._publication()).sha256
+        digest = (await self._publication()).sha256 if sum_kind(request.purpose).is_about_model else b""
         connection = self._connections.get(effect.participant)
         if connection is not None:
             occasion = Occasion(request.purpose, request.round, request.attempt)
@@ -474,7 +475,7 @@ class Driver:
 
 
 def _is_scaling(effect: Effect) -> bool:
-    return isinstance(effect, Report) and effect.progress.purpose is Purpose.STANDARDISATION
+    return isinstance(effect, Report) and not sum_kind(effect.progress.purpose).is_about_model
 
 
 def _ahead(effect: SitesAhead) -> str:

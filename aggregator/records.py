@@ -41,6 +41,7 @@ from fedfair.learning.layout import Layout
 from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.log_lines import log_line
 from fedfair.plan.purpose import Purpose
 from fedfair.rotated_log import RotatedLog
@@ -215,7 +216,7 @@ class Records:
     def is_entry_due(self, progress: Progress) -> bool:
         """Return whether the journal is to be written after this sum."""
         overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
-        changed = progress.evaluation is not None or progress.purpose is Purpose.STANDARDISATION
+        changed = progress.evaluation is not None or not sum_kind(progress.purpose).is_about_model
         return self.is_small or self._every_sum or overdue or changed
 
     def write(
@@ -262,7 +263,7 @@ class Records:
             "replaced_values": progress.replaced,
             "sites_with_replaced_values": progress.replacing,
         }
-        if progress.purpose is not Purpose.STANDARDISATION:
+        if sum_kind(progress.purpose).is_about_model:
             # Before the losses are known there is no threshold yet, only what stands in its place.
             line["threshold"] = progress.threshold
         if clipping is not None:

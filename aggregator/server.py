@@ -24,7 +24,7 @@ from aggregator.service import SERVER_OPTIONS, Service
 from aggregator.standing import Standing
 from fedfair.identity.tls import server_credentials
 from fedfair.ids import ParticipantId
-from fedfair.learning.exchange import sum_specs
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.plan.derived import is_masked
 from fedfair.report.stopping import stopping
 from fedfair.rounds.federation import Federation

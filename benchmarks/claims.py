@@ -29,9 +29,10 @@ from fedfair.learning.centralised.pooled import POOLED, pool, pooled_losses
 from fedfair.learning.cohort import LoopCohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.data.source import load_federation
-from fedfair.learning.exchange import FeatureScaling, sum_specs
+from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.standardisation import scale_columns
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan

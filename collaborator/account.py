@@ -9,14 +9,14 @@ them. What was released without a name may be anybody's and adds up with everyth
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from collaborator.ledger import Ledger
 from fedfair.errors import PrivacyError
 from fedfair.learning.private_steps import planned_releases, training_release
-from fedfair.plan.purpose import Purpose
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 from fedfair.privacy.accounting import epsilon
@@ -25,12 +25,6 @@ from fedfair.privacy.entries import Entry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
 from fedfair.wire.frames import SumStart
 
-PURPOSES: Mapping[Purpose, ReleasePurpose] = {
-    Purpose.TRAINING: "training",
-    Purpose.EVALUATION: "evaluation",
-    Purpose.EXACT_EVALUATION: "evaluation",
-    Purpose.STANDARDISATION: "standardisation",
-}
 _LOOK = "`fedfair privacy show` tells where it went"
 
 
@@ -97,7 +91,7 @@ class Account:
         Raises:
             PrivacyError: it has a budget, or it cannot be written; it must not add anything.
         """
-        purpose = PURPOSES[start.purpose]
+        purpose = sum_kind(start.purpose).release
         if purpose not in self._unprotected:
             # One line for a run says all that will ever be said of it.
             self.record(Unprotected(purpose))

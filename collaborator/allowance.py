@@ -21,9 +21,10 @@ import struct
 from dataclasses import astuple, dataclass
 
 from collaborator.facts import Facts, Rows, Table, key, number_row, text_row
-from collaborator.inbox import EVALUATIONS, Question
+from collaborator.inbox import Question
 from collaborator.reluctance import Reluctance
 from fedfair.learning.round_subject import scaling_digest
+from fedfair.learning.sum_kinds import SumKind, sum_kind
 from fedfair.plan.derived import is_masked, is_noised, needs_everybody
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
@@ -114,7 +115,7 @@ class Allowance:
         known = self._facts.number(_answered_key(asked))
         if known and not self._counts_each(asked):
             return Admitted(self._drawn_in_the_clear(asked)[0] if self._in_the_clear else known, ())
-        reluctance = self._against_scaling(question, asked) or self._against(asked, question.start.purpose)
+        reluctance = self._against_scaling(question, asked) or self._against(asked)
         if reluctance is not None:
             return reluctance
         attempt = self._facts.number(self._place(asked)) + 1
@@ -145,20 +146,20 @@ class Allowance:
         two sums of one computation over different sites, and their difference is the update of who was left out.
         Where every sum needs everybody, there is nothing to be subtracted, and every run is as simulated.
         """
-        return self._masked and not self._needs_everybody and Purpose(asked.purpose) is Purpose.TRAINING
+        return self._masked and not self._needs_everybody and _kind(asked).is_round
 
     def _counts_each(self, asked: Answered) -> bool:
-        return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
+        return self._noised or (self._masked and _kind(asked).is_round)
 
     def _rows(self, asked: Answered, attempt: int) -> Rows:
         """Return everything that is remembered of one answer."""
-        added, purpose = self._facts.added, Purpose(asked.purpose)
+        added, kind = self._facts.added, _kind(asked)
         rows: Rows = (number_row(self._place(asked), attempt), number_row(_answered_key(asked), attempt))
-        if purpose is Purpose.TRAINING:
+        if kind.is_round:
             rows += added(_ROUNDS, _round_key(asked))
         else:
             rows += added(_models_key(asked), _model_key(asked))
-        if purpose in EVALUATIONS:
+        if kind.is_evaluation:
             rows += added(_EVALUATIONS, _evaluation_key(asked))
             if not self._evaluators:
                 rows += (text_row(_EVALUATORS, asked.openers),)
@@ -171,14 +172,14 @@ class Allowance:
         """Return the set of sites of the first masked evaluation; empty before it."""
         return self._facts.text(_EVALUATORS) or ""
 
-    def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+    def _against(self, asked: Answered) -> Reluctance | None:
         if asked.on_demand:
             specific = self._against_model(asked)
-        elif purpose is Purpose.TRAINING:
+        elif _kind(asked).is_round:
             specific = self._against_run(asked) or self._against_round(asked) or self._against_schedule(asked)
         else:
             specific = self._against_run(asked) or self._against_schedule(asked) or self._against_models(asked)
-        if purpose in EVALUATIONS:
+        if _kind(asked).is_evaluation:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
 
@@ -189,7 +190,7 @@ class Allowance:
         Who joins later, or has lost its files, cannot know, so only what begins a run is refused: its first
         evaluation and its first round. After that the transcript holds all sites to one scaling.
         """
-        begins = asked.round <= int(Purpose(asked.purpose) is Purpose.TRAINING)
+        begins = asked.round <= int(_kind(asked).is_round)
         if question.scaling is None or asked.on_demand or not begins or not self._needs_everybody:
             return None
         if self._facts.number(_place_key(asked.run, Purpose.STANDARDISATION.value, 0, 0, "")):
@@ -229,7 +230,7 @@ class Allowance:
         purpose = Purpose(asked.purpose)
         if self._schedule.most_models(purpose, asked.round):
             return None
-        place, when = "in" if purpose is Purpose.TRAINING else "after", self._schedule.in_words(purpose)
+        place, when = "in" if _kind(asked).is_round else "after", self._schedule.in_words(purpose)
         reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
         return Reluctance(reason, self._schedule.key(purpose), f"round {asked.round}", when)
 
@@ -289,7 +290,7 @@ class Allowance:
         Elsewhere it is run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise,
         it has no run and no round.
         """
-        subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
+        subject = asked.subject if _kind(asked).is_evaluation else ""
         if asked.on_demand and self._noised:
             return _place_key("", asked.purpose, 0, asked.step, subject)
         return _place_key(asked.run, asked.purpose, asked.round, asked.step, subject)
@@ -297,6 +298,10 @@ class Allowance:
     def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
         reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
         return Reluctance(reason, term, asked, f"at most {most}")
+
+
+def _kind(asked: Answered) -> SumKind:
+    return sum_kind(Purpose(asked.purpose))
 
 
 def _answered(question: Question) -> Answered:

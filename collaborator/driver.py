@@ -30,8 +30,8 @@ from collaborator.worker import Worker
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.policy import PolicyError
-from fedfair.plan.purpose import Purpose
 from fedfair.wire.frames import (
     Abstain,
     Accepted,
@@ -269,7 +269,8 @@ class Driver:
             self._observer.note(f"takes part in this sum, but not with all its values: {fault}")
 
     def _tell_of_evaluation(self) -> None:
-        if self._asked is not None and self._asked.purpose is Purpose.EVALUATION:
+        kind = None if self._asked is None else sum_kind(self._asked.purpose)
+        if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
             self._observer.note(f"round {self._asked.round} of {self._shapes.rounds} evaluated")
 
     def _greet(self, welcome: Welcome) -> None:

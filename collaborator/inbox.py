@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
-from fedfair.plan.purpose import Purpose
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.wire.chunking import Assembler, expect_broadcast
 from fedfair.wire.frames import (
     Accepted,
@@ -30,7 +30,6 @@ from fedfair.wire.frames import (
     Welcome,
 )
 
-EVALUATIONS = frozenset({Purpose.EVALUATION, Purpose.EXACT_EVALUATION})
 """What may be asked for where a saved model is evaluated and nothing else."""
 
 
@@ -216,7 +215,7 @@ class Inbox:
         grows = start.sum_number > self._last_sum or (start.sum_number == self._last_sum and not self._asked_here)
         if not grows:
             raise RemoteProtocolError(f"sum {start.sum_number} follows sum {self._last_sum}")
-        if self._evaluation_only and start.purpose not in EVALUATIONS:
+        if self._evaluation_only and not sum_kind(start.purpose).is_evaluation:
             raise RemoteProtocolError(
                 f"a {start.purpose.value} sum was asked for in a run that was announced as an evaluation only"
             )
@@ -225,7 +224,7 @@ class Inbox:
                 f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "
                 f"of {self._shapes.rounds}"
             )
-        if start.purpose is Purpose.STANDARDISATION:
+        if not sum_kind(start.purpose).is_about_model:
             self._scalings.check_standardisation(self._run_id)
         elif start.model_sha256 != self._model_sha256:
             raise RemoteProtocolError(

@@ -31,6 +31,7 @@ from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.masked_sums import HeaderParts
 from fedfair.learning.masked_update import header_update, noised_update, training_update
 from fedfair.learning.round_subject import SumKey, round_subject
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import LocalChange
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.checks import SecaggError
@@ -99,8 +100,7 @@ class MaskedAnswers:
         self._rule = rule
         self._log = log
         self._release = release
-        training = site.shapes.get(Purpose.TRAINING.value)
-        self._noised = training is not None and training.unit is not None
+        self._noised = any(shape.unit is not None for shape in site.shapes.values())
         found = log.read()
         self._participant = Participant(site, secrets.token_bytes, found, log.history)
         log.keep(whole_length(found))
@@ -247,11 +247,12 @@ class MaskedAnswers:
 
     def _update(self, question: Question, attempt: int) -> Update | None:
         start, model = question.start, question.model
-        if start.purpose is Purpose.TRAINING and self._noised:
+        kind = sum_kind(start.purpose)
+        if kind.is_round and self._noised:
             numbers = self._task.noised_numbers(model, RoundNumber(start.round), attempt)
             self.standing.fault = self._task.last_fault
             return noised_update(numbers)
-        if start.purpose is Purpose.TRAINING:
+        if kind.is_round:
             change = self._task.summable_change(model, RoundNumber(start.round), attempt)
             self.standing.fault = self._task.last_fault
             return None if change is None else training_update(change)

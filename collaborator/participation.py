@@ -33,8 +33,8 @@ from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
 from fedfair.identity.trust_watch import TrustWatch
 from fedfair.learning.masked_sums import header_parts
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.derived import is_masked, is_noised
-from fedfair.plan.purpose import Purpose
 from fedfair.report.stopping import stopping
 from fedfair.wire.frames import Finished, Hello
 
@@ -143,7 +143,7 @@ def introduced(worker: Worker, hello: Hello) -> Hello:
     if worker.standing.last_asked is None:
         return hello
     run_id, start = worker.standing.last_asked
-    done = start.round - 1 if start.purpose is Purpose.TRAINING else start.round
+    done = start.round - sum_kind(start.purpose).is_round
     return replace(hello, last_sum_number=start.sum_number, run_id=run_id, rounds_done=done)
 
 

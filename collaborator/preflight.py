@@ -38,8 +38,8 @@ from fedfair.identity.tls import channel_credentials
 from fedfair.learning.binding import PlanBinding, plan_binding
 from fedfair.learning.data.profile import DataProfile
 from fedfair.learning.data.source import SiteRecords
-from fedfair.learning.masked_sums import greatest_weight, guarantee
-from fedfair.plan.derived import is_masked
+from fedfair.learning.masked_sums import guarantee
+from fedfair.plan.derived import greatest_weight, is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.plan.policy import PolicyError
 from fedfair.plan.terms import CODE_TERMS

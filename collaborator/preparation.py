@@ -29,22 +29,16 @@ from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.profile import DataProfile
 from fedfair.learning.data.source import SiteRecords, read_site_records
 from fedfair.learning.device import choose_device
-from fedfair.learning.exchange import sum_specs
-from fedfair.learning.masked_sums import (
-    check_protection,
-    greatest_weight,
-    roster_of,
-    session_plan,
-    suite_of,
-    sum_shapes,
-)
+from fedfair.learning.masked_sums import check_protection, roster_of, session_plan, suite_of, sum_shapes
 from fedfair.learning.private_steps import site_protection
+from fedfair.learning.sum_kinds import sum_kind, sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import (
     clip_ceiling,
+    greatest_weight,
     has_fixed_clip,
     is_masked,
     is_noised,
@@ -345,13 +339,14 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
     `check_policy` has made sure that the plan is no weaker than the policy.
     """
     fewest = quorum(plan)
+    rounds = frozenset(purpose.value for purpose in Purpose if sum_kind(purpose).is_round)
     return SecaggPolicy(
         least_members=max(policy.min_collaborators or 0, fewest, 2),
         greatest_clip=clip_ceiling(plan)[1],
         fixed_clip=has_fixed_clip(plan),
         greatest_attempts=policy.max_attempts,
         repeatable=frozenset(policy.repeatable),
-        any_cohort=frozenset({Purpose.TRAINING.value} if policy.training_cohort == "any" else ()),
+        any_cohort=rounds if policy.training_cohort == "any" else frozenset(),
         least_survivors=fewest,
     )
 

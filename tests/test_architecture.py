@@ -245,3 +245,25 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
         "tests",
     }  # fmt: skip
     assert top <= allowed
+
+
+DECIDES_BY_PURPOSE = {"fedfair/plan/purpose.py", "fedfair/plan/schedule.py", "fedfair/plan/revelations.py"}
+"""Where it is told when sums of a purpose are due, and what they make known."""
+
+
+def _is_a_purpose(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Purpose"
+
+
+def test_nothing_but_the_schedule_and_the_table_of_sums_decides_by_the_purpose_of_a_sum() -> None:
+    deciding = set()
+    for place, node in _nodes():
+        compared: list[ast.AST] = []
+        if isinstance(node, ast.Compare):
+            compared = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            compared = [node.value]
+        if any(_is_a_purpose(part) for one in compared for part in ast.walk(one)):
+            deciding.add((place, node.lineno))
+    # `sum_kinds` tells by columns what a module may decide by.
+    assert {one for one in deciding if one[0] not in DECIDES_BY_PURPOSE} == set()

@@ -20,8 +20,8 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.noised_training import NoisedTraining
 from fedfair.learning.result import SiteLosses
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import TrainingTask
-from fedfair.plan.purpose import Purpose
 from fedfair.sums.contribution import encode
 from fedfair.sums.running import PlainSum, Totals
 
@@ -125,7 +125,7 @@ class LoopCohort:
 
     def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         """Return the sum over everybody, of bytes as they would have travelled."""
-        if self._noised is not None and request.purpose is Purpose.TRAINING:
+        if self._noised is not None and sum_kind(request.purpose).is_round:
             numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
             return self._noised.simulated_totals(numbers, model.vector.dtype)
         total = PlainSum(request.spec)

@@ -15,10 +15,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import sum_specs
 from fedfair.learning.layout import Layout
 from fedfair.learning.masked_sums import sum_shapes
 from fedfair.learning.server import Progress
+from fedfair.learning.sum_kinds import sum_kind, sum_specs
 from fedfair.plan.derived import is_masked
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
@@ -83,7 +83,7 @@ class ComputedTraffic:
         down, self._due = self._due, 0
         if progress.model_changed:
             self._due += self._model_bytes
-        if progress.purpose is Purpose.STANDARDISATION:
+        if not sum_kind(progress.purpose).is_about_model:
             self._due += self._scaling_bytes
         sites, up = progress.contributors, self._uploads[progress.purpose]
         return SumCost(progress.purpose, progress.round, seconds, sites, sites * up, sites * down)
@@ -94,7 +94,7 @@ def rounds_summary(costs: Sequence[SumCost]) -> JsonObject | None:
 
     `curve` has at most `MOST_POINTS` points: the last round of a block of rounds, and the median of its seconds.
     """
-    rounds = [cost for cost in costs if cost.purpose is Purpose.TRAINING]
+    rounds = [cost for cost in costs if sum_kind(cost.purpose).is_round]
     if not rounds:
         return None
     seconds = sorted(cost.seconds for cost in rounds)
@@ -115,7 +115,7 @@ def traffic_summary(costs: Sequence[SumCost], basis: Basis) -> JsonObject | None
     `per_round` is what one collaborator sent and received for each training round, with its share of all the other
     sums of the run.
     """
-    rounds = sum(cost.purpose is Purpose.TRAINING for cost in costs)
+    rounds = sum(sum_kind(cost.purpose).is_round for cost in costs)
     if not rounds or not any(cost.bytes_up for cost in costs):
         return None
     return {

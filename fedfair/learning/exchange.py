@@ -13,24 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
-from fedfair.evaluation.evaluation_sums import evaluation_layout
-from fedfair.evaluation.exact_query import QueryStep, exact_layout
+from fedfair.evaluation.exact_query import QueryStep
 from fedfair.evaluation.loss_sums import HistogramSpec
 from fedfair.ids import RoundNumber
-from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.layout import Layout
 from fedfair.plan.derived import (
-    evaluates_exactly,
-    is_unevaluated,
     planned_loss_range,
-    published_sites,
-    reported_group_sizes,
 )
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.feature_moments import moments_layout
-from fedfair.sums.header import Header
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import SumSpec
 
@@ -80,6 +71,17 @@ class SumRequest:
     query: QueryStep | None = None
 
     @property
+    def asked(self) -> QueryStep:
+        """Return what an exact evaluation asks.
+
+        Raises:
+            LocalProtocolError: it is no exact evaluation.
+        """
+        if self.query is None:
+            raise LocalProtocolError(f"a request for {self.purpose.value} asks no query")
+        return self.query
+
+    @property
     def place(self) -> tuple[Purpose, RoundNumber, int]:
         """Return what all attempts have in common: purpose, round, and the step of an exact evaluation or 0."""
         return self.purpose, self.round, 0 if self.query is None else self.query.number
@@ -88,28 +90,6 @@ class SumRequest:
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
     """Return the loss histogram that the plan declares."""
     return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes))
-
-
-def header_layouts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, Header]:
-    """Return the header of every sum of a run. A plan that protects whole collaborators has training sums only."""
-    layouts = {Purpose.TRAINING: TRAINING_LAYOUT}
-    if is_unevaluated(plan):
-        return layouts
-    sites = len(published_sites(plan))
-    layouts[Purpose.EVALUATION] = evaluation_layout(histogram_spec(plan, schema), schema.classes, sites)
-    layouts[Purpose.STANDARDISATION] = moments_layout(len(schema.numeric))
-    if evaluates_exactly(plan):
-        layouts[Purpose.EXACT_EVALUATION] = exact_layout(len(reported_group_sizes(plan)))
-    return layouts
-
-
-def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:
-    """Return the shape of every sum of a run; that of training has a body, w * change of theta."""
-    width = layout.dtype.newbyteorder("<")
-    return {
-        purpose: SumSpec(purpose, header.length, layout.dimension * (purpose is Purpose.TRAINING), width)
-        for purpose, header in header_layouts(plan, schema).items()
-    }
 
 
 def check_totals(totals: Totals, request: SumRequest) -> None:

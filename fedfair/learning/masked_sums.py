@@ -19,7 +19,6 @@ What one site adds is `masked_update.py`'s. No torch: the aggregator imports thi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,16 +27,16 @@ from numpy.typing import NDArray
 
 from fedfair.errors import PlanError
 from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import header_layouts
 from fedfair.learning.layout import Layout
 from fedfair.learning.noised_training import noised_training
+from fedfair.learning.sum_kinds import planned_kinds, sum_kind
 from fedfair.plan.derived import (
+    greatest_weight,
     is_masked,
     needs_everybody,
     protects_records,
     published_sites,
     quorum,
-    threshold_limit,
 )
 from fedfair.plan.keys import parse_public_key
 from fedfair.plan.purpose import Purpose
@@ -58,7 +57,6 @@ from fedfair.sums.header import Header
 from fedfair.sums.running import Totals
 
 GREATEST_COUNT = 2.0**40
-GREATEST_INTEGER = 2.0**54
 GREATEST_REST = 0.5
 
 IN_THE_CLEAR = (
@@ -140,16 +138,6 @@ def suite_of(plan: Plan) -> Suite:
     return Suite.X25519_MLKEM768 if hybrid else Suite.X25519
 
 
-def greatest_weight(plan: Plan) -> int:
-    """Return W, the greatest weight of one site's update: the finer, the smaller."""
-    batch = plan.training.batch_size
-    if plan.training.weights == "uniform":
-        return 1
-    if plan.training.weights == "batch" and not isinstance(batch, str):
-        return batch
-    return plan.secure_aggregation.most_records
-
-
 def session_terms(plan: Plan) -> SessionTerms:
     """Return what the aggregator proposes for every session, and every site expects."""
     stated, count = plan.secure_aggregation, len(plan.federation.collaborators)
@@ -202,15 +190,13 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
         return {Purpose.TRAINING.value: noised.shape()}
     shapes = {}
     for purpose, parts in header_parts(plan, schema).items():
-        counts, reals, integers = int(parts.counts.sum()), int(parts.reals.sum()), GREATEST_INTEGER
-        if purpose is Purpose.TRAINING:
-            integers = min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), integers)
+        kind, counts, reals = sum_kind(purpose), int(parts.counts.sum()), int(parts.reals.sum())
         runs = (
             HeaderRun(counts, GREATEST_COUNT, whole=True),
-            HeaderRun(reals, float(integers), whole=False),
+            HeaderRun(reals, float(kind.largest_real(plan, schema)), whole=False),
             HeaderRun(reals, GREATEST_REST, whole=False),
         )
-        body = (layout.dimension,) if purpose is Purpose.TRAINING else ()
+        body = (layout.dimension,) if kind.is_round else ()
         shapes[purpose.value] = SumShape(tuple(run for run in runs if run.length), body)
     return shapes
 
@@ -233,7 +219,7 @@ class HeaderParts:
 def header_parts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, HeaderParts]:
     """Return the parts of the header of every sum of a run."""
     noised = protects_records(plan)
-    return {purpose: _parts(layout, noised) for purpose, layout in header_layouts(plan, schema).items()}
+    return {kind.purpose: _parts(kind.header(plan, schema), noised) for kind in planned_kinds(plan)}
 
 
 def _parts(layout: Header, noised: bool) -> HeaderParts:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.learning.masked_sums import GREATEST_INTEGER, HeaderParts
+from fedfair.learning.masked_sums import HeaderParts
+from fedfair.learning.sum_kinds import GREATEST_INTEGER
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.masking import Update
 from fedfair.sums.contribution import Contribution

@@ -17,9 +17,9 @@ from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId
 from fedfair.learning.noised_training import NoisedTraining, collaborator_level_of
 from fedfair.learning.progress import CourseResult
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.derived import quorum, resists_lies
 from fedfair.plan.privacy import SampleLevelSection
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import ACCOUNTANT, epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
@@ -108,7 +108,7 @@ def deployed_privacy(
     if noised is not None:
         sums = course.rounds + course.lost_rounds
         fewest = min((cost.contributors for cost in costs), default=quorum(plan))
-        complete = all(cost.purpose is Purpose.TRAINING for cost in costs)
+        complete = all(sum_kind(cost.purpose).is_round for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
         return {"sample_level": None, "collaborator_level": words}
     asked = plan.privacy.sample_level

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.labelled import labelled_message
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.transcript import Subject
 
@@ -63,7 +64,7 @@ def scaling_digest(scaling: FeatureScaling | None) -> bytes:
 
 
 def _model_digest(key: SumKey, model: GlobalModel, scaling: FeatureScaling | None) -> bytes:
-    if key.purpose is Purpose.STANDARDISATION:
+    if not sum_kind(key.purpose).is_about_model:
         return _digest("fedfair/no-model/v1", [])
     vector = model.vector.astype(model.vector.dtype.newbyteorder("<"), copy=False)
     fields = [

@@ -29,10 +29,9 @@ from fedfair.learning.averaging import TRAINING_LAYOUT, IterateMean, add_mean, c
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.evaluated import EvaluatedModel, vector_sha256
 from fedfair.learning.exact_stage import ExactStage
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, check_totals, sum_specs
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, check_totals
 from fedfair.learning.judging import Evaluation, Judge
 from fedfair.learning.layout import Layout
-from fedfair.learning.noised_totals import noised_totals
 from fedfair.learning.progress import PURPOSE_OF, CourseResult, Progress, Stage
 from fedfair.learning.snapshot import (
     EARLIER_SUMS,
@@ -45,7 +44,8 @@ from fedfair.learning.snapshot import (
     subject_of,
 )
 from fedfair.learning.standardisation import scaling_from_sums
-from fedfair.plan.derived import is_unevaluated, keeps_best, returns_last, threshold_limit
+from fedfair.learning.sum_kinds import sum_kind, sum_specs
+from fedfair.plan.derived import is_unevaluated, keeps_best, protects_records, returns_last, threshold_limit
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
@@ -87,7 +87,7 @@ class Course:
         if vector.shape != (layout.dimension,):
             raise LocalProtocolError(f"the initial model has shape {vector.shape}, not ({layout.dimension},)")
         self._training = plan.training
-        self._noise = noised_totals(plan, schema)
+        self._plan, self._schema, self._is_noised = plan, schema, protects_records(plan)
         self._keeps_best, self._returns_last = keeps_best(plan), returns_last(plan)
         self._schedule = schedule_of(plan, len(schema.numeric))
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
@@ -118,7 +118,7 @@ class Course:
         if self._stage is Stage.FINISHED:
             return None
         purpose = PURPOSE_OF[self._stage]
-        number = RoundNumber(self.rounds_done + 1) if purpose is Purpose.TRAINING else self.rounds_done
+        number = RoundNumber(self.rounds_done + sum_kind(purpose).is_round)
         return SumRequest(purpose, number, self._attempt, self._specs[purpose], self._exact.step)
 
     def retry(self) -> None:
@@ -176,15 +176,15 @@ class Course:
         if request is None:
             raise LocalProtocolError("a finished course absorbs nothing")
         check_totals(totals, request)
-        if self._noise is not None:
-            totals = self._noise.possible(totals, request.purpose)
+        if self._is_noised:
+            totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
         evaluation, is_best, model_changed = None, False, False
-        if request.purpose is Purpose.TRAINING:
+        if self._stage is Stage.TRAINING:
             self._take_step(totals)
             model_changed = True
-        elif request.purpose is Purpose.EVALUATION:
+        elif self._stage in {Stage.EVALUATION, Stage.OUTPUT_EVALUATION}:
             evaluation, is_best, model_changed = self._take_evaluation(totals)
-        elif request.purpose is Purpose.EXACT_EVALUATION:
+        elif self._stage is Stage.EXACT_EVALUATION:
             evaluation = self._exact.absorb(totals, members, self._latest())
             self._final = evaluation or self._final
         else:

@@ -36,13 +36,13 @@ from fedfair.learning.private_steps import simulated_protection
 from fedfair.learning.result import JsonObject, SiteLosses, exact_evaluation, simulated_result
 from fedfair.learning.saved_model import SavedModel, evaluation_course, without_noise
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_noised, is_unevaluated, protects_records, returns_last
 from fedfair.plan.digest import format_digest
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 
@@ -210,11 +210,11 @@ def play(
         on_progress: called after every sum.
     """
     while (request := course.next_sum()) is not None:
-        if algorithm is not None and request.purpose is Purpose.TRAINING:
+        if algorithm is not None and sum_kind(request.purpose).is_round:
             progress = course.adopt(algorithm.round(cohort, course.model, request.round), len(cohort.names))
         else:
             progress = course.absorb(cohort.totals(request, course.model))
-        if request.purpose is Purpose.STANDARDISATION and course.scaling is not None:
+        if course.scaling is not None and not sum_kind(request.purpose).is_about_model:
             cohort.apply_scaling(course.scaling)
         if on_progress is not None:
             on_progress(progress)

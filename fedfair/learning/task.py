@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +58,7 @@ from fedfair.learning.private_steps import (
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.seeds import derived_seed
 from fedfair.learning.standardisation import scale_columns
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.derived import (
     is_noised,
     learns_threshold,
@@ -205,13 +206,13 @@ class TrainingTask:
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         """Return what this site adds to the requested sum over the broadcast model."""
-        if request.purpose is Purpose.TRAINING:
-            return self.training_contribution(model, request.round, request.attempt)
-        if request.purpose is Purpose.EVALUATION:
-            return self.evaluation_contribution(model, request.round, request.attempt)
-        if request.query is not None:
-            return self.exact_contribution(model, request.query)
-        return self.standardisation_contribution(request.attempt)
+        computed: Mapping[Purpose, Callable[[], Contribution]] = {
+            Purpose.TRAINING: lambda: self.training_contribution(model, request.round, request.attempt),
+            Purpose.EVALUATION: lambda: self.evaluation_contribution(model, request.round, request.attempt),
+            Purpose.STANDARDISATION: lambda: self.standardisation_contribution(request.attempt),
+            Purpose.EXACT_EVALUATION: lambda: self.exact_contribution(model, request.asked),
+        }
+        return computed[request.purpose]()
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features as everybody does; a second call replaces the first. Raises LocalProtocolError."""
@@ -251,7 +252,7 @@ class TrainingTask:
             round_number: the round.
             attempt: which attempt at the sum, from 1, by this site's own count.
         """
-        training = purpose is Purpose.TRAINING
+        training = sum_kind(purpose).is_round
         protection = self._protection
         words: tuple[int, ...] = ()
         if protection is not None and (training or protects_records(self._plan)):

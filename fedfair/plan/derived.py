@@ -61,6 +61,16 @@ def has_fixed_clip(plan: Plan) -> bool:
     return clip_ceiling(plan)[0] != "secure_aggregation.max_clip"
 
 
+def greatest_weight(plan: Plan) -> int:
+    """Return W, the greatest weight of one site's update: the finer, the smaller."""
+    batch = plan.training.batch_size
+    if plan.training.weights == "uniform":
+        return 1
+    if plan.training.weights == "batch" and not isinstance(batch, str):
+        return batch
+    return plan.secure_aggregation.most_records
+
+
 class PrivacyLevel(enum.Enum):
     """Whom a plan protects by noise; the value is the key under `privacy`, or none."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedfair.plan.purpose import Purpose
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.rounds.events import AfterWaiting, SaveUnfinished, Skipped, SumLost, UnfinishedSum
 from fedfair.rounds.exit_reasons import ExitReason
 
@@ -95,7 +95,7 @@ class LostSums:
         """Decide what follows a lost sum: None for another attempt or opening."""
         request = machine.request
         # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
-        is_known = bool(machine.settled) and request.purpose is not Purpose.TRAINING
+        is_known = bool(machine.settled) and not sum_kind(request.purpose).is_round
         if (is_known or request.attempt >= self._max_attempts) and self._course.may_skip:
             return Skipped(request, reason, self._course.skip(reason))
         if machine.reopens and self._reopened < self._max_attempts and self._protection is not None:
@@ -118,7 +118,7 @@ class LostSums:
         request = self._course.next_sum()
         if request is None or not (self._record and self._next.is_fixed):
             return AfterWaiting.END
-        if request.purpose is not Purpose.TRAINING:
+        if not sum_kind(request.purpose).is_round:
             return AfterWaiting.SKIP if self._course.may_skip else AfterWaiting.END
         return AfterWaiting.REPEAT if self._next.others_suffice else AfterWaiting.END
 

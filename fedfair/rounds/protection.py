@@ -22,6 +22,7 @@ from fedfair.learning.masked_sums import (
 )
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.round_subject import SumKey, round_subject
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.derived import clip_ceiling, has_fixed_clip, quorum
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.fixedpoint import automatic_clip
@@ -189,7 +190,7 @@ class Protection:
         clips = clips_of(purpose, self.clip, self._shapes)
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
-        unanimous = purpose is not Purpose.TRAINING
+        unanimous = not sum_kind(purpose).is_round
         key = SumKey(self._run_id, purpose, int(request.round), request.query)
         subject = round_subject(key, model, scaling)
         return self.server.start_round(purpose.value, subject, clips, cohort, unanimous=unanimous)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from fedfair.errors import LocalProtocolError
 from fedfair.evaluation.radix import KEYS, STEPS
 from fedfair.ids import SumNumber
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.purpose import Purpose
 from fedfair.printable import printable
 from fedfair.wire.limits import (
@@ -187,14 +188,13 @@ class SumStart:
     query: QueryStep | None = None
 
     def __post_init__(self) -> None:
+        kind = sum_kind(self.purpose)
         _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
-        _within(self, "round", self.round, 1 if self.purpose is Purpose.TRAINING else 0, MAX_ROUND)
+        _within(self, "round", self.round, int(kind.is_round), MAX_ROUND)
         _within(self, "attempt", self.attempt, 1, MAX_ATTEMPT)
-        _exactly(
-            self, "model_sha256", self.model_sha256, 0 if self.purpose is Purpose.STANDARDISATION else DIGEST_BYTES
-        )
+        _exactly(self, "model_sha256", self.model_sha256, DIGEST_BYTES if kind.is_about_model else 0)
         _within(self, "deadline_seconds", self.deadline_seconds, 1, MAX_SECONDS)
-        if (self.query is not None) != (self.purpose is Purpose.EXACT_EVALUATION):
+        if (self.query is not None) != kind.has_query:
             raise _fault(self, "query_step", f"does not fit a sum for {self.purpose.value}")
         if self.query is not None:
             _check_query(self, self.query)

@@ -23,8 +23,9 @@ from fedfair.errors import PrivacyError
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.learning.data.dataset import Splits
-from fedfair.learning.exchange import GlobalModel, sum_specs
+from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.private_steps import Protection, planned_releases, training_release
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan

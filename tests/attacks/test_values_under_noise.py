@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
-from fedfair.learning.exchange import GlobalModel, sum_specs
+from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.private_steps import Protection
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan

@@ -30,10 +30,12 @@ from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, Trai
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
-from fedfair.learning.masked_sums import greatest_weight, header_parts, sum_shapes
+from fedfair.learning.exchange import GlobalModel, SumRequest
+from fedfair.learning.masked_sums import header_parts, sum_shapes
 from fedfair.learning.masked_update import header_update, training_update
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.derived import greatest_weight
 from fedfair.plan.policy import PolicyError
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan

@@ -23,8 +23,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import SumNumber
 from fedfair.learning.binding import plan_binding
-from fedfair.learning.exchange import sum_specs
 from fedfair.learning.masked_sums import sum_shapes
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import flat_model
 from fedfair.plan.approval import MAX_BYTES as MAX_APPROVAL
 from fedfair.plan.derived import is_masked

@@ -20,11 +20,12 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.algorithms.fedavg import equal_coefficients
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.device import Records
-from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
+from fedfair.learning.exchange import GlobalModel, SumRequest
 from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.models import linear
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_steps import simulated_protection
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.purpose import Purpose

@@ -21,7 +21,7 @@ from fedfair.learning.cohort import LoopCohort
 from fedfair.learning.costs import SumCost
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.engine import chosen_engine
-from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
+from fedfair.learning.exchange import GlobalModel, SumRequest
 from fedfair.learning.masked_sums import session_terms, sum_shapes
 from fedfair.learning.masked_update import noised_update
 from fedfair.learning.noise_price import multiplier_for
@@ -33,6 +33,7 @@ from fedfair.learning.result import deployed_result
 from fedfair.learning.saved_model import SavedModel, evaluation_course
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import LocalChange, TrainingTask, flat_model
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan

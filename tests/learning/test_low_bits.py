@@ -20,14 +20,9 @@ from fedfair.evaluation.noised import EVALUATION_ROUNDED, EVALUATION_SENSITIVITY
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import LoopCohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import (
-    FeatureScaling,
-    GlobalModel,
-    SumRequest,
-    histogram_spec,
-    sum_specs,
-)
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.learning.private_steps import Protection
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model, mechanism_of, objective_of
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.purpose import Purpose

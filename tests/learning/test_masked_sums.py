@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.evaluation.secure_cvar import MASKED_STEP
-from fedfair.learning.masked_sums import GREATEST_INTEGER, GREATEST_REST, HeaderParts, plain_totals
+from fedfair.learning.masked_sums import GREATEST_REST, HeaderParts, plain_totals
 from fedfair.learning.masked_update import header_update, training_update
+from fedfair.learning.sum_kinds import GREATEST_INTEGER
 from fedfair.learning.task import LocalChange
 from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.recovery import OpenedSum

@@ -16,12 +16,13 @@ from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.engine import chosen_engine
-from fedfair.learning.exchange import GlobalModel, SumRequest, sum_specs
+from fedfair.learning.exchange import GlobalModel, SumRequest
 from fedfair.learning.masked_sums import header_parts
 from fedfair.learning.private_steps import Protection, simulated_protection, site_protection
 from fedfair.learning.server import Course
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.standardisation import scaling_from_sums
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import LocalChange, TrainingTask, flat_model, mechanism_of
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan

@@ -11,10 +11,10 @@ import torch
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.engine import Engine
-from fedfair.learning.exchange import sum_specs
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.masked_sums import guarantee, header_parts, sum_shapes
 from fedfair.learning.simulate import SimulationOutcome, simulate_sites
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import MOST_SITE_MEANS, Plan
 from fedfair.secagg.shape import MAX_HEADER_VALUES

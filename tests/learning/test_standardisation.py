@@ -15,7 +15,7 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Dataset, FeatureSchema
 from fedfair.learning.data.source import load_federation
 from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.masked_sums import GREATEST_INTEGER, header_parts, plain_totals, sum_shapes
+from fedfair.learning.masked_sums import header_parts, plain_totals, sum_shapes
 from fedfair.learning.masked_update import header_update
 from fedfair.learning.simulate import simulate
 from fedfair.learning.standardisation import (
@@ -25,6 +25,7 @@ from fedfair.learning.standardisation import (
     scaling_from_sums,
     unit_of,
 )
+from fedfair.learning.sum_kinds import GREATEST_INTEGER
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import decode_header, encode_header

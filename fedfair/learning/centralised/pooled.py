@@ -18,7 +18,7 @@ from fedfair.learning.cohort import Cohort, LocalChanges
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.result import SiteLosses
-from fedfair.plan.purpose import Purpose
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.sums.running import Totals
 
 POOLED = ParticipantId("pooled")
@@ -72,7 +72,7 @@ class PooledCohort:
 
     def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         """Return a training sum over the pooled records, and any other over the collaborators."""
-        asked = self._pooled if request.purpose is Purpose.TRAINING else self._sites
+        asked = self._pooled if sum_kind(request.purpose).is_round else self._sites
         return asked.totals(request, model)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:

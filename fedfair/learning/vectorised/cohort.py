@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from fedfair.learning.losses import evaluate
 from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses, SiteLosses
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import local_rule, objective_of
 from fedfair.learning.vectorised.descent import Descent
 from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
@@ -104,15 +105,14 @@ class VectorisedCohort:
 
     def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         """Return the sum over everybody, computed without anybody's addend."""
-        if request.purpose is Purpose.TRAINING:
-            header, body = self._training_totals(request, model)
-        elif request.purpose is Purpose.EVALUATION:
-            header, body = self._evaluation_header(model), np.zeros(0, self._model.layout.dtype)
-        elif request.query is not None:
-            header, body = self._exact_header(model, request.query), np.zeros(0, self._model.layout.dtype)
-        else:
-            header, body = self._standardisation_header(), np.zeros(0, self._model.layout.dtype)
-        return Totals(header, body, len(self._names))
+        if sum_kind(request.purpose).is_round:
+            return Totals(*self._training_totals(request, model), len(self._names))
+        computed: Mapping[Purpose, Callable[[], NDArray[np.float64]]] = {
+            Purpose.EVALUATION: lambda: self._evaluation_header(model),
+            Purpose.STANDARDISATION: self._standardisation_header,
+            Purpose.EXACT_EVALUATION: lambda: self._exact_header(model, request.asked),
+        }
+        return Totals(computed[request.purpose](), np.zeros(0, self._model.layout.dtype), len(self._names))
 
     @training_faults()
     @plain_arithmetic()

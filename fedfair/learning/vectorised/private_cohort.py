@@ -26,12 +26,12 @@ from fedfair.learning.model_faults import training_faults
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.private_steps import Protection, poisson_indices, sample_level_of, training_release
 from fedfair.learning.result import SiteLosses
+from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import local_rule, mechanism_of
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
 from fedfair.learning.vectorised.private_descent import PrivateDescent, group_samples
 from fedfair.plan.derived import standardises, threshold_limit
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
 
@@ -91,7 +91,7 @@ class PrivateCohort:
 
     def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
         """Return the sum over everybody; that of a round's changes without anybody's addend."""
-        if request.purpose is not Purpose.TRAINING:
+        if not sum_kind(request.purpose).is_round:
             return self._loop.totals(request, model)
         with training_faults(), plain_arithmetic():
             return self._training_totals(request, model)

@@ -14,9 +14,10 @@ from fedfair.errors import LocalProtocolError, PrivacyError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest, sum_specs
+from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.private_steps import Protection, simulated_protection
 from fedfair.learning.simulate import simulate_sites
+from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model, local_steps
 from fedfair.learning.vectorised.private_cohort import PrivateCohort
 from fedfair.plan.purpose import Purpose
