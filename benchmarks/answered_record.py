@@ -21,16 +21,18 @@ from pathlib import Path
 import numpy as np
 from machine import report
 
-from collaborator.allowance import Admitted, Allowance
 from collaborator.inbox import Question
 from collaborator.request_record import ANSWERED, RequestRecord
 from collaborator.table_file import TableFile
 from collaborator.worker import Granted
 from fedfair.ids import SumNumber
+from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
+from fedfair.policy.decision import SiteRules
+from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.wire.frames import SumStart
 
 NAMES = ["clinic-a", "clinic-b", "clinic-c"]
@@ -52,6 +54,9 @@ def question(number: int) -> Question:
     return Question(start, GlobalModel(np.zeros(1), 0.0), "a" * 32, False, None, (1, 2, 3))
 
 
+SCHEMA = FeatureSchema((30,), 2, tuple(range(30)))
+
+
 class Newest:
     """The rows of a file, and newer ones that are not written yet."""
 
@@ -66,9 +71,9 @@ class Newest:
 def fill(path: Path, sums: int) -> None:
     """Put what is remembered of so many sums into the file, a block in each transaction."""
     newest = Newest(TableFile(path, ANSWERED))
-    allowance = Allowance(newest, PLAN, SitePolicy(), "clinic-a")
+    limits = RequestLimits(newest, PLAN, SitePolicy(), "clinic-a")
     for number in range(1, sums + 1):
-        said = allowance.judge(question(number))
+        said = limits.judge(question(number).request)
         if isinstance(said, Admitted):
             newest.rows.update(said.rows)
         if number % BLOCK == 0 or number == sums:
@@ -82,7 +87,7 @@ def measured(folder: Path, sums: int, more: int) -> dict[str, float]:
     fill(path, sums)
     tracemalloc.start()
     began = time.perf_counter()
-    record = RequestRecord(path, PLAN, SitePolicy(), "clinic-a")
+    record = RequestRecord(path, SiteRules(PLAN, SCHEMA, SitePolicy(), "clinic-a"))
     started = time.perf_counter() - began
     memory = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

@@ -14,16 +14,17 @@ from dataclasses import replace
 from typing import Protocol
 
 from collaborator.inbox import Question
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Rule, Standing, hold_nothing, in_thread
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal import Refusal
 from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.refusals import reason_for
 
 
 class Task(Protocol):
@@ -40,7 +41,7 @@ class Task(Protocol):
         """Scale the features."""
 
 
-Answer = bytearray | Reluctance
+Answer = bytearray | Refusal
 
 
 class Answers:
@@ -103,9 +104,9 @@ class Answers:
         number = said.start.sum_number
         if answer is None:
             return ()
-        if isinstance(answer, Reluctance):
+        if isinstance(answer, Refusal):
             self.standing.refused = answer
-            return (Abstain(number, answer.told, answer.leaving),)
+            return (Abstain(number, reason_for(answer.term), answer.leaving),)
         return upload_frames(number, answer)
 
     def close(self) -> None:
@@ -121,13 +122,13 @@ class Answers:
         standing.busy = True
         try:
             said = self._rule(replace(question, scaling=self._task.scaling))
-            if isinstance(said, Reluctance):
+            if isinstance(said, Refusal):
                 return said
             spec = self._specs[start.purpose]
             request = SumRequest(start.purpose, RoundNumber(start.round), said.attempt, spec, start.query)
             return encode(self._task.contribution(request, question.model), spec)
         except TrainingError as fault:
-            return Reluctance(fault.message, "values")
+            return Refusal(fault.message, "values")
         except PrivacyError as fault:
             return standing.may_not_release(fault)
         finally:

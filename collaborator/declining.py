@@ -20,7 +20,6 @@ from collaborator.link import Address, Link, open_link
 from collaborator.observer import Lines
 from collaborator.preparation import Site, introduction
 from collaborator.records import Records
-from collaborator.reluctance import Reluctance
 from fedfair.errors import FedfairError, PrivacyError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
@@ -28,27 +27,28 @@ from fedfair.ids import SumNumber
 from fedfair.learning.binding import plan_binding
 from fedfair.plan.policy import PolicyError
 from fedfair.plan.terms import CODE_TERMS
+from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import Abstain
-from fedfair.wire.refusals import RefusalReason
+from fedfair.wire.refusals import RefusalReason, reason_for
 
 TELL_SECONDS = 20.0
 """How long a site that does not come tries to say so."""
 
 
-def reluctances(fault: FedfairError) -> Iterator[Reluctance]:
+def refusals(fault: FedfairError) -> Iterator[Refusal]:
     """Yield what is written down about a refusal: one for each term of the policy that it names."""
     if not isinstance(fault, PolicyError):
-        yield Reluctance(fault.message, "protocol")
+        yield Refusal(fault.message, "protocol")
         return
     for term in fault.broken:
-        yield Reluctance(term.fault, term.key, term.asked, term.allowed)
+        yield Refusal(term.fault, term.key, term.asked, term.allowed)
 
 
 def told_of(fault: FedfairError) -> RefusalReason:
     """Return what the aggregator is notified of: of several broken terms, the first."""
     if isinstance(fault, PrivacyError):
         return RefusalReason.BUDGET
-    return next(reluctances(fault)).told
+    return reason_for(next(refusals(fault)).term)
 
 
 async def take_leave(link: Link, reason: RefusalReason) -> None:
@@ -71,8 +71,8 @@ def decline(site: Site, address: Address, logs: Path, fault: PolicyError | Priva
     records = Records(logs, site.participant)
     note = Lines(records.append_note).note
     try:
-        for reluctance in reluctances(fault):
-            records.refused(reluctance, None)
+        for refusal in refusals(fault):
+            records.refused(refusal, None)
         note(" ".join(fault.message.split()))
         if isinstance(fault, PolicyError) and any(term.key in CODE_TERMS for term in fault.broken):
             # What is sent is recorded under the plan's digest, and for that its code would have to run.

@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from collaborator.backoff import LONGEST_SECONDS, Backoff
-from collaborator.declining import reluctances, take_leave, told_of
+from collaborator.declining import refusals, take_leave, told_of
 from collaborator.inbox import Inbox, Question, RunScalings, Shapes
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.observer import Observer
 from collaborator.records import Records
 from collaborator.refusal_limit import RefusalLimit
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Worker
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.policy import PolicyError
+from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import (
     Abstain,
     Accepted,
@@ -236,7 +236,7 @@ class Driver:
                         self._contributed = asked.sum_number
                     await link.send(frame)
                     if isinstance(frame, Abstain):
-                        refusal = self._worker.standing.refused or Reluctance(frame.reason.value)
+                        refusal = self._worker.standing.refused or Refusal(frame.reason.value)
                         refused = refusal.reason
                         self._observer.note(f"takes no part in {_in_words(asked)}: {refusal.reason}")
                         self._records.refused(refusal, self._asked)
@@ -250,8 +250,8 @@ class Driver:
         """Tell the aggregator, before this site leaves it, what of its requests was refused; keep it on record."""
         if not isinstance(fault, PolicyError | RemoteProtocolError):
             return
-        for reluctance in reluctances(fault):
-            self._records.refused(reluctance, None)
+        for refusal in refusals(fault):
+            self._records.refused(refusal, None)
         with contextlib.suppress(*LISTENER_TELLS, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await take_leave(link, told_of(fault))

@@ -16,6 +16,7 @@ from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
 from fedfair.learning.sum_kinds import sum_kind
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.wire.chunking import Assembler, expect_broadcast
 from fedfair.wire.frames import (
     Accepted,
@@ -76,6 +77,23 @@ class Question:
     on_demand: bool = False
     scaling: FeatureScaling | None = None
     openers: tuple[int, ...] = ()
+
+    @property
+    def request(self) -> AggregationRequest:
+        """Return what of it the rules of the site look at."""
+        start = self.start
+        return AggregationRequest(
+            run=self.run_id,
+            on_demand=self.on_demand,
+            purpose=start.purpose,
+            round=start.round,
+            attempt=start.attempt,
+            query=start.query,
+            model_sha256=start.model_sha256,
+            threshold=self.model.threshold,
+            scaling=self.scaling,
+            openers=self.openers,
+        )
 
 
 Said = Welcome | FeatureScaling | Question | SecaggMessage | Accepted | Finished | Refused

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from collaborator.answers import Task as PlainTask
 from collaborator.inbox import Question
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Granted, Rule, Standing, hold_nothing, in_thread
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
@@ -34,6 +33,7 @@ from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import LocalChange
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal import Refusal
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
@@ -46,6 +46,7 @@ from fedfair.secagg.transcript import Subject
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.refusals import reason_for
 
 _NO_SUBJECT = Subject(b"", b"")
 """What every message but a round start is about: none of them names anything that this site could compare."""
@@ -149,7 +150,7 @@ class MaskedAnswers:
             computed = self._computed(question) if begins else b""
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
-            return [self._abstain(start, _reluctance(fault, f"{fault.check.value}: {fault.message}"))]
+            return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
             self.standing.busy = False
 
@@ -196,7 +197,7 @@ class MaskedAnswers:
             self._participant.drop_out()
             yield self._abstain(
                 start,
-                Reluctance(f"asked for {start.purpose.value}, the masked round is for {purpose}", "protocol"),
+                Refusal(f"asked for {start.purpose.value}, the masked round is for {purpose}", "protocol"),
             )
         elif start.sum_number == self.standing.last_sum:
             yield from self._take_part(question)
@@ -213,7 +214,7 @@ class MaskedAnswers:
             said = self._rule(replace(question, openers=self._openers(), scaling=self._task.scaling))
             effects = self._contribution(question, said.attempt) if isinstance(said, Granted) else []
         except (TrainingError, SecaggError) as fault:
-            said = _reluctance(fault, fault.message)
+            said = _refusal(fault, fault.message)
         except PrivacyError as fault:
             said = self.standing.may_not_release(fault)
         if isinstance(said, Granted):
@@ -227,9 +228,9 @@ class MaskedAnswers:
         unanimous = isinstance(phase, Contributing) and phase.context.unanimous
         return phase.context.cohort if unanimous and phase is not None else ()
 
-    def _abstain(self, start: SumStart, reluctance: Reluctance) -> Abstain:
-        self.standing.refused = reluctance
-        return Abstain(start.sum_number, reluctance.told, reluctance.leaving, reluctance.accused)
+    def _abstain(self, start: SumStart, refusal: Refusal) -> Abstain:
+        self.standing.refused = refusal
+        return Abstain(start.sum_number, reason_for(refusal.term), refusal.leaving, refusal.accused)
 
     def _contribution(self, question: Question, attempt: int) -> list[SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.
@@ -263,8 +264,8 @@ class MaskedAnswers:
         return header_update(contribution, self._parts[start.purpose])
 
 
-def _reluctance(fault: TrainingError | SecaggError, reason: str) -> Reluctance:
+def _refusal(fault: TrainingError | SecaggError, reason: str) -> Refusal:
     if isinstance(fault, TrainingError):
-        return Reluctance(reason, "values")
+        return Refusal(reason, "values")
     term = f"secure aggregation: {fault.check.value}"
-    return Reluctance(reason, term, fault.asked, fault.allowed, accused=fault.accused)
+    return Refusal(reason, term, fault.asked, fault.allowed, accused=fault.accused)

@@ -19,10 +19,8 @@ from collaborator.inbox import Question
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.observer import Lines, Observer, Several
-from collaborator.permission import Permission
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
 from collaborator.records import Records
-from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted, Worker
 from collaborator.write_ahead import WriteAheadLog
@@ -35,6 +33,8 @@ from fedfair.identity.trust_watch import TrustWatch
 from fedfair.learning.masked_sums import header_parts
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.derived import is_masked, is_noised
+from fedfair.policy.decision import SiteRules
+from fedfair.policy.refusal import Refusal
 from fedfair.report.stopping import stopping
 from fedfair.wire.frames import Finished, Hello
 
@@ -66,18 +66,17 @@ def worker_of(ready: Readiness) -> Worker:
     # First of all, for it names the process that has this site's files.
     log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
     try:
-        record = RequestRecord(site.state / f"{stem}.answered", site.plan, site.config.policy, site.participant)
+        rules = SiteRules(site.plan, ready.binding.schema, site.config.policy, site.participant)
+        record = RequestRecord(site.state / f"{stem}.answered", rules)
     except FedfairError:
         if log is not None:
             log.close()
         raise
-    permission = Permission(site.plan, ready.binding.schema, site.config.policy, site.participant)
 
-    def rule(question: Question) -> Reluctance | Granted:
-        start = question.start
-        said = permission.objection(start) or record.admit(question)
+    def rule(question: Question) -> Refusal | Granted:
+        said = record.admit(question)
         if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
-            ready.account.record_unprotected(start)
+            ready.account.record_unprotected(question.start)
         return said
 
     if log is None:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from collaborator.disk import writing
 from collaborator.link import Link
-from collaborator.reluctance import Reluctance
 from fedfair.log_lines import log_line
+from fedfair.policy.refusal import Refusal
 from fedfair.rotated_log import MAX_LOG_BYTES, RotatedLog
 from fedfair.wire.frames import SumStart
 
@@ -94,7 +94,7 @@ class Records:
         self._received = link.bytes_received
         _append(self._lines, self._stamped(line))
 
-    def refused(self, why: Reluctance, start: SumStart | None) -> None:
+    def refused(self, why: Refusal, start: SumStart | None) -> None:
         """Append the line of a refusal.
 
         Args:

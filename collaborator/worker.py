@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from collaborator.inbox import Question
-from collaborator.reluctance import Reluctance
 from fedfair.errors import PrivacyError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
+from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 
 MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
@@ -36,7 +36,7 @@ class Granted:
     attempt: int
 
 
-Rule = Callable[[Question], Reluctance | Granted]
+Rule = Callable[[Question], Refusal | Granted]
 """From a question to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
 more."""
 
@@ -60,7 +60,7 @@ class Standing:
 
     last_sum: SumNumber = field(default_factory=lambda: SumNumber(0))
     last_asked: tuple[str, SumStart] | None = None
-    refused: Reluctance | None = None
+    refused: Refusal | None = None
     busy: bool = False
     parting: PrivacyError | None = None
     fault: str = ""
@@ -70,10 +70,10 @@ class Standing:
         self.last_sum = question.start.sum_number
         self.last_asked = question.run_id, question.start
 
-    def may_not_release(self, fault: PrivacyError) -> Reluctance:
+    def may_not_release(self, fault: PrivacyError) -> Refusal:
         """Note that the budget is spent; return what the sum is answered with."""
         self.parting = fault
-        return Reluctance(MAY_RELEASE_NOTHING, "budget", leaving=True)
+        return Refusal(MAY_RELEASE_NOTHING, "budget", leaving=True)
 
 
 class Worker(Protocol):

@@ -17,7 +17,6 @@ from collaborator.account import Account
 from collaborator.answers import Answers
 from collaborator.inbox import Question
 from collaborator.ledger import Ledger
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Granted
 from fedfair.errors import PrivacyError
 from fedfair.evaluation.exact_query import QueryStep
@@ -29,6 +28,7 @@ from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.policy.refusal import Refusal
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.wire.frames import SumStart
@@ -237,4 +237,4 @@ def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it()
     assert answers.standing.parting is not None
     assert "/home" in answers.standing.parting.message
     assert not any(character.isdigit() or character == "/" for character in goodbye.reason.value)
-    assert Reluctance("busy").leaving is False
+    assert Refusal("busy").leaving is False

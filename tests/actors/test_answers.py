@@ -11,18 +11,18 @@ import pytest
 
 from collaborator.answers import Answers
 from collaborator.inbox import Question
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Granted, Rule
 from fedfair.errors import TrainingError
 from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal import Refusal
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import SumStart
 
 T = TypeVar("T")
-Answered = bytearray | Reluctance | None
+Answered = bytearray | Refusal | None
 SPECS = {Purpose.TRAINING: SumSpec(Purpose.TRAINING, 1, 2, np.dtype("<f4"))}
 
 
@@ -134,7 +134,7 @@ def test_a_newer_question_makes_the_older_answer_worthless() -> None:
 
 def test_a_fault_of_training_becomes_a_reason_and_nothing_is_sent() -> None:
     task = CountingTask(TrainingError("the body holds 3 values that are NaN"))
-    assert played(lambda answers: asked(answers, question(1)), task) == Reluctance(
+    assert played(lambda answers: asked(answers, question(1)), task) == Refusal(
         "the body holds 3 values that are NaN", "values"
     )
 
@@ -147,9 +147,9 @@ def test_any_other_fault_stays_at_the_site() -> None:
 def test_the_policy_is_asked_before_anything_is_computed() -> None:
     task = CountingTask()
     answer = played(
-        lambda answers: asked(answers, question(1)), task, lambda one: Reluctance(f"not round {one.start.round}")
+        lambda answers: asked(answers, question(1)), task, lambda one: Refusal(f"not round {one.start.round}")
     )
-    assert answer == Reluctance("not round 1")
+    assert answer == Refusal("not round 1")
     assert task.calls == 0
 
 

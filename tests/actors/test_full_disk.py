@@ -10,11 +10,11 @@ import pytest
 
 from collaborator.ledger_witness import Witness
 from collaborator.records import Records
-from collaborator.reluctance import Reluctance
 from collaborator.request_record import ANSWERED
 from collaborator.table_file import TableFile
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import FedfairError
+from fedfair.policy.refusal import Refusal
 from fedfair.secagg.log import Record, entries, frame, whole_length
 from tests.full_disk import full_beyond
 
@@ -47,7 +47,7 @@ def _note(folder: Path) -> None:
 
 def _refusal(folder: Path) -> None:
     with closing(Records(folder, "a")) as records:
-        records.refused(Reluctance(LONG), None)
+        records.refused(Refusal(LONG), None)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from aggregator.records import Paths, SumFigures
 from aggregator.records import Records as AggregatorRecords
 from collaborator.link import Link
 from collaborator.records import Records as SiteRecords
-from collaborator.reluctance import Reluctance
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.learning.exchange import SumRequest
 from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.server import Progress
 from fedfair.log_lines import log_line
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal import Refusal
 from fedfair.rounds.events import Departed
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import SumStart
@@ -60,7 +60,7 @@ def _answered(kept: SiteRecords) -> None:
 
 OF_A_SITE: dict[str, Callable[[SiteRecords], None]] = {
     "answered": _answered,
-    "refused": lambda kept: kept.refused(Reluctance("no"), START),
+    "refused": lambda kept: kept.refused(Refusal("no"), START),
 }
 WITHOUT_A_LINE = {"begin_link", "asked", "append_note", "close"}
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from collaborator.inbox import Question
 from collaborator.masked_answers import MaskedAnswers
 from collaborator.masked_answers import Task as MaskedTask
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Granted
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.ids import RoundNumber, SumNumber
@@ -21,6 +20,7 @@ from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.task import LocalChange
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal import Refusal
 from fedfair.secagg.client import Uploaded
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
@@ -88,12 +88,12 @@ class OneSite:
         self.lies.shapes = {"training": shape or shape_of(len(model.vector), 2)}
         self.lies.__post_init__()
         self.task = Task()
-        self.reluctance: Reluctance | None = None
+        self.refusal: Refusal | None = None
         site = Site(1, self.lies.roster, signing_key(1), self.lies.plan, self.lies.policy, self.lies.shapes)
         log = WriteAheadLog(folder / "site.secagg")
         counts: dict[Purpose, NDArray[np.bool_]] = {}
         self.answers = MaskedAnswers(
-            task or self.task, {}, counts, lambda _: self.reluctance or Granted(self.rounds), site, log
+            task or self.task, {}, counts, lambda _: self.refusal or Granted(self.rounds), site, log
         )
         self.rounds = 0
 
@@ -168,9 +168,9 @@ def test_a_site_without_records_takes_part_with_nothing_and_nobody_can_tell(site
 
 
 def test_what_the_sites_policy_forbids_is_refused_in_the_open_not_answered_with_nothing(site: OneSite) -> None:
-    site.reluctance = Reluctance("the policy of clinic-1 allows 3 rounds, this is round 4", "max_rounds")
+    site.refusal = Refusal("the policy of clinic-1 allows 3 rounds, this is round 4", "max_rounds")
     assert site.round() == [Abstain(SumNumber(1), RefusalReason.POLICY_MAX_ROUNDS)]
-    assert site.answers.standing.refused == site.reluctance
+    assert site.answers.standing.refused == site.refusal
 
 
 def test_an_update_that_must_not_leave_is_refused_in_the_open(site: OneSite) -> None:
@@ -248,7 +248,7 @@ def test_a_round_is_compared_with_the_scaling_in_force_when_it_starts(
 
 def test_the_policy_is_asked_about_the_scaling_in_force(site: OneSite) -> None:
     asked: list[Question] = []
-    site.answers._rule = lambda question: asked.append(question) or Reluctance("no")
+    site.answers._rule = lambda question: asked.append(question) or Refusal("no")
     site.task.scaling = OTHER
     site._hear(site.start_of(round_subject(SumKey("", Purpose.TRAINING, 1), MODEL, OTHER)))
     assert asked[-1].scaling is OTHER

@@ -16,13 +16,13 @@ from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
 from collaborator.observer import Observer, Silent
 from collaborator.records import Records
-from collaborator.reluctance import Reluctance
 from collaborator.worker import Granted
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal import Refusal
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
@@ -101,7 +101,7 @@ def waits_between(
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), Records(folder, "clinic-a")
         answers = Answers(
-            CountingTask(), SPECS, lambda q: Granted(1) if q.start.sum_number == 1 else Reluctance("not here")
+            CountingTask(), SPECS, lambda q: Granted(1) if q.start.sum_number == 1 else Refusal("not here")
         )
         try:
             patience = Patience(backoff, give_up_after_seconds)

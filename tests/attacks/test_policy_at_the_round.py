@@ -19,12 +19,10 @@ import pytest
 import torch
 import yaml
 
-from collaborator.allowance import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
 from collaborator.answers import Answers
 from collaborator.inbox import Inbox, Question, RunScalings
 from collaborator.participation import worker_of
 from collaborator.preparation import Readiness, make_ready, read_site
-from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted
 from fedfair.cli.loopback import Workspace, prepare
@@ -34,6 +32,9 @@ from fedfair.ids import SumNumber
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.site import SitePolicy
+from fedfair.policy.decision import SiteRules
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
 from tests.interop.federation_kit import small_plan
@@ -89,7 +90,7 @@ class Liar:
         bit: int = 0,
         threshold: float = 0.0,
         on_demand: bool = False,
-    ) -> Reluctance | bytearray | None:
+    ) -> Refusal | bytearray | None:
         """Ask for one sum on a new stream, about the initial model with so many units added to its first value."""
         question = self.question(purpose, round_number, attempt, run, bit, threshold, on_demand=on_demand)
         self.answers.standing.expect(question)
@@ -137,14 +138,14 @@ def liar_for(workspace: Workspace, tmp_path: Path) -> Iterator[type]:
         liar.answers.close()
 
 
-def refused(answer: Reluctance | bytearray | None) -> tuple[str, str, str]:
-    assert isinstance(answer, Reluctance), "the site has answered"
+def refused(answer: Refusal | bytearray | None) -> tuple[str, str, str]:
+    assert isinstance(answer, Refusal), "the site has answered"
     assert answer.reason
     return answer.term, answer.asked, answer.allowed
 
 
-def answered(answer: Reluctance | bytearray | None) -> bool:
-    assert not isinstance(answer, Reluctance), answer
+def answered(answer: Refusal | bytearray | None) -> bool:
+    assert not isinstance(answer, Refusal), answer
     return answer is not None
 
 
@@ -284,13 +285,13 @@ class Masked:
     def __init__(self, ready: Readiness, path: Path, **policy: object) -> None:
         self._made = partial(_record, ready, path, policy)
 
-    def ask(self, question: Question) -> Reluctance | Granted:
+    def ask(self, question: Question) -> Refusal | Granted:
         with closing(self._made()) as record:
             return record.admit(question)
 
-    def objection(self, question: Question) -> Reluctance | None:
+    def objection(self, question: Question) -> Refusal | None:
         said = self.ask(question)
-        return said if isinstance(said, Reluctance) else None
+        return said if isinstance(said, Refusal) else None
 
     def attempt(self, question: Question) -> int:
         said = self.ask(question)
@@ -303,7 +304,8 @@ def _record(ready: Readiness, path: Path, policy: Mapping[str, object]) -> Reque
     stated = plan.model_copy(
         update={"secure_aggregation": plan.secure_aggregation.model_copy(update={"mode": "malicious"})}
     )
-    return RequestRecord(path, stated, SitePolicy.model_validate(policy), "clinic-a")
+    rules = SiteRules(stated, ready.binding.schema, SitePolicy.model_validate(policy), "clinic-a")
+    return RequestRecord(path, rules)
 
 
 def test_masked_runs_and_evaluations_on_demand_are_limited_where_a_policy_says_nothing(
@@ -367,7 +369,7 @@ def test_an_evaluation_over_other_sites_than_the_first_is_refused_where_a_site_s
 ) -> None:
     site, path = liar_for(), tmp_path / "record"
 
-    def ask(round_number: int, openers: tuple[int, ...]) -> Reluctance | None:
+    def ask(round_number: int, openers: tuple[int, ...]) -> Refusal | None:
         question = site.question(EVALUATION, round_number, 1, 0, round_number, 0.0, on_demand=False)
         allowance = Masked(site.ready, path, evaluation_cohort="same")
         return allowance.objection(replace(question, openers=openers))

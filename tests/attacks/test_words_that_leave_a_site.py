@@ -22,8 +22,7 @@ import collaborator
 from collaborator.answers import Answers
 from collaborator.declining import told_of
 from collaborator.inbox import Question
-from collaborator.masked_answers import _reluctance
-from collaborator.reluctance import Reluctance
+from collaborator.masked_answers import _refusal
 from collaborator.worker import Granted
 from fedfair import secagg
 from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
@@ -40,6 +39,7 @@ from fedfair.plan.policy import PolicyError
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.terms import Term
+from fedfair.policy.refusal import Refusal
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
@@ -48,7 +48,7 @@ from fedfair.sums.contribution import Contribution
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SumStart
-from fedfair.wire.refusals import RefusalReason
+from fedfair.wire.refusals import RefusalReason, reason_for
 
 NAME = ParticipantId("clinic-a")
 WORDS = st.text(st.characters(codec="utf-8"), max_size=80) | st.floats().map(str) | st.integers().map(str)
@@ -85,9 +85,9 @@ def test_leaving_the_run_says_nothing_but_a_reason(one: FedfairError, other: Fed
 def test_leaving_a_sum_says_nothing_but_a_reason_that_the_words_do_not_change(
     term: str, words: str, value: str
 ) -> None:
-    told = Reluctance(words, term, value, value).told
+    told = reason_for(Refusal(words, term, value, value).term)
     assert told in RefusalReason
-    assert told is Reluctance("", term).told
+    assert told is reason_for(term)
     assert not any(character.isdigit() for character in told.value)
 
 
@@ -117,8 +117,8 @@ def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(words: str,
     answers.standing.expect(question)
     refused = answers._compute(question)
     answers.close()
-    assert isinstance(refused, Reluctance)
-    assert refused.told is (RefusalReason.BUDGET if budget else RefusalReason.VALUES)
+    assert isinstance(refused, Refusal)
+    assert reason_for(refused.term) is (RefusalReason.BUDGET if budget else RefusalReason.VALUES)
 
 
 # ------------------------------------------------------------------ real tasks under masks
@@ -197,7 +197,7 @@ def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_
 
 
 def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() -> None:
-    """Every place that makes an abstention takes its reason from `told`, `told_of` or the list."""
+    """Every place that makes an abstention takes its reason from `reason_for`, `told_of` or the list."""
     found, accused = [], []
     for package in (collaborator, aggregator):
         for file in sorted(Path(inspect.getfile(package)).parent.glob("*.py")):
@@ -211,8 +211,8 @@ def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() 
                 accused += [ast.unparse(one.value) for one in node.keywords if one.arg == "accused"]
     assert found
     assert {package for package, _ in found} == {"collaborator"}
-    assert {reason for _, reason in found} <= {"reluctance.told", "answer.told", "reason"}
-    assert set(accused) == {"reluctance.accused"}
+    assert {reason for _, reason in found} <= {"reason_for(refusal.term)", "reason_for(answer.term)", "reason"}
+    assert set(accused) == {"refusal.accused"}
     assert inspect.signature(told_of).return_annotation == "RefusalReason"
 
 
@@ -237,10 +237,10 @@ def test_nobody_is_accused_but_by_the_code_that_opens_envelopes() -> None:
 def test_what_is_said_beside_an_accusation_does_not_depend_on_words(
     check: Check, words: str, other: str, accused: int
 ) -> None:
-    one, two = (_reluctance(SecaggError(check, text, text, accused=accused), text) for text in (words, other))
-    assert (one.told, one.accused, one.leaving) == (two.told, two.accused, two.leaving)
+    one, two = (_refusal(SecaggError(check, text, text, accused=accused), text) for text in (words, other))
+    assert (one.term, one.accused, one.leaving) == (two.term, two.accused, two.leaving)
     assert one.accused == accused
-    assert _reluctance(TrainingError(words), words).accused == 0
+    assert _refusal(TrainingError(words), words).accused == 0
 
 
 @given(st.sampled_from(RefusalReason), st.sampled_from(RefusalReason), st.integers(1, 2**63 - 1))

@@ -11,14 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from collaborator.allowance import Admitted, Allowance
 from collaborator.inbox import Question
-from collaborator.permission import Permission
-from collaborator.reluctance import Reluctance
 from fedfair.evaluation import radix
 from fedfair.evaluation.exact_query import QueryStep, exact_header
-from fedfair.evaluation.loss_sums import loss_block, matrix_length
-from fedfair.evaluation.site_sums import site_sums_length
+from fedfair.evaluation.loss_sums import loss_block
 from fedfair.ids import SumNumber
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.data.declared import declared_schema
@@ -36,8 +32,12 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
 from fedfair.plan.summary import summary
 from fedfair.plan.terms import Asked, terms
+from fedfair.policy.decision import SiteRules
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.request_limits import Admitted
 from fedfair.sums.running import Totals
 from fedfair.wire.frames import SumStart
+from tests.oracles.header_places import matrix_length
 
 DIMENSION = 3
 LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))
@@ -155,7 +155,7 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
             matrix = np.zeros(matrix_length(schema.classes))
             if len(matrix):
                 matrix[schema.classes] = len(losses)  # Everybody is in class 1 and taken for class 0.
-            rows = np.zeros(site_sums_length(len(published_sites(plan))))
+            rows = np.zeros(9 * len(published_sites(plan)))
             empty = [np.zeros_like(block), np.zeros_like(block), matrix, 0.0 * matrix, 0.0 * matrix]
             return Totals(np.concatenate([block, *empty, rows]), np.zeros(0), len(SITES))
 
@@ -198,15 +198,10 @@ class Site:
         )
         check_policy(Asked(plan, b"\0" * 32), self.policy, "a")
         self._table: dict[bytes, bytes] = {}
-        self._permission = Permission(plan, schema_of(plan), self.policy, "a")
-        self._allowance = Allowance(self._table, plan, self.policy, "a")
+        self._rules = SiteRules(plan, schema_of(plan), self.policy, "a")
 
-    def ask(self, due: DueSum, model: int) -> Reluctance | None:
-        asked = question(due, model)
-        objection = self._permission.objection(asked.start)
-        if objection is not None:
-            return objection
-        said = self._allowance.judge(asked)
+    def ask(self, due: DueSum, model: int) -> Refusal | None:
+        said = self._rules.decide(question(due, model).request, self._table)
         if not isinstance(said, Admitted):
             return said
         self._table.update(said.rows)

@@ -20,9 +20,6 @@ import hashlib
 import struct
 from dataclasses import astuple, dataclass
 
-from collaborator.facts import Facts, Rows, Table, key, number_row, text_row
-from collaborator.inbox import Question
-from collaborator.reluctance import Reluctance
 from fedfair.learning.round_subject import scaling_digest
 from fedfair.learning.sum_kinds import SumKind, sum_kind
 from fedfair.plan.derived import is_masked, is_noised, needs_everybody
@@ -30,6 +27,9 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
+from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.answered_facts import AnsweredFacts, Rows, Table, key, number_row, text_row
+from fedfair.policy.refusal import Refusal
 
 MASKED_RUNS = 3
 """Runs of one masked or noised plan where the policy does not say: as many as `max_attempts` allows attempts."""
@@ -88,7 +88,7 @@ _ON_DEMAND = key("on demand")
 _EVALUATORS = key("evaluators")
 
 
-class Allowance:
+class RequestLimits:
     """The rules of one site under one plan.
 
     Args:
@@ -99,7 +99,7 @@ class Allowance:
     """
 
     def __init__(self, table: Table, plan: Plan, policy: SitePolicy, name: str) -> None:
-        self._facts = Facts(table)
+        self._facts = AnsweredFacts(table)
         self._plan = plan
         self._policy = policy
         self._name = name
@@ -109,15 +109,15 @@ class Allowance:
         self._needs_everybody = needs_everybody(plan)
         self._schedule = schedule_of(plan)
 
-    def judge(self, question: Question) -> Reluctance | Admitted:
+    def judge(self, request: AggregationRequest) -> Refusal | Admitted:
         """Return why a question must not be answered, or which attempt it is and what to write down first."""
-        asked = _answered(question)
+        asked = _answered(request)
         known = self._facts.number(_answered_key(asked))
         if known and not self._counts_each(asked):
             return Admitted(self._drawn_in_the_clear(asked)[0] if self._in_the_clear else known, ())
-        reluctance = self._against_scaling(question, asked) or self._against(asked)
-        if reluctance is not None:
-            return reluctance
+        refusal = self._against_scaling(request, asked) or self._against(asked)
+        if refusal is not None:
+            return refusal
         attempt = self._facts.number(self._place(asked)) + 1
         if self._in_the_clear:
             drawn, rows = self._drawn_in_the_clear(asked)
@@ -172,7 +172,7 @@ class Allowance:
         """Return the set of sites of the first masked evaluation; empty before it."""
         return self._facts.text(_EVALUATORS) or ""
 
-    def _against(self, asked: Answered) -> Reluctance | None:
+    def _against(self, asked: Answered) -> Refusal | None:
         if asked.on_demand:
             specific = self._against_model(asked)
         elif _kind(asked).is_round:
@@ -183,7 +183,7 @@ class Allowance:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
 
-    def _against_scaling(self, question: Question, asked: Answered) -> Reluctance | None:
+    def _against_scaling(self, request: AggregationRequest, asked: Answered) -> Refusal | None:
         """Return why a run must not begin under its scaling: it is of sums that this site never added to.
 
         A run whose sums need everybody cannot have its scaling before each site has added to the sums behind it.
@@ -191,31 +191,31 @@ class Allowance:
         evaluation and its first round. After that the transcript holds all sites to one scaling.
         """
         begins = asked.round <= int(_kind(asked).is_round)
-        if question.scaling is None or asked.on_demand or not begins or not self._needs_everybody:
+        if request.scaling is None or asked.on_demand or not begins or not self._needs_everybody:
             return None
         if self._facts.number(_place_key(asked.run, Purpose.STANDARDISATION.value, 0, 0, "")):
             return None
-        return Reluctance(
+        return Refusal(
             "a feature scaling came before this site had answered the standardisation of this run",
             "task.standardize",
             "a scaling without a standardisation",
             "one that every site has added to; begin a new run with --fresh if this site's state was lost",
         )
 
-    def _against_run(self, asked: Answered) -> Reluctance | None:
+    def _against_run(self, asked: Answered) -> Refusal | None:
         most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
         if most is None or self._facts.has(_run_key(asked)):
             return None
         made = self._facts.number(_RUNS)
         return None if made < most else self._spent("max_runs", f"run {made + 1}", most, "runs of this plan")
 
-    def _against_round(self, asked: Answered) -> Reluctance | None:
+    def _against_round(self, asked: Answered) -> Refusal | None:
         most, done = self._policy.max_rounds, self._facts.number(_ROUNDS)
         if most is None or done < most or self._facts.has(_round_key(asked)):
             return None
         return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
 
-    def _against_attempt(self, asked: Answered) -> Reluctance | None:
+    def _against_attempt(self, asked: Answered) -> Refusal | None:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
         # term, and the plan's number holds.
         most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
@@ -225,23 +225,23 @@ class Allowance:
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_schedule(self, asked: Answered) -> Reluctance | None:
+    def _against_schedule(self, asked: Answered) -> Refusal | None:
         """Return why a sum must not be made: no run of the plan makes one of its purpose at that round."""
         purpose = Purpose(asked.purpose)
         if self._schedule.most_models(purpose, asked.round):
             return None
         place, when = "in" if _kind(asked).is_round else "after", self._schedule.in_words(purpose)
         reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
-        return Reluctance(reason, self._schedule.key(purpose), f"round {asked.round}", when)
+        return Refusal(reason, self._schedule.key(purpose), f"round {asked.round}", when)
 
-    def _against_models(self, asked: Answered) -> Reluctance | None:
+    def _against_models(self, asked: Answered) -> Refusal | None:
         """Return why a sum must not be made: it is about one model more than a run has at that round."""
         purpose = Purpose(asked.purpose)
         count = self._schedule.most_models(purpose, asked.round)
         known = self._facts.number(_models_key(asked))
         if known < count + self._trained_again(asked) or self._facts.has(_model_key(asked)):
             return None
-        return Reluctance(
+        return Refusal(
             f"after round {asked.round} of this run {known} model(s) had an {asked.purpose} already, and "
             f"{count} is due; this is another model",
             self._schedule.key(purpose),
@@ -253,7 +253,7 @@ class Allowance:
         """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
         return max(0, self._facts.number(_place_key(asked.run, Purpose.TRAINING.value, asked.round, 0, "")) - 1)
 
-    def _against_model(self, asked: Answered) -> Reluctance | None:
+    def _against_model(self, asked: Answered) -> Refusal | None:
         stated = self._policy.max_evaluations_on_demand
         most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
         made = self._facts.number(_ON_DEMAND)
@@ -262,13 +262,13 @@ class Allowance:
         asked_for = f"model {made + 1}"
         return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
 
-    def _against_evaluations(self, asked: Answered) -> Reluctance | None:
+    def _against_evaluations(self, asked: Answered) -> Refusal | None:
         most, made = self._policy.max_evaluations, self._facts.number(_EVALUATIONS)
         if most is None or made < most or self._facts.has(_evaluation_key(asked)):
             return None
         return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
-    def _against_openers(self, asked: Answered) -> Reluctance | None:
+    def _against_openers(self, asked: Answered) -> Refusal | None:
         """Return why two evaluations could be subtracted: they would not be over the very same sites."""
         if self._policy.evaluation_cohort == "any" or not self._masked:
             return None
@@ -278,7 +278,7 @@ class Allowance:
         allowed = first or "one set of sites, all together"
         found = asked.openers or "any large enough part of a set"
         reason = f"the policy of {self._name} evaluates with one set of sites only ({allowed}), not with {found}"
-        return Reluctance(reason, "evaluation_cohort", found, allowed)
+        return Refusal(reason, "evaluation_cohort", found, allowed)
 
     def _unless_shown(self, most: int) -> int | None:
         """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
@@ -295,23 +295,24 @@ class Allowance:
             return _place_key("", asked.purpose, 0, asked.step, subject)
         return _place_key(asked.run, asked.purpose, asked.round, asked.step, subject)
 
-    def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
+    def _spent(self, term: str, asked: str, most: int, what: str) -> Refusal:
         reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
-        return Reluctance(reason, term, asked, f"at most {most}")
+        return Refusal(reason, term, asked, f"at most {most}")
 
 
 def _kind(asked: Answered) -> SumKind:
     return sum_kind(Purpose(asked.purpose))
 
 
-def _answered(question: Question) -> Answered:
-    start = question.start
-    threshold = struct.pack("<d", question.model.threshold)
-    subject = hashlib.sha256(start.model_sha256 + threshold + scaling_digest(question.scaling)).hexdigest()
-    step = 0 if start.query is None else start.query.number
-    run, on_demand = question.run_id, question.on_demand
-    openers = " ".join(map(str, question.openers))
-    return Answered(run, on_demand, start.purpose.value, start.round, step, start.attempt, subject, openers)
+def _answered(request: AggregationRequest) -> Answered:
+    threshold = struct.pack("<d", request.threshold)
+    subject = hashlib.sha256(request.model_sha256 + threshold + scaling_digest(request.scaling)).hexdigest()
+    step = 0 if request.query is None else request.query.number
+    openers = " ".join(map(str, request.openers))
+    purpose = request.purpose.value
+    return Answered(
+        request.run, request.on_demand, purpose, request.round, step, request.attempt, subject, openers
+    )
 
 
 def _answered_key(asked: Answered) -> bytes:

@@ -29,14 +29,14 @@ def key(kind: str, *fields: str | int, near: int = 0) -> bytes:
     Args:
         kind: of fact; fields of one kind are always as many, and of the same types.
         fields: which fact of its kind.
-        near: 0 to 2**32 - 1, such as the round. Facts with the same number lie side by side in a table that is
-            sorted, so that what is written together costs few pages of the disk.
+        near: 0 to 2**32 - 1, such as the round. Facts with the same number lie side by side in a sorted
+            table, so that what is written together costs few pages of the disk.
     """
     message = labelled_message(f"fedfair/answered/v1/{kind}", [str(field).encode() for field in fields])
     return near.to_bytes(4) + hashlib.sha256(message).digest()
 
 
-class Facts:
+class AnsweredFacts:
     """The facts in one table.
 
     Args:

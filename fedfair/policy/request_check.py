@@ -1,22 +1,22 @@
 """Whether one sum is within the plan that this site approved and within its policy, whatever came before it.
 
 The plan and the announced run were held against the policy before; this holds the aggregator to the same terms at
-every question, because it may ask for what it never announced. What counts how often is `allowance.py`.
+every question, because it may ask for what it never announced. What counts how often is `request_limits.py`'s.
 """
 
 from __future__ import annotations
 
-from collaborator.reluctance import Reluctance
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.plan.purpose import policy_word
 from fedfair.plan.revelations import of_sum
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
-from fedfair.wire.frames import SumStart
+from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.refusal import Refusal
 
 
-class Permission:
+class RequestCheck:
     """What a site allows of every question.
 
     Args:
@@ -32,22 +32,22 @@ class Permission:
         self._policy = policy
         self._name = name
 
-    def objection(self, start: SumStart) -> Reluctance | None:
+    def refusal(self, request: AggregationRequest) -> Refusal | None:
         """Return what the plan or the policy has against one sum; None where that is nothing."""
-        purpose, policy = start.purpose, self._policy
+        purpose, policy = request.purpose, self._policy
         if purpose not in self._planned:
             planned = ", ".join(planned.value for planned in self._planned)
             words = f"the plan that {self._name} approved has no sums for {purpose.value}"
-            return Reluctance(words, "purposes", purpose.value, planned)
+            return Refusal(words, "purposes", purpose.value, planned)
         words = f"the policy of {self._name} does not allow sums for {purpose.value}"
         word = policy_word(purpose)
         if word not in policy.purposes:
-            return Reluctance(words, "purposes", word, ", ".join(policy.purposes))
+            return Refusal(words, "purposes", word, ", ".join(policy.purposes))
         kinds = self._revealed[purpose]
         if not set(kinds) <= set(policy.reveals):
             known = ", ".join(kinds)
-            return Reluctance(f"{words}, which reveal {known}", "reveals", known, ", ".join(policy.reveals))
-        if policy.max_rounds is not None and start.round > policy.max_rounds:
-            words = f"the policy of {self._name} allows {policy.max_rounds} rounds, this is round {start.round}"
-            return Reluctance(words, "max_rounds", f"round {start.round}", f"at most {policy.max_rounds}")
+            return Refusal(f"{words}, which reveal {known}", "reveals", known, ", ".join(policy.reveals))
+        if policy.max_rounds is not None and request.round > policy.max_rounds:
+            words = f"the policy of {self._name} allows {policy.max_rounds} rounds, this is round {request.round}"
+            return Refusal(words, "max_rounds", f"round {request.round}", f"at most {policy.max_rounds}")
         return None

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from collaborator.queries import AnsweredQueries
-from collaborator.reluctance import Reluctance
+from collaborator.inbox import Question
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
+from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.query_history import QueryHistory
+from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import SumStart
 
 FIRST = (5, 6, 7)
@@ -28,10 +31,10 @@ def table() -> Disk:
     return {}
 
 
-def objection(table: Disk, start: SumStart) -> Reluctance | None:
+def objection(table: Disk, start: SumStart) -> Refusal | None:
     """Ask a process that starts anew, and write what it notes."""
-    said = AnsweredQueries(table).judge(start)
-    if isinstance(said, Reluctance):
+    said = QueryHistory(table).judge(Question(start, GlobalModel(np.zeros(1), 0.0)).request)
+    if isinstance(said, Refusal):
         return said
     table.update(said)
     return None
@@ -53,9 +56,9 @@ def test_the_same_question_may_come_again(table: Disk) -> None:
 def test_a_step_about_one_model_is_not_answered_for_other_prefixes(table: Disk) -> None:
     for start in (question(1), question(2, FIRST)):
         assert objection(table, start) is None
-    reluctance = objection(table, question(2, (5, 6, 8)))
-    assert reluctance is not None
-    assert reluctance.reason == "step 2 about this model was answered before"
+    refusal = objection(table, question(2, (5, 6, 8)))
+    assert refusal is not None
+    assert refusal.reason == "step 2 about this model was answered before"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +71,9 @@ def test_a_step_about_one_model_is_not_answered_for_other_prefixes(table: Disk) 
     ],
 )
 def test_a_step_that_goes_on_from_nothing_is_not_answered_and_not_recorded(start: SumStart, table: Disk) -> None:
-    reluctance = objection(table, start)
-    assert reluctance is not None
-    assert "does not go on from" in reluctance.reason
+    refusal = objection(table, start)
+    assert refusal is not None
+    assert "does not go on from" in refusal.reason
     assert not table
 
 

@@ -1,4 +1,4 @@
-"""The rules of `collaborator.allowance` once more, over sets in memory that grow with every answer.
+"""The rules of `fedfair.policy.request_limits` once more, over sets in memory that grow with every answer.
 
 Obvious, and an oracle for the rows of a table.
 """
@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from collaborator.allowance import (
+from collaborator.inbox import Question
+from fedfair.plan.purpose import EVALUATIONS, Purpose
+from fedfair.plan.schedule import schedule_of
+from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.plan.site import SitePolicy
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.request_limits import (
     MASKED_EVALUATIONS_ON_DEMAND,
     MASKED_RUNS,
     Answered,
     _answered,
 )
-from collaborator.inbox import EVALUATIONS, Question
-from collaborator.reluctance import Reluctance
-from fedfair.plan.purpose import Purpose
-from fedfair.plan.schedule import schedule_of
-from fedfair.plan.schema import Plan, PrivacySection
-from fedfair.plan.site import SitePolicy
 
 _Place = tuple[str, str, int, int, str]
 """Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
 
 
-class SlowAllowance:
+class SlowRequestLimits:
     """Everything that one site under one plan has answered, in memory."""
 
     def __init__(self, plan: Plan, policy: SitePolicy, name: str) -> None:
@@ -43,19 +43,19 @@ class SlowAllowance:
         self._evaluators: str | None = None
         self._evaluations: set[tuple[str, str]] = set()
 
-    def objection(self, question: Question) -> Reluctance | None:
+    def objection(self, question: Question) -> Refusal | None:
         """Return why a question must not be answered; without a reason, it is counted from now on."""
-        asked = _answered(question)
+        asked = _answered(question.request)
         if asked in self._answered and not self._counts_each(asked):
             return None
-        reluctance = self._against(asked, question.start.purpose)
-        if reluctance is None:
+        refusal = self._against(asked, question.start.purpose)
+        if refusal is None:
             self._take(asked)
-        return reluctance
+        return refusal
 
     def attempt(self, question: Question) -> int:
         """Return which attempt a recorded question draws as, from 1, by this site's own count."""
-        asked = _answered(question)
+        asked = _answered(question.request)
         if self._masked or self._noised:
             return self._answered[asked]
         return self._stated[asked.run, asked.purpose, asked.round, asked.step].index(asked.attempt) + 1
@@ -80,7 +80,7 @@ class SlowAllowance:
         if Purpose(asked.purpose) is Purpose.TRAINING:
             self._rounds.add((asked.run, asked.round))
 
-    def _against(self, asked: Answered, purpose: Purpose) -> Reluctance | None:
+    def _against(self, asked: Answered, purpose: Purpose) -> Refusal | None:
         if asked.on_demand:
             specific = self._against_model(asked)
         elif purpose is Purpose.TRAINING:
@@ -91,19 +91,19 @@ class SlowAllowance:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
 
-    def _against_run(self, asked: Answered) -> Reluctance | None:
+    def _against_run(self, asked: Answered) -> Refusal | None:
         most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
         if most is None or asked.run in self._runs or len(self._runs) < most:
             return None
         return self._spent("max_runs", f"run {len(self._runs) + 1}", most, "runs of this plan")
 
-    def _against_round(self, asked: Answered) -> Reluctance | None:
+    def _against_round(self, asked: Answered) -> Refusal | None:
         most, done = self._policy.max_rounds, len(self._rounds)
         if most is None or (asked.run, asked.round) in self._rounds or done < most:
             return None
         return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
 
-    def _against_attempt(self, asked: Answered) -> Reluctance | None:
+    def _against_attempt(self, asked: Answered) -> Refusal | None:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
         # term, and the plan's number holds.
         most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
@@ -113,7 +113,7 @@ class SlowAllowance:
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_due(self, asked: Answered) -> Reluctance | None:
+    def _against_due(self, asked: Answered) -> Refusal | None:
         purpose, schedule = Purpose(asked.purpose), schedule_of(self._plan)
         count, when, key = (
             schedule.most_models(purpose, asked.round),
@@ -124,14 +124,14 @@ class SlowAllowance:
         if not count:
             place = "in" if purpose is Purpose.TRAINING else "after"
             reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
-            return Reluctance(reason, key, f"round {asked.round}", when)
+            return Refusal(reason, key, f"round {asked.round}", when)
         if (
             purpose is Purpose.TRAINING
             or asked.subject in known
             or len(known) < count + self._trained_again(asked)
         ):
             return None
-        return Reluctance(
+        return Refusal(
             f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
             f"{count} is due; this is another model",
             key,
@@ -143,7 +143,7 @@ class SlowAllowance:
         """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
         return max(0, self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""] - 1)
 
-    def _against_model(self, asked: Answered) -> Reluctance | None:
+    def _against_model(self, asked: Answered) -> Refusal | None:
         stated = self._policy.max_evaluations_on_demand
         most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
         if most is None or asked.subject in self._on_demand or len(self._on_demand) < most:
@@ -151,13 +151,13 @@ class SlowAllowance:
         asked_for = f"model {len(self._on_demand) + 1}"
         return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
 
-    def _against_evaluations(self, asked: Answered) -> Reluctance | None:
+    def _against_evaluations(self, asked: Answered) -> Refusal | None:
         most, made = self._policy.max_evaluations, len(self._evaluations)
         if most is None or (asked.purpose, asked.subject) in self._evaluations or made < most:
             return None
         return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
-    def _against_openers(self, asked: Answered) -> Reluctance | None:
+    def _against_openers(self, asked: Answered) -> Refusal | None:
         """Return why two evaluations could be subtracted: they would not be over the very same sites."""
         if self._policy.evaluation_cohort == "any" or self._plan.secure_aggregation.mode == "off":
             return None
@@ -166,7 +166,7 @@ class SlowAllowance:
         allowed = self._evaluators or "one set of sites, all together"
         found = asked.openers or "any large enough part of a set"
         reason = f"the policy of {self._name} evaluates with one set of sites only ({allowed}), not with {found}"
-        return Reluctance(reason, "evaluation_cohort", found, allowed)
+        return Refusal(reason, "evaluation_cohort", found, allowed)
 
     def _unless_shown(self, most: int) -> int | None:
         """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
@@ -179,6 +179,6 @@ class SlowAllowance:
             return "", asked.purpose, 0, asked.step, subject
         return asked.run, asked.purpose, asked.round, asked.step, subject
 
-    def _spent(self, term: str, asked: str, most: int, what: str) -> Reluctance:
+    def _spent(self, term: str, asked: str, most: int, what: str) -> Refusal:
         reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"
-        return Reluctance(reason, term, asked, f"at most {most}")
+        return Refusal(reason, term, asked, f"at most {most}")

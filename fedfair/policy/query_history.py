@@ -10,14 +10,14 @@ the threshold: the losses are the same.
 
 from __future__ import annotations
 
-from collaborator.facts import Facts, Rows, Table, key, text_row
-from collaborator.reluctance import Reluctance
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.evaluation.radix import DIGIT_BITS, STEPS
-from fedfair.wire.frames import SumStart
+from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.answered_facts import AnsweredFacts, Rows, Table, key, text_row
+from fedfair.policy.refusal import Refusal
 
 
-class AnsweredQueries:
+class QueryHistory:
     """The rules of one site under one plan.
 
     Args:
@@ -25,13 +25,13 @@ class AnsweredQueries:
     """
 
     def __init__(self, table: Table) -> None:
-        self._facts = Facts(table)
+        self._facts = AnsweredFacts(table)
 
-    def judge(self, start: SumStart) -> Reluctance | Rows:
+    def judge(self, request: AggregationRequest) -> Refusal | Rows:
         """Return why a question must not be answered, or what to write down first: nothing, if it is known."""
-        if start.query is None:
+        if request.query is None:
             return ()
-        model, step = start.model_sha256.hex(), start.query
+        model, step = request.model_sha256.hex(), request.query
         known, asked = self._facts.text(_step_key(model, step.number)), _in_words(step.prefixes)
         if known is not None:
             return () if known == asked else _against(step, "about this model was answered before")
@@ -60,6 +60,6 @@ def _in_words(prefixes: tuple[int, ...]) -> str:
     return " ".join(map(str, prefixes))
 
 
-def _against(step: QueryStep, words: str) -> Reluctance:
+def _against(step: QueryStep, words: str) -> Refusal:
     reason = f"step {step.number} {words}"
-    return Reluctance(reason, "exact-evaluation", f"step {step.number}", "one query about a model, in order")
+    return Refusal(reason, "exact-evaluation", f"step {step.number}", "one query about a model, in order")

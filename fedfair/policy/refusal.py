@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedfair.wire.refusals import RefusalReason, reason_for
-
 
 @dataclass(frozen=True, slots=True)
-class Reluctance:
+class Refusal:
     """Why this site adds nothing to a sum.
 
     Attributes:
@@ -27,8 +25,3 @@ class Reluctance:
     allowed: str = ""
     leaving: bool = False
     accused: int = 0
-
-    @property
-    def told(self) -> RefusalReason:
-        """Return what the aggregator is told: one of a closed list, chosen by the term alone."""
-        return reason_for(self.term)

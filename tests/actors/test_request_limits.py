@@ -16,21 +16,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collaborator.allowance import Admitted, Allowance
-from collaborator.facts import key
 from collaborator.inbox import Question
-from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted
 from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
+from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import FeatureScaling, GlobalModel
 from fedfair.plan.privacy import PrivacySection, SampleLevelSection
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
+from fedfair.policy.answered_facts import key
+from fedfair.policy.decision import SiteRules
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.wire.frames import SumStart
-from tests.actors.slow_allowance import SlowAllowance
+from tests.actors.slow_request_limits import SlowRequestLimits
 from tests.interop.federation_kit import small_plan
 
 PLAIN = Plan.model_validate(small_plan(rounds=6))
@@ -39,6 +41,10 @@ NOISED = MASKED.model_copy(
     update={"privacy": PrivacySection(sample_level=SampleLevelSection(noise_multiplier=1.0))}
 )
 """The rules ask whether the plan adds noise, and nothing more."""
+
+
+def rules_of(plan: Plan, policy: SitePolicy) -> SiteRules:
+    return SiteRules(plan, FeatureSchema((30,), 2, tuple(range(30))), policy, "clinic-a")
 
 
 def question(
@@ -89,10 +95,10 @@ def test_rows_of_a_table_decide_as_sets_in_memory_do(
     plan: Plan, policy: SitePolicy, asked: list[Question]
 ) -> None:
     table: dict[bytes, bytes] = {}
-    slow = SlowAllowance(plan, policy, "clinic-a")
+    slow = SlowRequestLimits(plan, policy, "clinic-a")
     for each in asked:
         # A process that starts anew for each question: it knows nothing but the table.
-        said, expected = Allowance(table, plan, policy, "clinic-a").judge(each), slow.objection(each)
+        said, expected = RequestLimits(table, plan, policy, "clinic-a").judge(each.request), slow.objection(each)
         if isinstance(said, Admitted):
             assert expected is None
             assert said.attempt == slow.attempt(each)
@@ -105,11 +111,11 @@ def test_a_round_in_the_clear_is_drawn_as_asked_even_about_a_model_of_other_last
     """A plain sum depends on the order of arrival, so a round that a crash repeats may be about another model."""
     table: dict[bytes, bytes] = {}
     for model in (0, 1, 0):
-        said = Allowance(table, PLAIN, SitePolicy(), "clinic-a").judge(question(model=model))
+        said = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(model=model).request)
         assert isinstance(said, Admitted)
         assert said.attempt == 1
         table.update(said.rows)
-    again = Allowance(table, PLAIN, SitePolicy(), "clinic-a").judge(question(attempt=2))
+    again = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(attempt=2).request)
     assert isinstance(again, Admitted)
     assert again.attempt == 2
 
@@ -124,27 +130,29 @@ def test_no_run_begins_under_a_scaling_that_this_site_never_added_to(plan: Plan)
     )
     first = question(Purpose.TRAINING, 1, scaling=SCALING), question(Purpose.EVALUATION, 0, scaling=SCALING)
     table: dict[bytes, bytes] = {}
-    rules = Allowance(table, everybody, SitePolicy(), "clinic-a")
+    rules = RequestLimits(table, everybody, SitePolicy(), "clinic-a")
     for asked in first:
-        refusal = rules.judge(asked)
-        assert isinstance(refusal, Reluctance)
+        refusal = rules.judge(asked.request)
+        assert isinstance(refusal, Refusal)
         assert refusal.term == "task.standardize"
         assert refusal.reason.startswith("a feature scaling came before this site had answered")
     # Who joined late, a saved model that is evaluated, and a quorum below all bring scalings of sums without us.
-    assert isinstance(rules.judge(question(Purpose.TRAINING, 2, scaling=SCALING)), Admitted)
-    assert isinstance(rules.judge(question(Purpose.EVALUATION, 0, on_demand=True, scaling=SCALING)), Admitted)
+    assert isinstance(rules.judge(question(Purpose.TRAINING, 2, scaling=SCALING).request), Admitted)
+    assert isinstance(
+        rules.judge(question(Purpose.EVALUATION, 0, on_demand=True, scaling=SCALING).request), Admitted
+    )
     some = plan.model_copy(update={"federation": plan.federation.model_copy(update={"min_collaborators": 2})})
-    assert isinstance(Allowance({}, some, SitePolicy(), "clinic-a").judge(first[0]), Admitted)
+    assert isinstance(RequestLimits({}, some, SitePolicy(), "clinic-a").judge(first[0].request), Admitted)
 
     table.update(_standardised(everybody))
-    assert all(isinstance(rules.judge(asked), Admitted) for asked in first)
-    assert isinstance(rules.judge(question(Purpose.TRAINING, 1, run="b", scaling=SCALING)), Reluctance)
+    assert all(isinstance(rules.judge(asked.request), Admitted) for asked in first)
+    assert isinstance(rules.judge(question(Purpose.TRAINING, 1, run="b", scaling=SCALING).request), Refusal)
 
 
 def _standardised(plan: Plan) -> dict[bytes, bytes]:
     """Return what is written of an answered standardisation of run a."""
     stated = plan.model_copy(update={"task": plan.task.model_copy(update={"standardize": "secure"})})
-    said = Allowance({}, stated, SitePolicy(), "clinic-a").judge(question(Purpose.STANDARDISATION, 0))
+    said = RequestLimits({}, stated, SitePolicy(), "clinic-a").judge(question(Purpose.STANDARDISATION, 0).request)
     assert isinstance(said, Admitted)
     return dict(said.rows)
 
@@ -158,8 +166,8 @@ KILLED = """
 import os, pickle, signal, sys
 from pathlib import Path
 from collaborator.request_record import RequestRecord
-plan, policy, asked = pickle.loads(sys.stdin.buffer.read())
-record = RequestRecord(Path(sys.argv[1]), plan, policy, "clinic-a")
+rules, asked = pickle.loads(sys.stdin.buffer.read())
+record = RequestRecord(Path(sys.argv[1]), rules)
 record.admit(asked)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -171,15 +179,15 @@ def test_a_kill_between_the_record_and_the_answer_grants_no_attempt_anew(tmp_pat
         ended = subprocess.run(
             [sys.executable, "-c", KILLED, str(path)],
             check=False,
-            input=pickle.dumps((MASKED, policy, question())),
+            input=pickle.dumps((rules_of(MASKED, policy), question())),
             env=os.environ,
             timeout=120,
         )
         assert ended.returncode == -signal.SIGKILL
-    with closing(RequestRecord(path, MASKED, policy, "clinic-a")) as record:
+    with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
         assert record.admit(question()) == Granted(3)
         refusal = record.admit(question())
-    assert isinstance(refusal, Reluctance)
+    assert isinstance(refusal, Refusal)
     assert refusal.term == "max_attempts"
 
 
@@ -187,19 +195,19 @@ def test_a_step_that_goes_on_from_nothing_is_refused_and_leaves_no_row(tmp_path:
     path, policy = tmp_path / "a.answered", SitePolicy()
     plan = MASKED.model_copy(update={"evaluation": MASKED.evaluation.model_copy(update={"method": "exact"})})
     step = {"purpose": Purpose.EXACT_EVALUATION, "round_number": 6}
-    with closing(RequestRecord(path, plan, policy, "clinic-a")) as record:
+    with closing(RequestRecord(path, rules_of(plan, policy))) as record:
         for _ in range(9):
             refusal = record.admit(question(**step, number=2))  # type: ignore[arg-type]  # of a dict
-            assert isinstance(refusal, Reluctance)
+            assert isinstance(refusal, Refusal)
             assert refusal.term == "exact-evaluation"
         assert record.admit(question(**step)) == Granted(1)  # type: ignore[arg-type]  # of a dict
 
 
 def test_a_record_that_was_closed_answers_nothing_more(tmp_path: Path) -> None:
-    record = RequestRecord(tmp_path / "a.answered", MASKED, SitePolicy(), "clinic-a")
+    record = RequestRecord(tmp_path / "a.answered", rules_of(MASKED, SitePolicy()))
     record.close()
     refusal = record.admit(question())
-    assert isinstance(refusal, Reluctance)
+    assert isinstance(refusal, Refusal)
     assert "leaving" in refusal.reason
 
 
@@ -214,10 +222,10 @@ def test_an_answer_reads_and_writes_as_many_rows_after_many_rounds_as_after_few(
 
     table = Counted()
     plan = Plan.model_validate(small_plan(rounds=rounds, protection={"mode": "malicious"}))
-    allowance = Allowance(table, plan, SitePolicy(), "clinic-a")
+    allowance = RequestLimits(table, plan, SitePolicy(), "clinic-a")
     for number in range(1, rounds + 1):
         reads.clear()
-        said = allowance.judge(question(round_number=number))
+        said = allowance.judge(question(round_number=number).request)
         assert isinstance(said, Admitted)
         assert len(said.rows) <= 6
         assert len(reads) <= 12
