@@ -179,3 +179,22 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
         "tests",
     }  # fmt: skip
     assert top <= allowed
+
+
+def test_tests_import_what_they_share_by_its_whole_name() -> None:
+    # A module that is imported under two names is two modules: each has its own classes and its own state.
+    trees = {path: ast.parse(path.read_text()) for path in (REPOSITORY / "tests").rglob("*.py")}
+    shared = {path.stem for path in trees} | {path.parent.name for path in trees} - {"tests"}
+    found = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = ["." * node.level + (node.module or "")]
+            else:
+                continue
+            found += [
+                f"{path.name}:{node.lineno}: {name}" for name in names if name.split(".")[0] in shared | {""}
+            ]
+    assert found == []

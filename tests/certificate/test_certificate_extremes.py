@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-from certificate_makers import CLASSES, MODEL_DIGEST, NOW, PLAN_DIGEST, make_certificate, make_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +27,14 @@ from fedfair.evaluation.loss_sums import (
 )
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.fairness.certificate import MAX_DELTA, METHODS, MIN_DELTA, MIN_GROUP_SIZE
+from tests.certificate.certificate_makers import (
+    CLASSES,
+    MODEL_DIGEST,
+    NOW,
+    PLAN_DIGEST,
+    make_certificate,
+    make_plan,
+)
 
 TINY, LEAST = 5e-324, sys.float_info.min
 EXTREMES = (

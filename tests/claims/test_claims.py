@@ -6,7 +6,6 @@ import math
 from itertools import pairwise, repeat
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -23,6 +22,7 @@ from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.task import flat_model
 from fedfair.sums.contribution import encode
+from tests import bc10
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, Federation, play, small_plan
 from typer.testing import CliRunner
 
 from collaborator.link import Address
@@ -17,6 +16,7 @@ from collaborator.preparation import read_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, IdentityError
+from tests.interop.federation_kit import NAMES, Federation, play, small_plan
 
 RUNNER = CliRunner()
 

@@ -13,7 +13,6 @@ from types import FunctionType, ModuleType
 import pytest
 import torch
 import yaml
-from federation_kit import small_plan
 
 from collaborator import commands
 from collaborator.egress import EgressRecord
@@ -27,6 +26,7 @@ from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.policy import PolicyError
 from fedfair.plan.proxy import choose_route
 from fedfair.plan.templates import TEMPLATES, plan_text
+from tests.interop.federation_kit import small_plan
 
 NOBODY = Address("localhost", 1)
 MASKED = {"mode": "malicious", "most_records": 512}

@@ -11,7 +11,6 @@ from threading import Event
 import grpc
 import pytest
 import torch
-from federation_kit import prepared, small_plan
 
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
@@ -35,6 +34,7 @@ from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
 from tests.actors.counted_backoff import CountedBackoff
+from tests.interop.federation_kit import prepared, small_plan
 
 SECONDS = 120.0
 FLOOD = 400

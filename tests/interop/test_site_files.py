@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, play, small_plan
 
 from collaborator.participation import answers_of
 from collaborator.preparation import make_ready, read_site
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
+from tests.interop.federation_kit import Federation, play, small_plan
 
 SECONDS = 120
 MASKED = {"mode": "malicious", "colluders": 0}

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import NAMES, Federation, play, small_plan
 
 from collaborator.ledger import Ledger
 from collaborator.preparation import foretold, load_records, read_site
@@ -16,6 +15,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import Unprotected
 from fedfair.privacy.spending import spending
+from tests.interop.federation_kit import NAMES, Federation, play, small_plan
 
 
 @pytest.fixture(autouse=True)

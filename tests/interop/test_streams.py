@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from federation_kit import Federation, metrics, model_files_agree, play, small_plan
 
 from collaborator.link import Link
 from collaborator.preparation import make_ready, read_site
@@ -36,6 +35,7 @@ from fedfair.wire.frames import (
     UploadStart,
 )
 from fedfair.wire.refusals import RefusalReason
+from tests.interop.federation_kit import Federation, metrics, model_files_agree, play, small_plan
 
 Wanted = TypeVar("Wanted", bound=AggregatorFrame)
 

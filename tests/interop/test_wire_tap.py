@@ -9,11 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from federation_kit import Federation, play, small_plan
-from processes import Started, ended, until_line
 from typer.testing import CliRunner
-from wire_bytes import PREFACE, Apart, taken_apart
-from wire_tap import Tap, tapped, taps
 
 from collaborator.link import Address, Link
 from collaborator.preflight import check_site
@@ -24,6 +20,10 @@ from fedfair.errors import FedfairError
 from fedfair.sums.spec import Purpose
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
+from tests.interop.federation_kit import Federation, play, small_plan
+from tests.interop.processes import Started, ended, until_line
+from tests.interop.wire_bytes import PREFACE, Apart, taken_apart
+from tests.interop.wire_tap import Tap, tapped, taps
 
 TWO = ("clinic-a", "clinic-b")
 MASKED = {"mode": "malicious", "most_records": 512}

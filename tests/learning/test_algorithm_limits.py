@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -17,6 +16,7 @@ from fedfair.learning.centralised.erm import descend_mean
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.algorithms import ALGORITHMS
+from tests import bc10
 from tests.learning import algorithm_runs as runs
 from tests.learning import slow_algorithms as slow
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -17,6 +16,7 @@ from fedfair.learning.device import Records
 from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.task import flat_model
+from tests import bc10
 
 torch.set_num_threads(1)
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -19,6 +18,7 @@ from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
+from tests import bc10
 
 torch.set_num_threads(1)
 

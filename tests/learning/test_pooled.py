@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -16,6 +15,7 @@ from fedfair.learning.centralised.pooled import pool, pooled_losses
 from fedfair.learning.simulate import simulate, simulate_sites
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.source import load_plan
+from tests import bc10
 from tests.learning import algorithm_runs as runs
 
 torch.set_num_threads(1)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -20,6 +19,7 @@ from fedfair.learning.simulate import SimulationOutcome, simulate, simulate_site
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 from fedfair.sums.spec import Purpose
+from tests import bc10
 
 torch.set_num_threads(1)
 

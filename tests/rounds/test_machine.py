@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds_play import state_of
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
@@ -14,6 +13,7 @@ from fedfair.learning.exchange import SumRequest
 from fedfair.rounds.machine import TRANSITIONS, Standing, Step, SumMachine, SumState
 from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import Purpose, SumSpec
+from tests.rounds.rounds_play import state_of
 
 A, B, C = (ParticipantId(name) for name in ("clinic-a", "clinic-b", "clinic-c"))
 SPEC = SumSpec(Purpose.TRAINING, 2, 3, np.dtype("<f4"))
