@@ -30,7 +30,7 @@ from fedfair.plan.site import SitePolicy
 from fedfair.sums.spec import Purpose
 from fedfair.wire.frames import SumStart
 from tests.actors.slow_allowance import SlowAllowance
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 PLAIN = Plan.model_validate(small_plan(rounds=6))
 MASKED = Plan.model_validate(small_plan(rounds=6, protection={"mode": "malicious"}))

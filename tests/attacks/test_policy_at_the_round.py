@@ -23,7 +23,7 @@ from collaborator.allowance import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
 from collaborator.answers import Answers, Granted
 from collaborator.inbox import Inbox, Question, RunScalings
 from collaborator.participation import answers_of
-from collaborator.preparation import Readiness, make_ready, read_site
+from collaborator.preparation import Readiness, make_ready
 from collaborator.reluctance import Reluctance
 from collaborator.request_record import RequestRecord
 from fedfair.cli.loopback import Workspace, prepare
@@ -35,7 +35,8 @@ from fedfair.plan.site import SitePolicy
 from fedfair.sums.spec import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 ROUNDS, EVERY = 5, 2
 TRAINING, EVALUATION, EXACT = Purpose.TRAINING, Purpose.EVALUATION, Purpose.EXACT_EVALUATION

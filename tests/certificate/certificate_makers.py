@@ -18,6 +18,7 @@ from fedfair.evaluation.loss_sums import (
 )
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.plan.schema import Plan
+from tests import plans
 
 PLAN_DIGEST = "sha256:" + "01" * 32
 MODEL_DIGEST = "sha256:" + "02" * 32
@@ -28,13 +29,10 @@ NOW = "2030-01-31T12:00:00+00:00"
 
 
 def make_plan(*, min_group: int = 1, **training: object) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-            "training": {"rounds": 3, **training},
-            "evaluation": {"bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group},
-        }
+    return plans.parsed(
+        ("clinic-a", "clinic-b"),
+        training={"rounds": 3, **training},
+        evaluation={"bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group},
     )
 
 

@@ -15,7 +15,6 @@ from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.centralised.rcvar import minimise_rcvar
 from fedfair.learning.device import Records
 from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
@@ -23,6 +22,7 @@ from fedfair.learning.parameters import FlatModel
 from fedfair.learning.task import flat_model
 from fedfair.sums.contribution import encode
 from tests import bc10
+from tests.oracles.rcvar import minimise_rcvar
 
 torch.set_num_threads(1)
 

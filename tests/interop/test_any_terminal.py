@@ -18,7 +18,7 @@ from fedfair.report.fitting import fitting
 from fedfair.report.streams import ERRORS, PLAIN, accept_every_text, plain
 from fedfair.report.terminal import Terminal
 from tests.conftest import REPOSITORY
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 SECONDS = 280
 TERMINALS = {

@@ -15,8 +15,8 @@ from collaborator.link import Address
 from collaborator.preflight import check_site
 from collaborator.preparation import Site, find_site, read_records
 from fedfair.cli.loopback import Workspace, prepare
-from tests.interop.federation_kit import small_plan
 from tests.interop.processes import ENVIRONMENT, Started
+from tests.plans import small_plan
 
 TABLE = {
     "label": "died",

@@ -32,7 +32,8 @@ from fedfair.wire.codec import encode_aggregator_frame, encode_collaborator_fram
 from fedfair.wire.frames import Abstain, SecaggMessage, Welcome
 from fedfair.wire.refusals import RefusalReason
 from fedfair.wire.service import PARTICIPATE, PARTICIPATE_METHOD, SERVICE
-from tests.interop.federation_kit import NAMES, Federation, play, small_plan
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
 
 DOCUMENTED = (UnreachableError, ConnectionRefusedByPeerError, RemoteProtocolError)
 WINDOW_SECONDS = 0.012

@@ -15,7 +15,8 @@ from aggregator.driver import Driver
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.wire.frames import Welcome
-from tests.interop.federation_kit import NAMES, Federation, metrics, play, small_plan
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from fedfair.cli.loopback import prepare
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 SECONDS = 180
 STOPPED_BY_SIGNAL = 130

@@ -13,7 +13,8 @@ import torch
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
-from tests.interop.federation_kit import Federation, play, prepared, small_plan
+from tests.interop.federation_kit import Federation, play, prepared
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

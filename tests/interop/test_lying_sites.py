@@ -27,7 +27,8 @@ from fedfair.secagg.setup_messages import Advert
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import Subject
-from tests.interop.federation_kit import FIVE, Federation, metrics, play, small_plan
+from tests.interop.federation_kit import FIVE, Federation, metrics, play
+from tests.plans import small_plan
 
 LIAR = 1
 EVERYBODY = range(1, 6)

@@ -17,8 +17,9 @@ from fedfair.rounds import events
 from fedfair.rounds.federation import Federation as Rules
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import CollaboratorFrame, Refused, SecaggMessage, SumStart
-from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play, small_plan
+from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play
 from tests.interop.test_streams import answered
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import torch
 
 from aggregator.observer import summary
 from fedfair.cli.loopback import prepare
-from tests.interop.federation_kit import NAMES, Federation, metrics, play, small_plan
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 
 
 @pytest.mark.parametrize("output", ["last", "best"])

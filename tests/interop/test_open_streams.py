@@ -20,8 +20,9 @@ from fedfair.identity.authority_store import load_authority, load_register, revo
 from fedfair.ids import SumNumber
 from fedfair.wire.frames import Abstain, CollaboratorFrame, Refused, SumStart
 from fedfair.wire.refusals import RefusalReason
-from tests.interop.federation_kit import Federation, metrics, play, small_plan
+from tests.interop.federation_kit import Federation, metrics, play
 from tests.interop.test_streams import answered
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,8 @@ from fedfair.identity.tls import channel_credentials
 from fedfair.plan.proxy import choose_route
 from fedfair.wire.frames import Finished
 from tests.interop.connect_proxy import ConnectProxy, running
-from tests.interop.federation_kit import NAMES, Federation, play, small_plan
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
 
 HOST = "aggregator.example.test"
 """A name that only the proxy knows, as in a hospital."""

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from fedfair.cli.loopback import Processes, prepare
-from tests.interop.federation_kit import NAMES, small_plan
+from tests.interop.federation_kit import NAMES
+from tests.plans import small_plan
 
 FAULT = re.compile(
     r"passed over|lost|refus|error|fault|warn|broke|disconnect|no longer waited|abstain|damaged|fail|traceback|"

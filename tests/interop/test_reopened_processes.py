@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from fedfair.cli.loopback import prepare
-from tests.interop.federation_kit import FIVE, metrics, model_files_agree, small_plan
+from tests.interop.federation_kit import FIVE, metrics, model_files_agree
 from tests.interop.processes import Started, ended, until_line
+from tests.plans import small_plan
 
 pytestmark = pytest.mark.slow
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 4.0}

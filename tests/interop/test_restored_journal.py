@@ -19,7 +19,8 @@ from aggregator.server import serve
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.source import load_plan
 from fedfair.rounds.exit_reasons import ExitReason
-from tests.interop.federation_kit import Federation, Watching, prepared, small_plan
+from tests.interop.federation_kit import Federation, Watching, prepared
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

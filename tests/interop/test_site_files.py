@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from collaborator.participation import answers_of
-from collaborator.preparation import make_ready, read_site
+from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
-from tests.interop.federation_kit import Federation, play, small_plan
+from tests.interop.federation_kit import Federation, play
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 SECONDS = 120
 MASKED = {"mode": "malicious", "colluders": 0}

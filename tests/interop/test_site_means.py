@@ -16,7 +16,8 @@ from fedfair.errors import PlanError
 from fedfair.learning.result import JsonObject
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
-from tests.interop.federation_kit import FIVE, NAMES, Federation, play, small_plan
+from tests.interop.federation_kit import FIVE, NAMES, Federation, play
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 

@@ -22,6 +22,7 @@ from fedfair.learning.snapshot import CourseSnapshot
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import Purpose
+from tests import plans
 
 DIMENSION = 3
 LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))
@@ -37,14 +38,12 @@ def make_plan(
     method: str = "histogram",
     **training: object,
 ) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["a", "b"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
-            "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
-            "training": {"rounds": 3, "precision": "fp64", **training},
-            "evaluation": {"every": every, "group_sizes": [0.5], "method": method},
-        }
+    return plans.parsed(
+        ["a", "b"],
+        task={"standardize": standardize},
+        objective={"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
+        training={"rounds": 3, "precision": "fp64", **training},
+        evaluation={"every": every, "group_sizes": [0.5], "method": method},
     )
 
 

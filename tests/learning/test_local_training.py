@@ -18,7 +18,7 @@ from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
-from tests import bc10
+from tests import bc10, plans
 
 torch.set_num_threads(1)
 
@@ -29,13 +29,11 @@ FIRST = RoundNumber(1)
 def make_plan(
     *, standardize: str = "none", model: dict[str, object] | str | None = None, **training: object
 ) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": [NAME]},
-            "task": {"data": "breast-cancer", "model": model or {"name": "linear"}, "standardize": standardize},
-            "training": {"rounds": 5, "device": "cpu", "batch_size": 8, **training},
-            "evaluation": {"bins": 16},
-        }
+    return plans.parsed(
+        [NAME],
+        task={"model": model or {"name": "linear"}, "standardize": standardize},
+        training={"rounds": 5, "device": "cpu", "batch_size": 8, **training},
+        evaluation={"bins": 16},
     )
 
 

@@ -16,10 +16,9 @@ from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.initial import main
 from fedfair.learning.server import Course, Progress
 from fedfair.learning.simulate import SimulationOutcome, simulate, simulate_sites
-from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 from fedfair.sums.spec import Purpose
-from tests import bc10
+from tests import bc10, plans
 
 torch.set_num_threads(1)
 
@@ -201,13 +200,7 @@ def test_the_command_for_the_initial_model_needs_two_arguments(capsys: pytest.Ca
 
 
 def test_the_initial_model_is_a_function_of_the_plan_alone() -> None:
-    plan = Plan.model_validate(
-        {
-            "federation": {"name": "x", "collaborators": ["a"]},
-            "task": {"data": "digits", "model": {"name": "mlp", "hidden": [4]}},
-            "training": {"rounds": 1},
-        }
-    )
+    plan = plans.parsed(task={"data": "digits", "model": {"name": "mlp", "hidden": [4]}})
     schema = FeatureSchema((64,), 10)
     torch.manual_seed(1)
     first = initial_model(plan, schema, Path())

@@ -9,16 +9,12 @@ from hypothesis import strategies as st
 from fedfair.plan.due import due_in_words, evaluated_models, exactly_evaluated_models
 from fedfair.plan.privacy import CollaboratorLevelSection
 from fedfair.plan.schema import Plan
+from tests import plans
 
 
 def plan(rounds: int, every: int, output: str, method: str) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-            "training": {"rounds": rounds, "output": output},
-            "evaluation": {"every": every, "method": method},
-        }
+    return plans.parsed(
+        training={"rounds": rounds, "output": output}, evaluation={"every": every, "method": method}
     )
 
 

@@ -29,6 +29,7 @@ from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.schema import Plan
 from fedfair.sums.spec import Purpose
+from tests import plans
 
 torch.set_num_threads(1)
 
@@ -66,21 +67,19 @@ def plan_of(
     **training: object,
 ) -> Plan:
     model = {"name": "mlp", "hidden": hidden} if hidden else {"name": "linear", "init": "random"}
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": list(sites)},
-            "task": {"data": "breast-cancer", "model": model, "standardize": standardize},
-            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
-            "training": {
-                "rounds": 3,
-                "batch_size": 8,
-                "learning_rate": 0.02,
-                "precision": "fp64",
-                "device": "cpu",
-                **training,
-            },
-            "evaluation": {"every": 2, "group_sizes": [0.3], "bins": 16, "method": method},
-        }
+    return plans.parsed(
+        list(sites),
+        task={"model": model, "standardize": standardize},
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
+        training={
+            "rounds": 3,
+            "batch_size": 8,
+            "learning_rate": 0.02,
+            "precision": "fp64",
+            "device": "cpu",
+            **training,
+        },
+        evaluation={"every": 2, "group_sizes": [0.3], "bins": 16, "method": method},
     )
 
 
