@@ -16,8 +16,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 OURS = ("fedfair", "aggregator", "collaborator", "tests")
 SLOW = frozenset(
     {
-        "asyncio", "cvxpy", "dp_accounting", "grpc", "grpc_tools", "matplotlib", "multiprocessing", "opacus", "pandas", "ray",
-        "sklearn", "socket", "subprocess", "torch",
+        "asyncio", "cvxpy", "dp_accounting", "grpc", "grpc_tools", "matplotlib", "multiprocessing", "opacus",
+        "pandas", "ray", "sklearn", "socket", "subprocess", "torch",
     }
 )  # fmt: skip
 
