@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test slow browser lint format generate clean
+.PHONY: demo test quick slow browser lint format generate clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
 
 test: $(READY) lint
 	$(BIN)/pytest -n 2 -m "not slow"
+
+# What no library, socket or process slows down, while one works on it: seconds, and most of the rules.
+quick: $(READY)
+	$(BIN)/pytest -n 2 -m "not slow" --quick
 
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)

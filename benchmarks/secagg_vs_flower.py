@@ -31,12 +31,12 @@ from typing import TypeVar
 import numpy as np
 from machine import report
 
-from fedfair.cli.secagg_demo.consortium import PURPOSE, Consortium
 from fedfair.secagg.effects import Contribute, Send, SendTo, ServerEffect, SumOpened
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.shamir import split
 from fedfair.secagg.shape import SumShape
+from secagg_demo.consortium import PURPOSE, Consortium
 
 FLOWER = "flwr==1.41.0"
 REPEAT, SEED, CLIP = 15, 1, 1.0

@@ -136,17 +136,6 @@ class Readiness:
     profile: DataProfile
 
 
-def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
-    """Read the plan and the site's configuration, and hold the plan against the site's policy.
-
-    Raises:
-        FedfairError: a file is unreadable or wrong, the names do not fit, or the policy forbids the plan.
-    """
-    site = find_site(name, config_file, plan_file, approval)
-    keep_policy(site)
-    return site
-
-
 def keep_policy(site: Site) -> None:
     """Hold the plan against the site's policy, before anything is loaded or sent.
 

@@ -22,6 +22,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import encode
 from fedfair.sums.running import PlainSum, Totals
+from tests import plans
 
 ORACLE = json.loads((Path(__file__).parent / "vectors" / "bc10.json").read_text())
 
@@ -66,21 +67,19 @@ def sites(parts: Parts) -> dict[ParticipantId, Splits]:
 
 def plan(collaborators: int, *, objective: dict[str, object] | None = None, **training: object) -> Plan:
     """Return a full-batch fp64 plan for logistic regression from zero; `training` and `objective` override it."""
-    return Plan.model_validate(
-        {
-            "federation": {"name": "bc10", "collaborators": [f"site-{i}" for i in range(collaborators)]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear", "init": "zeros"}},
-            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
-            "training": {
-                "rounds": 20,
-                "batch_size": "full",
-                "learning_rate": 0.1,
-                "precision": "fp64",
-                "device": "cpu",
-                **training,
-            },
-            "evaluation": {"every": 10**9, "group_sizes": [0.1, 0.3]},
-        }
+    return plans.parsed(
+        [f"site-{i}" for i in range(collaborators)],
+        task={"model": {"name": "linear", "init": "zeros"}},
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
+        training={
+            "rounds": 20,
+            "batch_size": "full",
+            "learning_rate": 0.1,
+            "precision": "fp64",
+            "device": "cpu",
+            **training,
+        },
+        evaluation={"every": 10**9, "group_sizes": [0.1, 0.3]},
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.browser import Browser, installed, started
+from tests.imports import REPOSITORY, is_quick
 
 # Two runs of one commit must tell the same, so that examples follow from the tests themselves; and how long
 # something takes is the machine's business. `pytest --hypothesis-profile search` looks for new examples.
@@ -19,11 +20,25 @@ settings.register_profile("repeatable", PATIENT, derandomize=True)
 settings.register_profile("search", PATIENT)
 settings.load_profile("repeatable")
 
+# A sum that several threads share is rounded otherwise than one thread's: without this, what a test finds would
+# depend on the cores of a machine and on whether a test before it, in the same process, has set their number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell without job control starts what it puts in the background with Ctrl-C ignored, and tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="only the files that import nothing slow: tests/imports.py"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("quick") and collection_path.suffix == ".py" and not is_quick(collection_path):
+        return True
+    return None
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.imports import is_quick
 
 PRODUCT = sorted(
     path
@@ -267,3 +269,78 @@ def test_nothing_but_the_schedule_and_the_table_of_sums_decides_by_the_purpose_o
             deciding.add((place, node.lineno))
     # `sum_kinds` tells by columns what a module may decide by.
     assert {one for one in deciding if one[0] not in DECIDES_BY_PURPOSE} == set()
+
+
+def test_tests_import_what_they_share_by_its_whole_name() -> None:
+    # A module that is imported under two names is two modules: each has its own classes and its own state.
+    trees = {path: ast.parse(path.read_text()) for path in (REPOSITORY / "tests").rglob("*.py")}
+    shared = {path.stem for path in trees} | {path.parent.name for path in trees} - {"tests"}
+    found = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = ["." * node.level + (node.module or "")]
+            else:
+                continue
+            found += [
+                f"{path.name}:{node.lineno}: {name}" for name in names if name.split(".")[0] in shared | {""}
+            ]
+    assert found == []
+
+
+FOR_READERS_OF_THE_PAPER = {
+    "fedfair/fairness/cvar.py": {"optimal_threshold", "variational"},
+    "fedfair/fairness/metrics.py": {"group_risk"},
+    "fedfair/fairness/rcvar.py": {
+        "exact_per_sample", "exact_threshold_gradient", "project_threshold", "threshold_gradient",
+    },
+    "fedfair/fairness/smoothing.py": {"verify_smoothed_plus"},
+    "fedfair/fairness/theory.py": {
+        "convergence", "excess_risk", "joint_smoothness", "model_smoothness", "rcvar_of_bpf", "uniform_stability",
+    },
+}  # fmt: skip
+"""The formulas of the paper are complete, for those who study it: a run needs some of them only."""
+
+OVERRIDING = {"fedfair/report/terminal.py": {"on_broken_pipe"}}
+"""What a library calls by its name."""
+
+
+def test_every_public_function_is_used_by_more_than_its_tests() -> None:
+    # By name alone: another function of the same name, which is used, hides one that is not.
+    scripts = [path for folder in ("benchmarks", "examples") for path in (REPOSITORY / folder).rglob("*.py")]
+    used = set()
+    for tree in (*TREES.values(), *(ast.parse(path.read_text()) for path in scripts)):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                used.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                used.add(node.attr)
+            elif isinstance(node, ast.ImportFrom):
+                used |= {alias.name for alias in node.names}
+    unused: dict[str, set[str]] = {}
+    for place, tree in TREES.items():
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        for node in itertools.chain(tree.body, *(owner.body for owner in classes)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                is_command = any("app." in ast.unparse(decorator) for decorator in node.decorator_list)
+                if not (node.name.startswith("_") or node.name in used or is_command):
+                    unused.setdefault(place, set()).add(node.name)
+    assert unused == FOR_READERS_OF_THE_PAPER | OVERRIDING
+
+
+@pytest.mark.parametrize(
+    ("file", "quick"),
+    [
+        ("plan/test_schema.py", True),
+        ("secagg/test_shamir.py", True),
+        ("fairness/test_rcvar.py", False),  # imports torch
+        ("wire/test_generated.py", False),  # starts a process
+        ("learning/test_simulate.py", False),  # imports what imports torch
+        ("interop/test_streams.py", False),
+        ("attacks/test_blame.py", False),  # tests no one package
+    ],
+)
+def test_make_quick_runs_what_loads_and_starts_nothing_slow(file: str, quick: bool) -> None:
+    assert is_quick(REPOSITORY / "tests" / file) is quick

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from by_the_readme import run
 
+from by_the_readme import run
 from fedfair.plan.published import HEART
 from fedfair.plan.source import load_plan
 from tests.conftest import REPOSITORY

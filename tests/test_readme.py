@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from by_the_readme import run
 from typer.testing import CliRunner
 
+from by_the_readme import run
 from fedfair.cli.commands import app
 from fedfair.plan.source import load_plan
 from tests.conftest import REPOSITORY

@@ -18,7 +18,7 @@ import typer
 
 from fedfair.cli.interrupts import interrupts_noticed
 from fedfair.cli.progress import RoundsBar
-from fedfair.cli.secagg_demo.command import secagg_command
+from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.learning.checkpoint import load
 from fedfair.report.document import ResultDocument, read_result

@@ -105,11 +105,6 @@ class LossHistogram:
         """Where each bin begins: increasing array, from 0 on."""
         return np.linspace(0.0, self.loss_range, self.bins + 1)[list(self.starts)]
 
-    @property
-    def beyond_range(self) -> int:
-        """Number of losses that may be above the range: those of the last bin, if it is open."""
-        return self.counts[-1]
-
 
 def join_small_bins(histogram: LossHistogram, fewest: int) -> LossHistogram:
     """Return the histogram with neighbours joined until no bin holds 1 to fewest - 1 losses.

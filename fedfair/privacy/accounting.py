@@ -14,12 +14,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedfair.errors import PrivacyError
-from fedfair.privacy.releases import GaussianRelease, combined
+from fedfair.privacy.releases import GaussianRelease
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -44,9 +43,6 @@ Counted: TypeAlias = dict[tuple[float, float], int]
 
 LEAST_NOISE, MOST_NOISE = 1e-9, 1e9
 """Noise multipliers whose squares the accountants can use: less is worth nothing, and more counts as this."""
-
-MOST_STEPS = 1 << 30
-"""`steps_within` looks no further: more rounds than any plan can have."""
 
 
 def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
@@ -85,41 +81,6 @@ def is_within(releases: Sequence[GaussianRelease], budget_epsilon: float, delta:
     counted = _counted(releases)
     # The quick bound settles all but a few questions.
     return not counted or _rough(counted, delta) <= budget_epsilon or epsilon(releases, delta) <= budget_epsilon
-
-
-def steps_within(
-    releases: Iterable[GaussianRelease], candidate: GaussianRelease, budget_epsilon: float, delta: float
-) -> int:
-    """Return how many steps like the candidate's may follow the releases within a budget.
-
-    Args:
-        releases: what was let out already.
-        candidate: the noise and the sampling rate of one step more; its count is ignored.
-        budget_epsilon: the most that epsilon may become, at least 0.
-        delta: in (0, 1).
-
-    Returns:
-        From 0 to `MOST_STEPS`; epsilon with so many steps is within the budget, and with one more it is not.
-
-    Raises:
-        PrivacyError: delta is outside (0, 1).
-    """
-    _check_delta(delta)
-    before = combined(releases)
-
-    def fits(steps: int) -> bool:
-        return is_within((*before, replace(candidate, steps=steps)), budget_epsilon, delta)
-
-    if not fits(1):
-        return 0
-    most = 1
-    while most < MOST_STEPS and fits(2 * most):
-        most *= 2
-    least, beyond = most, 2 * most
-    while beyond - least > 1 and most < MOST_STEPS:
-        middle = (least + beyond) // 2
-        least, beyond = (middle, beyond) if fits(middle) else (least, middle)
-    return least
 
 
 def _check_delta(delta: float) -> None:

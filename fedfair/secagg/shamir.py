@@ -7,7 +7,7 @@ check against a commitment. Source: Shamir 1979.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, require
@@ -63,11 +63,6 @@ def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes:
     value = sum(weight * number for weight, number in zip(weights, numbers, strict=True)) % PRIME
     require(value < 1 << (8 * SECRET_BYTES), Check.SHARE, "the shares do not combine to a 31-byte secret")
     return value.to_bytes(SECRET_BYTES, "big")
-
-
-def combine_shares(shares: Mapping[int, bytes]) -> bytes:
-    """Return the secret behind {point: share}; the number of shares must be the threshold exactly."""
-    return combine(lagrange_at_zero(list(shares)), list(shares.values()))
 
 
 def parse_share(share: bytes) -> int:

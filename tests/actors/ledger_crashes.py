@@ -18,9 +18,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from ledger_makers import entry
-
 from collaborator.ledger import Ledger
+from tests.actors.ledger_makers import entry
 
 POINTS = ("BEGIN IMMEDIATE", "SELECT number", "INSERT INTO entry", "COMMIT", "recorded", "used")
 AT_CREATION = ("PRAGMA application_id", "CREATE TABLE", "link", "sync")

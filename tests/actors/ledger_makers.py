@@ -12,6 +12,7 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 from fedfair.privacy.entries import Entry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease
+from tests import plans
 
 NOW = "2031-05-04T10:11:12+00:00"
 STEP = GaussianRelease("training", 2.0, 0.1, 1, clip=1.0)
@@ -38,14 +39,11 @@ def written(path: Path, entries: Sequence[Entry]) -> Ledger:
 def plan(rounds: int = 40, every: int = 10, **protection: object) -> Plan:
     """Return a plan with noise; a site with 1000 records has a sampling rate of 0.1."""
     stated: dict[str, object] = {"noise_multiplier": 2.0} | protection
-    return Plan.model_validate(
-        {
-            "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "none"},
-            "training": {"rounds": rounds, "batch_size": 100},
-            "privacy": {"sample_level": stated} if protection.pop("noised", True) else {},
-            "evaluation": {"every": every},
-        }
+    return plans.parsed(
+        task={"standardize": "none"},
+        training={"rounds": rounds, "batch_size": 100},
+        privacy={"sample_level": stated} if protection.pop("noised", True) else {},
+        evaluation={"every": every},
     )
 
 

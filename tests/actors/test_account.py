@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
-from ledger_makers import LOOK, account, config, entry, holder, plan, written
 
 from collaborator.account import Account
 from collaborator.answers import Answers
@@ -33,6 +31,8 @@ from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.wire.frames import SumStart
 from fedfair.wire.refusals import RefusalReason
+from tests import bc10
+from tests.actors.ledger_makers import LOOK, account, config, entry, holder, plan, written
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_makers import LOOK, entry, written
 
 from collaborator.ledger import Ledger
 from collaborator.ledger_witness import Witness
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import Entry, parse_release
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
+from tests.actors.ledger_makers import LOOK, entry, written
 
 SUMS = SkellamRelease("training", 1000.5, 99.25, 1e6, 1)
 EVERYTHING = (entry(), entry(LOOK, "cohort-2020"), entry(SUMS), entry(Unprotected("standardisation"), "Ä"))

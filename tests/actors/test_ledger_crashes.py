@@ -10,20 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from ledger_makers import entry
 
 from collaborator.ledger import Ledger
 from fedfair.errors import PrivacyError
+from tests.actors.ledger_makers import entry
+from tests.conftest import REPOSITORY
 
 HERE = Path(__file__).parent
 KILLS = 4 + 2 * 6 + 8 + 9
 
 
 def run(*words: str) -> str:
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
     done = subprocess.run(
         [sys.executable, *words],
-        env=os.environ | {"PYTHONPATH": paths},
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         check=False,
@@ -53,7 +53,7 @@ import resource, signal, sys
 from pathlib import Path
 from collaborator.ledger import Ledger
 from fedfair.errors import PrivacyError
-from ledger_makers import entry
+from tests.actors.ledger_makers import entry
 ledger = Ledger(Path(sys.argv[1]))
 ledger.look()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -11,12 +11,13 @@ import torch
 import yaml
 
 from collaborator.plan_code import plan_code
-from collaborator.preparation import make_ready, read_site
+from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.plan.digest import format_digest
 from fedfair.plan.policy import DEPRECATED_CODE
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 REFERENCE = "fedfair_test_approved:build"
 APPROVED = """

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from counted_backoff import CountedBackoff
-from test_answers import CountingTask
 
 from collaborator.answers import Answers
 from collaborator.driver import Driver, Patience
@@ -35,6 +33,8 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
+from tests.actors.counted_backoff import CountedBackoff
+from tests.actors.test_answers import CountingTask
 
 SHAPES = Shapes(2, np.dtype("<f4"), 0, 9)
 SPECS = {Purpose.STANDARDISATION: SumSpec(Purpose.STANDARDISATION, 1, 2, np.dtype("<f4"))}

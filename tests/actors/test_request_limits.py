@@ -33,7 +33,7 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.wire.frames import SumStart
 from tests.actors.slow_request_limits import SlowRequestLimits
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 PLAIN = Plan.model_validate(small_plan(rounds=6))
 MASKED = Plan.model_validate(small_plan(rounds=6, protection={"mode": "malicious"}))

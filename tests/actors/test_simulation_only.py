@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from aggregator.preparation import Start, prepare
-from collaborator.preparation import read_site
 from fedfair.cli.plan import app
 from fedfair.errors import PlanError
+from tests.site_reading import read_site
 
 PLAN = """
 federation: {name: demo, collaborators: [clinic-a, clinic-b]}

@@ -32,7 +32,7 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import session_identity
 from fedfair.wire.frames import SumStart
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
 """What `masked_answers` calls; everything that these methods call in turn is looked into as well."""

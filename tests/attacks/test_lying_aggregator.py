@@ -17,11 +17,11 @@ from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SitePolicy, Suite
 from fedfair.secagg.round_messages import Answer, Open, Upload
 from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
-from fedfair.secagg.shamir import combine_shares
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import Subject, digest
 from tests.attacks.harness import Lies, noise, refused, refused_by_server
 from tests.secagg.federation_in_memory import MODEL, draws_of, signing_key, unit_update
+from tests.secagg.shares import combine_shares
 
 
 def _adverts(lies: Lies) -> tuple[bytes, dict[int, bytes]]:

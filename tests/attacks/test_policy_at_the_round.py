@@ -22,7 +22,7 @@ import yaml
 from collaborator.answers import Answers
 from collaborator.inbox import Inbox, Question, RunScalings
 from collaborator.participation import worker_of
-from collaborator.preparation import Readiness, make_ready, read_site
+from collaborator.preparation import Readiness, make_ready
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted
 from fedfair.cli.loopback import Workspace, prepare
@@ -37,7 +37,8 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 ROUNDS, EVERY = 5, 2
 TRAINING, EVALUATION, EXACT = Purpose.TRAINING, Purpose.EVALUATION, Purpose.EXACT_EVALUATION

@@ -24,7 +24,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, Welcome
 from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 TRAINING, EVALUATION, STANDARDISATION = Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION
 NOISE = {"sample_level": {"noise_multiplier": 4.0}}

@@ -29,7 +29,8 @@ from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, SumShape
 from fedfair.secagg.signing import sign
 from tests.attacks.harness import Lies
-from tests.interop.federation_kit import NAMES, Federation, metrics, play, small_plan
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 from tests.secagg.federation_in_memory import signing_key
 
 FIRST_OWN = COUNTED + 1 + SIZE_BUCKETS

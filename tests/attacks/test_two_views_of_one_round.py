@@ -22,7 +22,7 @@ from aggregator.admission import Admission
 from aggregator.driver import Driver
 from aggregator.outcome import Ending
 from aggregator.publication import Publication, publish_model, publish_scaling
-from collaborator.preparation import make_ready, read_site
+from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.store import load_signing_key
@@ -44,7 +44,9 @@ from fedfair.secagg.effects import SendTo, ServerEffect
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.sums.running import Totals
-from tests.interop.federation_kit import Federation, play, small_plan
+from tests.interop.federation_kit import Federation, play
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 TARGET = "clinic-c"

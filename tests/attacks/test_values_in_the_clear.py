@@ -28,7 +28,8 @@ from fedfair.learning.data.dataset import Dataset, Splits
 from fedfair.plan.source import load_plan
 from fedfair.report.document import ResultDocument
 from fedfair.report.doubts import doubts
-from tests.interop.federation_kit import Federation, in_process_binding, metrics, play, small_plan
+from tests.interop.federation_kit import Federation, in_process_binding, metrics, play
+from tests.plans import small_plan
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 TARGET = "clinic-c"

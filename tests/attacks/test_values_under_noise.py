@@ -27,7 +27,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import encode
 from tests.attacks.test_values_in_the_clear import MODULE, PICKY
-from tests.interop.federation_kit import small_plan
+from tests.plans import small_plan
 
 RECORDS = 16
 OFF = 1e30

@@ -49,6 +49,7 @@ from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SumStart
 from fedfair.wire.refusals import RefusalReason, reason_for
+from tests import plans
 
 NAME = ParticipantId("clinic-a")
 WORDS = st.text(st.characters(codec="utf-8"), max_size=80) | st.floats().map(str) | st.integers().map(str)
@@ -125,15 +126,12 @@ def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(words: str,
 
 
 def plan_of(model: dict[str, object], precision: str) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["clinic-a", "clinic-b", "clinic-c"]},
-            "task": {"data": "breast-cancer", "model": model, "standardize": "none"},
-            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1},
-            "training": {"rounds": 3, "batch_size": 4, "local_steps": 2, "precision": precision, "device": "cpu"},
-            "secure_aggregation": {"mode": "malicious", "most_records": 64},
-            "evaluation": {"group_sizes": [0.3], "bins": 16, "method": "exact"},
-        }
+    return plans.parsed(
+        task={"model": model, "standardize": "none"},
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1},
+        training={"rounds": 3, "batch_size": 4, "local_steps": 2, "precision": precision, "device": "cpu"},
+        secure_aggregation={"mode": "malicious", "most_records": 64},
+        evaluation={"group_sizes": [0.3], "bins": 16, "method": "exact"},
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_makers import OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read
 
 from fedfair.audit.compare import compare
 from fedfair.audit.items import Item
@@ -17,6 +16,7 @@ from fedfair.audit.reader import Reader, Tally
 from fedfair.audit.summary import comparison, explanations, rows
 from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose
+from tests.audit.record_makers import OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read
 
 MIRROR = ownership(keeper="aggregator")
 NOTHING = Tally(0, 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from record_makers import PLAN, ROUNDS, Said, ownership, read, ticking
 
 from fedfair.audit.head import Head, head_path, present_boot, read_head
 from fedfair.audit.keeper import Keeper
 from fedfair.errors import AuditError
+from tests.audit.record_makers import PLAN, ROUNDS, Said, ownership, read, ticking
 
 
 def keeper(folder: Path, boot: str = "boot-1") -> Keeper:

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_makers import OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, kept, ownership, read, ticking
 
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import AT_CONNECTION, Keeper, Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Torn
 from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose
+from tests.audit.record_makers import OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, kept, ownership, read, ticking
 from tests.conftest import REPOSITORY
 
 FOURTH = Occasion(Purpose.EVALUATION, 4, 1)
@@ -50,12 +50,12 @@ def test_a_record_goes_on_where_it_stands_over_starts_and_plans(tmp_path: Path) 
 def test_a_process_that_is_killed_loses_no_entry_and_the_next_one_signs_what_it_left(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     code = (
-        "import os, signal, sys; from pathlib import Path; from record_makers import *\n"
+        "import os, signal, sys; from pathlib import Path; from tests.audit.record_makers import *\n"
         "keeper = Keeper(Path(sys.argv[1]), ownership(), PLAN, ticking())\n"
         "for said in ROUNDS: keeper.message(*said)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    here = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parent}"}
+    here = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     assert subprocess.run([sys.executable, "-c", code, path], env=here, timeout=180, check=False).returncode == -9
     left = read(path.read_bytes())
     assert (left.total.messages, left.unsigned, left.closed, left.tail) == (len(ROUNDS), 3, False, b"")

@@ -11,7 +11,6 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
 
 from fedfair.audit.chain import START, next_chain
 from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, line_of, parse_line
@@ -20,6 +19,7 @@ from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Group, Sent, Tally
 from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose
+from tests.audit.record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
 
 
 @pytest.fixture(scope="module")

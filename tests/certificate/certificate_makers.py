@@ -13,6 +13,7 @@ from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.plan.schema import Plan
+from tests import plans
 from tests.oracles.header_places import evaluation_header_length, split_header
 
 PLAN_DIGEST = "sha256:" + "01" * 32
@@ -24,13 +25,10 @@ NOW = "2030-01-31T12:00:00+00:00"
 
 
 def make_plan(*, min_group: int = 1, **training: object) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-            "training": {"rounds": 3, **training},
-            "evaluation": {"bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group},
-        }
+    return plans.parsed(
+        ("clinic-a", "clinic-b"),
+        training={"rounds": 3, **training},
+        evaluation={"bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group},
     )
 
 

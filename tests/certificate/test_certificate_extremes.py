@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-from certificate_makers import CLASSES, MODEL_DIGEST, NOW, PLAN_DIGEST, make_certificate, make_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,14 @@ from fedfair.evaluation.evaluation_sums import evaluation_layout
 from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
 from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.fairness.certificate import MAX_DELTA, METHODS, MIN_DELTA, MIN_GROUP_SIZE
+from tests.certificate.certificate_makers import (
+    CLASSES,
+    MODEL_DIGEST,
+    NOW,
+    PLAN_DIGEST,
+    make_certificate,
+    make_plan,
+)
 from tests.oracles.header_places import evaluation_header_length, split_header
 
 TINY, LEAST = 5e-324, sys.float_info.min

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import pairwise, repeat
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -16,13 +16,15 @@ from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.centralised.rcvar import minimise_rcvar
 from fedfair.learning.device import Records
 from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.task import flat_model
 from fedfair.sums.contribution import encode
+from tests import bc10
+from tests.oracles.rcvar import minimise_rcvar
+from tests.oracles.solver import Optimum
 
 torch.set_num_threads(1)
 
@@ -208,10 +210,14 @@ def test_c5_more_weight_on_the_mean_lowers_the_mean_and_raises_the_worst_risk(rh
     assert cvar(held[-1], rho) > cvar(held[0], rho)
 
 
+@cache
+def softened_optimum(rho: float) -> Optimum:
+    return minimise_rcvar(zero_model(), *bc10.pooled(), Objective(rho, 0.01, smoothing("softplus", 0.05)))
+
+
 def drifted_worst_risk(rho: float, local_steps: int) -> float:
     """Return the worst risk after 60 rounds that begin at the optimum, where one local step would stay."""
-    parts, model = bc10.by_class(), zero_model()
-    best = minimise_rcvar(model, *bc10.pooled(), Objective(rho, 0.01, smoothing("softplus", 0.05)))
+    parts, best = bc10.by_class(), softened_optimum(rho)
     objective = {"worst_group_size": rho, "tradeoff": 0.01}
     plan = bc10.plan(2, objective=objective, rounds=60, learning_rate=0.02, local_steps=local_steps)
     federation = bc10.Federation(plan, bc10.sites(parts))

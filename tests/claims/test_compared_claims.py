@@ -6,7 +6,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -15,9 +14,10 @@ from numpy.typing import NDArray
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.centralised.rcvar import minimise_rcvar
 from fedfair.learning.simulate import simulate_sites
 from fedfair.learning.task import flat_model
+from tests import bc10
+from tests.oracles.rcvar import minimise_rcvar
 
 torch.set_num_threads(1)
 

@@ -15,13 +15,13 @@ from scipy.stats import chi2
 from typer.testing import CliRunner
 
 from fedfair.cli.demo import app
-from fedfair.cli.secagg_demo import story as story_module
-from fedfair.cli.secagg_demo.page import demo_page
-from fedfair.cli.secagg_demo.story import CLIP, GREATEST_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
-from fedfair.cli.secagg_demo.words import histogram_lines, story_lines
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.secagg.checks import Check
 from fedfair.secagg.params import Mode, threshold
+from secagg_demo import story as story_module
+from secagg_demo.page import demo_page
+from secagg_demo.story import CLIP, GREATEST_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
+from secagg_demo.words import histogram_lines, story_lines
 from tests.conftest import REPOSITORY
 
 Played = tuple[Facts, Vectors]
@@ -154,7 +154,7 @@ def test_json_holds_the_same_facts_and_one_page_is_all_that_is_left(tmp_path: Pa
 
 
 def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) -> None:
-    script = REPOSITORY / "examples" / "secagg_demo.py"
+    script = REPOSITORY / "examples" / "secagg_demo"
     done = subprocess.run(
         [sys.executable, str(script)],
         check=True,

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from identity_makers import HEART, NOW, authority, certificate_of
 
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import fingerprint
@@ -13,6 +12,7 @@ from fedfair.identity.files import certificate_pem
 from fedfair.identity.revocation import empty_list, revoke
 from fedfair.identity.tls import Peer, authenticate
 from fedfair.ids import FederationName, ParticipantId
+from tests.identity.identity_makers import HEART, NOW, authority, certificate_of
 
 SIGNER = authority()
 CRL = empty_list(SIGNER, NOW)

@@ -8,12 +8,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from identity_makers import HEART, NOW, authority, certificate_of, new_tls_key, request_of
 
 from fedfair.errors import IdentityError
 from fedfair.identity.authority import create_authority, federation_of, sign_request
 from fedfair.identity.certificate import check_issued_by, parse_participant
 from fedfair.identity.request import SiteRequest
+from tests.identity.identity_makers import HEART, NOW, authority, certificate_of, new_tls_key, request_of
 
 
 def test_the_authority_may_only_sign_certificates_and_lists_and_only_directly() -> None:

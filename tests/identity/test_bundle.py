@@ -8,7 +8,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from identity_makers import HEART, NOW, authority, certificate_of
 
 from fedfair.errors import FedfairError, IdentityError
 from fedfair.identity.authority_store import found_authority, issue, load_authority, revoke
@@ -25,6 +24,7 @@ from fedfair.identity.files import certificate_pem
 from fedfair.identity.request import parse_request
 from fedfair.identity.revocation import empty_list, list_number
 from fedfair.identity.store import Trust, create_site, load_site_identity, load_trust
+from tests.identity.identity_makers import HEART, NOW, authority, certificate_of
 
 SIGNER = authority()
 COMPLETE = make_bundle(certificate_of("clinic-a", SIGNER), Trust(SIGNER.certificate, empty_list(SIGNER, NOW)))

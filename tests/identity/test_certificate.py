@@ -6,7 +6,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from identity_makers import NOW, authority, certificate_of, new_tls_key
 
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import (
@@ -18,6 +17,7 @@ from fedfair.identity.certificate import (
     participant_of,
     role_of,
 )
+from tests.identity.identity_makers import NOW, authority, certificate_of, new_tls_key
 
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH

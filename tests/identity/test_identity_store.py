@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from identity_makers import HEART, NOW
 
 from fedfair.errors import IdentityError
 from fedfair.identity import register
@@ -16,6 +15,7 @@ from fedfair.identity.development import issue_all
 from fedfair.identity.files import certificate_pem, private_pem
 from fedfair.identity.request import parse_request
 from fedfair.identity.store import create_site, install_certificate, load_site_identity, load_trust, renew_site
+from tests.identity.identity_makers import HEART, NOW
 
 LATER = NOW + timedelta(days=340)
 

@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from identity_makers import new_tls_key
 
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.request import MAX_REQUEST_BYTES, make_request, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
 from fedfair.labelled import labelled_message
+from tests.identity.identity_makers import new_tls_key
 
 CLINIC = parse_participant("heart", "clinic-a")
 SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

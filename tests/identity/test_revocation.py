@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from identity_makers import NOW, authority, certificate_of
 
 from fedfair.errors import IdentityError
 from fedfair.identity.revocation import (
@@ -18,6 +17,7 @@ from fedfair.identity.revocation import (
     revoke,
     revoked_serials,
 )
+from tests.identity.identity_makers import NOW, authority, certificate_of
 
 SIGNER = authority()
 

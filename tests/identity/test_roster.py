@@ -4,13 +4,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from identity_makers import HEART
 
 from fedfair.errors import FedfairError, IdentityError
 from fedfair.identity.roster import bind_certificate, parse_roster, verify_binding
 from fedfair.identity.signing import format_signing_key, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId
 from fedfair.labelled import labelled_message
+from tests.identity.identity_makers import HEART
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 CLINIC = ParticipantId("clinic-a")

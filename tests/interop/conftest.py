@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from processes import Started
+
+from tests.interop.processes import Started
 
 
 @pytest.fixture

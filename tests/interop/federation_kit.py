@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
 from collaborator.observer import Silent as SilentSite
 from collaborator.participation import Terms, dial, driver_of, worker_of
-from collaborator.preparation import Readiness, make_ready, read_site
+from collaborator.preparation import Readiness, make_ready
 from collaborator.records import Records
 from fedfair.audit.items import Item
 from fedfair.audit.keeper import Occasion
@@ -35,43 +35,12 @@ from fedfair.learning.simulate import simulate
 from fedfair.plan.derived import is_masked
 from fedfair.plan.source import load_plan, workspace_of
 from fedfair.wire.frames import Finished, Hello
+from tests.site_reading import read_site
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 SECONDS = 180.0
 """No scenario may take longer; each takes a second or two."""
-
-
-def small_plan(
-    *,
-    rounds: int = 5,
-    federation: Mapping[str, object] | None = None,
-    protection: Mapping[str, object] | None = None,
-    names: tuple[str, ...] = NAMES,
-    **training: object,
-) -> dict[str, object]:
-    return {
-        "federation": {"name": "heart", "collaborators": list(names), **(federation or {})},
-        "task": {
-            "data": "breast-cancer",
-            "partition": (
-                {"scheme": "random", "fractions": [0.5, 0.3, 0.2]} if len(names) == 3 else {"scheme": "random"}
-            ),
-            "standardize": "secure",
-            "model": {"name": "linear", "init": "zeros"},
-        },
-        "objective": {"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
-        "training": {
-            "algorithm": "fedsrcvar",
-            "rounds": rounds,
-            "local_steps": 2,
-            "batch_size": 16,
-            "precision": "fp64",
-            **training,
-        },
-        "secure_aggregation": {"mode": "off"} if protection is None else dict(protection),
-        "evaluation": {"every": 5, "bins": 64},
-    }
 
 
 class Watching(Silent):

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 
 import pytest
-from federation_kit import small_plan
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +18,7 @@ from fedfair.report.fitting import fitting
 from fedfair.report.streams import ERRORS, PLAIN, accept_every_text, plain
 from fedfair.report.terminal import Terminal
 from tests.conftest import REPOSITORY
+from tests.plans import small_plan
 
 SECONDS = 280
 TERMINALS = {

@@ -8,15 +8,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, Federation, play, small_plan
 from typer.testing import CliRunner
 
 from collaborator.link import Address
 from collaborator.preflight import check_site
-from collaborator.preparation import read_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, IdentityError
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 RUNNER = CliRunner()
 

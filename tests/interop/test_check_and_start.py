@@ -13,20 +13,21 @@ from types import FunctionType, ModuleType
 import pytest
 import torch
 import yaml
-from federation_kit import small_plan
 
 from collaborator import commands
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
 from collaborator.participation import worker_of
 from collaborator.preflight import Item, check_site
-from collaborator.preparation import Site, find_site, keep_policy, make_ready, read_site
+from collaborator.preparation import Site, find_site, keep_policy, make_ready
 from collaborator.records import Records
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.policy import PolicyError
 from fedfair.plan.proxy import choose_route
 from fedfair.plan.templates import TEMPLATES, plan_text
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 NOBODY = Address("localhost", 1)
 MASKED = {"mode": "malicious", "most_records": 512}

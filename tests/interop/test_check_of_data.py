@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from federation_kit import small_plan
-from processes import ENVIRONMENT, Started
 
 from collaborator.data_history import Comparison, compare_with_last_run, keep_summary, summary_path
 from collaborator.link import Address
 from collaborator.preflight import check_site
 from collaborator.preparation import Site, find_site, read_records
 from fedfair.cli.loopback import Workspace, prepare
+from tests.interop.processes import ENVIRONMENT, Started
+from tests.plans import small_plan
 
 TABLE = {
     "label": "died",

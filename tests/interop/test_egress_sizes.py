@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from federation_kit import Federation, play, small_plan
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from fedfair.cli.loopback import Workspace, prepare
@@ -41,6 +40,8 @@ from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame
 from fedfair.wire.limits import MAX_APPROVAL_BYTES, MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS
 from fedfair.wire.v1 import federation_pb2 as pb
+from tests.interop.federation_kit import Federation, play
+from tests.plans import small_plan
 
 FIRST = SumNumber(first_block(1_800_000_000.0, SumNumber(0)) + 1)
 """A sum number of any year from 2020 on takes as many bytes."""

@@ -9,8 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, Federation, play, read_record, small_plan
-from test_streams import answered
 
 from collaborator.egress import EgressRecord
 from fedfair.audit.compare import Comparison, compare
@@ -20,6 +18,9 @@ from fedfair.audit.reader import Tally
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, FedfairError
 from fedfair.wire.frames import Refused
+from tests.interop.federation_kit import NAMES, Federation, play, read_record
+from tests.interop.test_streams import answered
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512}
 NOTHING = Tally(0, 0)

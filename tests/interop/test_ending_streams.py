@@ -16,7 +16,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from federation_kit import NAMES, Federation, play, small_plan
 
 from aggregator.outcome import State
 from aggregator.server_call import ServerCall
@@ -33,6 +32,8 @@ from fedfair.wire.codec import encode_aggregator_frame, encode_collaborator_fram
 from fedfair.wire.frames import Abstain, SecaggMessage, Welcome
 from fedfair.wire.refusals import RefusalReason
 from fedfair.wire.service import PARTICIPATE, PARTICIPATE_METHOD, SERVICE
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
 
 DOCUMENTED = (UnreachableError, ConnectionRefusedByPeerError, RemoteProtocolError)
 WINDOW_SECONDS = 0.012

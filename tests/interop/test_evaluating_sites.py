@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import NAMES, Federation, metrics, play, small_plan
 
 from aggregator.driver import Driver
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.wire.frames import Welcome
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, metrics, play, small_plan
 
 from fedfair.cli.loopback import prepare
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from tests.interop.federation_kit import Federation, metrics, play
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, small_plan
-from processes import ENVIRONMENT, Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
 from tests.conftest import REPOSITORY
+from tests.interop.federation_kit import NAMES
+from tests.interop.processes import ENVIRONMENT, Started, ended, until_line
+from tests.plans import small_plan
 
 SIGNALS = [(signal.SIGTERM, 0), (signal.SIGINT, 130)]
 

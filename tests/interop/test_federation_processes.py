@@ -7,12 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, metrics, model_files_agree, read_record, small_plan
-from processes import Started, ended, until_line
 
 from fedfair.audit.compare import compare
 from fedfair.audit.reader import Tally
 from fedfair.cli.loopback import prepare
+from tests.interop.federation_kit import NAMES, metrics, model_files_agree, read_record
+from tests.interop.processes import Started, ended, until_line
+from tests.plans import small_plan
 
 
 def test_four_processes_give_the_model_of_the_simulation_and_a_finished_run_is_not_repeated(

@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, small_plan
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.open_files import MIN_OPEN_FILES
+from tests.interop.federation_kit import NAMES
+from tests.plans import small_plan
 
 SECONDS = 180
 AGGREGATOR_LEAST = MIN_OPEN_FILES + 3 * len(NAMES)

@@ -11,7 +11,6 @@ from threading import Event
 import grpc
 import pytest
 import torch
-from federation_kit import prepared, small_plan
 
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
@@ -23,7 +22,7 @@ from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
 from collaborator.observer import Silent
 from collaborator.participation import dial, worker_of
-from collaborator.preparation import make_ready, read_site
+from collaborator.preparation import make_ready
 from collaborator.records import Records
 from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
@@ -35,6 +34,9 @@ from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
 from tests.actors.counted_backoff import CountedBackoff
+from tests.interop.federation_kit import prepared
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 SECONDS = 120.0
 FLOOD = 400

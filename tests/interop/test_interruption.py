@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from federation_kit import small_plan
 
 from fedfair.cli.loopback import prepare
+from tests.plans import small_plan
 
 SECONDS = 180
 STOPPED_BY_SIGNAL = 130

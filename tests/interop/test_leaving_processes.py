@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import test_leaving_sites as leaving
-from federation_kit import NAMES, metrics
-from processes import Started, ended, until_line
+
+from tests.interop import test_leaving_sites as leaving
+from tests.interop.federation_kit import NAMES, metrics
+from tests.interop.processes import Started, ended, until_line
 
 pytestmark = pytest.mark.slow
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import NAMES, Federation, metrics, play, small_plan
 
 from collaborator.ledger import Ledger
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 
 ROUNDS, LAST = 6, 3
 """The budget of clinic-c ends with round 3 of 6."""

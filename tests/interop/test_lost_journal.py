@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, play, prepared, small_plan
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
+from tests.interop.federation_kit import Federation, play, prepared
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

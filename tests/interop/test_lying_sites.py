@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import FIVE, Federation, metrics, play, small_plan
 
 from collaborator import masked_answers
 from fedfair.cli.loopback import Workspace, prepare
@@ -28,6 +27,8 @@ from fedfair.secagg.setup_messages import Advert
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import Subject
+from tests.interop.federation_kit import FIVE, Federation, metrics, play
+from tests.plans import small_plan
 
 LIAR = 1
 EVERYBODY = range(1, 6)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import FIVE, Federation, metrics, model_files_agree, play, small_plan
-from test_streams import answered
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.learning.masked_sums import session_terms
@@ -19,6 +17,9 @@ from fedfair.rounds import events
 from fedfair.rounds.federation import Federation as Rules
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import CollaboratorFrame, Refused, SecaggMessage, SumStart
+from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play
+from tests.interop.test_streams import answered
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from federation_kit import NAMES, metrics, model_files_agree, small_plan
-from processes import Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
+from tests.interop.federation_kit import NAMES, metrics, model_files_agree
+from tests.interop.processes import Started, ended, until_line
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512}
 FULL_DISK_BYTES = 200_000

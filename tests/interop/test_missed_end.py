@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, play, small_plan
 
 from collaborator.commands import GIVE_UP_SECONDS
 from fedfair.cli.loopback import Workspace, prepare
+from tests.interop.federation_kit import Federation, play
+from tests.plans import small_plan
 
 TWO_OF_THREE = {"min_collaborators": 2, "join_deadline_seconds": 3, "reconnect_grace_seconds": 15}
 

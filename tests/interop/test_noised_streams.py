@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, metrics, play, small_plan
 
 from collaborator.ledger import Ledger
 from collaborator.preparation import load_records
@@ -21,6 +20,8 @@ from fedfair.learning.simulate import SimulationOutcome, simulate
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.source import load_plan
 from fedfair.privacy.releases import ReleaseLog, SkellamRelease
+from tests.interop.federation_kit import Federation, metrics, play
+from tests.plans import small_plan
 
 torch.set_num_threads(1)
 

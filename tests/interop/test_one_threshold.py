@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import NAMES, Federation, metrics, play, small_plan
 
 from aggregator.observer import summary
 from fedfair.cli.loopback import prepare
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 
 
 @pytest.mark.parametrize("output", ["last", "best"])

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, metrics, play, small_plan
-from test_streams import answered
 
 from aggregator.driver import MAX_DECLINED
 from fedfair.cli.loopback import Workspace, prepare
@@ -22,6 +20,9 @@ from fedfair.identity.authority_store import load_authority, load_register, revo
 from fedfair.ids import SumNumber
 from fedfair.wire.frames import Abstain, CollaboratorFrame, Refused, SumStart
 from fedfair.wire.refusals import RefusalReason
+from tests.interop.federation_kit import Federation, metrics, play
+from tests.interop.test_streams import answered
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation_kit import Federation, play, small_plan
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.learning.checkpoint import load
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from tests.interop.federation_kit import Federation, play
+from tests.plans import small_plan
 
 # The sites of one process share Python's list of warnings, which only one thread at a time can silence.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")

@@ -16,8 +16,6 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
-from connect_proxy import ConnectProxy, running
-from federation_kit import NAMES, Federation, play, small_plan
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, open_link
@@ -35,6 +33,9 @@ from fedfair.identity.store import SiteIdentity, install_certificate, load_site_
 from fedfair.identity.tls import channel_credentials
 from fedfair.plan.proxy import choose_route
 from fedfair.wire.frames import Finished
+from tests.interop.connect_proxy import ConnectProxy, running
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
 
 HOST = "aggregator.example.test"
 """A name that only the proxy knows, as in a hospital."""

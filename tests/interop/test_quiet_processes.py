@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from federation_kit import NAMES, small_plan
-
 from fedfair.cli.loopback import Processes, prepare
+from tests.interop.federation_kit import NAMES
+from tests.plans import small_plan
 
 FAULT = re.compile(
     r"passed over|lost|refus|error|fault|warn|broke|disconnect|no longer waited|abstain|damaged|fail|traceback|"

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import NAMES, Federation, metrics, play, small_plan
 
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
+from tests.plans import small_plan
 
 ALARMING = re.compile(
     r"passed over|lost|refus|error|fault|broke|disconnect|no longer waited|abstain|damaged", re.IGNORECASE

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import NAMES, Federation, play, small_plan
 
 from aggregator.driver import Driver
 from collaborator.declining import decline
@@ -22,6 +21,8 @@ from fedfair.errors import PrivacyError, RemoteProtocolError
 from fedfair.plan.policy import PolicyError
 from fedfair.wire.frames import Welcome
 from fedfair.wire.refusals import RefusalReason
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 

@@ -11,10 +11,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from federation_kit import FIVE, metrics, model_files_agree, small_plan
-from processes import Started, ended, until_line
 
 from fedfair.cli.loopback import prepare
+from tests.interop.federation_kit import FIVE, metrics, model_files_agree
+from tests.interop.processes import Started, ended, until_line
+from tests.plans import small_plan
 
 pytestmark = pytest.mark.slow
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 4.0}

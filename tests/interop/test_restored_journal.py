@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, Watching, prepared, small_plan
 
 from aggregator.address import Listen
 from aggregator.outcome import Ending, State, write_result
@@ -20,6 +19,8 @@ from aggregator.server import serve
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.source import load_plan
 from fedfair.rounds.exit_reasons import ExitReason
+from tests.interop.federation_kit import Federation, Watching, prepared
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)

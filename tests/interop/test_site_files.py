@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, play, small_plan
 
 from collaborator.participation import worker_of
-from collaborator.preparation import make_ready, read_site
+from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
+from tests.interop.federation_kit import Federation, play
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 SECONDS = 120
 MASKED = {"mode": "malicious", "colluders": 0}

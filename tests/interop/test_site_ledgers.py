@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import NAMES, Federation, play, small_plan
 
 from collaborator.ledger import Ledger
-from collaborator.preparation import foretold, load_records, read_site
+from collaborator.preparation import foretold, load_records
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import Unprotected
 from fedfair.privacy.spending import spending
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from federation_kit import FIVE, NAMES, Federation, play, small_plan
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
 from fedfair.learning.result import JsonObject
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from tests.interop.federation_kit import FIVE, NAMES, Federation, play
+from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 

@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from federation_kit import Federation, metrics, model_files_agree, play, small_plan
 
 from collaborator.link import Link
-from collaborator.preparation import make_ready, read_site
+from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError
 from fedfair.ids import SumNumber
@@ -36,6 +35,9 @@ from fedfair.wire.frames import (
     UploadStart,
 )
 from fedfair.wire.refusals import RefusalReason
+from tests.interop.federation_kit import Federation, metrics, model_files_agree, play
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 Wanted = TypeVar("Wanted", bound=AggregatorFrame)
 

@@ -9,21 +9,22 @@ import signal
 from pathlib import Path
 
 import pytest
-from federation_kit import Federation, play, small_plan
-from processes import Started, ended, until_line
 from typer.testing import CliRunner
-from wire_bytes import PREFACE, Apart, taken_apart
-from wire_tap import Tap, tapped, taps
 
 from collaborator.link import Address, Link
 from collaborator.preflight import check_site
-from collaborator.preparation import read_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
 from fedfair.plan.purpose import Purpose
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
+from tests.interop.federation_kit import Federation, play
+from tests.interop.processes import Started, ended, until_line
+from tests.interop.wire_bytes import PREFACE, Apart, taken_apart
+from tests.interop.wire_tap import Tap, tapped, taps
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 TWO = ("clinic-a", "clinic-b")
 MASKED = {"mode": "malicious", "most_records": 512}

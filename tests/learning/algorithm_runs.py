@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import bc10
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +20,7 @@ from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.task import TrainingTask
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
+from tests import bc10
 
 Vector = NDArray[np.float64]
 

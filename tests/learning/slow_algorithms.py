@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import bc10
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.learning.seeds import array_generator
+from tests import bc10
 
 Vector = NDArray[np.float64]
 Parts = Sequence[NDArray[np.int64]]

@@ -32,7 +32,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.sums.contribution import Contribution, encode
-from tests import standin
+from tests import plans, standin
 
 torch.set_num_threads(1)
 
@@ -50,14 +50,12 @@ KINDS: dict[str, dict[str, object] | None] = {
 
 
 def plan_of(kind: str = "plain", **training: object) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": [NAME]},
-            "task": {"data": "breast-cancer", "model": {"name": "mlp", "hidden": [7]}, "standardize": "none"},
-            "training": {"rounds": 2, "local_steps": 3, "batch_size": BATCH, "device": "cpu", **training},
-            "evaluation": {"bins": 16},
-            "privacy": {"sample_level": KINDS[kind]},
-        }
+    return plans.parsed(
+        [NAME],
+        task={"model": {"name": "mlp", "hidden": [7]}, "standardize": "none"},
+        training={"rounds": 2, "local_steps": 3, "batch_size": BATCH, "device": "cpu", **training},
+        evaluation={"bins": 16},
+        privacy={"sample_level": KINDS[kind]},
     )
 
 

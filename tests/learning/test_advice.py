@@ -10,24 +10,20 @@ from fedfair.learning.task import objective_of
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
+from tests import plans
 
 # Nothing to warn about but that this version cannot mask sums yet.
-PLAN: dict[str, dict[str, object]] = {
-    "federation": {
-        "name": "heart",
-        "collaborators": ["a", "b"],
-        "roster": {"a": format_public_key(b"a" * 32), "b": format_public_key(b"b" * 32)},
-    },
-    "task": {"data": "digits", "model": {"name": "linear"}},
-    "objective": {"worst_group_size": 0.1, "tradeoff": 0.0},
-    "training": {"rounds": 1, "threshold_learning_rate": 0.02},
-}
+PLAN = plans.stated(
+    ["a", "b"],
+    federation={"roster": {"a": format_public_key(b"a" * 32), "b": format_public_key(b"b" * 32)}},
+    task={"data": "digits"},
+    objective={"worst_group_size": 0.1, "tradeoff": 0.0},
+    training={"threshold_learning_rate": 0.02},
+)
 
 
 def plan(**sections: dict[str, object]) -> Plan:
-    return Plan.model_validate(
-        {name: {**PLAN.get(name, {}), **sections.get(name, {})} for name in {**PLAN, **sections}}
-    )
+    return Plan.model_validate(plans.over(PLAN, **sections))
 
 
 def test_a_plan_without_surprises_has_no_warning() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -13,12 +12,13 @@ from fedfair.learning.algorithms.drfa import RobustFederatedAveraging
 from fedfair.learning.algorithms.fedmgda import CommonDescent
 from fedfair.learning.algorithms.fedminmax import MinimaxOverGroups, groups_of
 from fedfair.learning.centralised.bpf import BlindParetoFairness
-from fedfair.learning.centralised.erm import descend_mean
 from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.algorithms import ALGORITHMS
+from tests import bc10
 from tests.learning import algorithm_runs as runs
 from tests.learning import slow_algorithms as slow
+from tests.oracles.erm import descend_mean
 
 torch.set_num_threads(1)
 

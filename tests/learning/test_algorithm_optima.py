@@ -5,7 +5,6 @@ What a method provably comes down to is derived, not measured: see `algorithm_ru
 
 from __future__ import annotations
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -18,6 +17,7 @@ from fedfair.learning.centralised.dro import chi_square_weights
 from fedfair.learning.cohort import Cohort
 from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.schema import Plan
+from tests import bc10
 from tests.learning import algorithm_runs as runs
 from tests.learning import slow_algorithms as slow
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -11,12 +10,13 @@ from numpy.typing import NDArray
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.centralised.erm import descend_mean, minimise_mean
-from fedfair.learning.centralised.rcvar import descend_rcvar, minimise_rcvar
 from fedfair.learning.device import Records
 from fedfair.learning.losses import evaluate
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.task import flat_model
+from tests import bc10
+from tests.oracles.erm import descend_mean, minimise_mean
+from tests.oracles.rcvar import descend_rcvar, minimise_rcvar
 
 torch.set_num_threads(1)
 

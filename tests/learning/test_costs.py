@@ -13,6 +13,7 @@ from fedfair.learning.costs import MOST_POINTS, Basis, SumCost, rounds_summary, 
 from fedfair.learning.simulate import simulate
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from tests import plans
 
 
 def training(number: int, seconds: float, contributors: int = 2, up: int = 8, down: int = 4) -> SumCost:
@@ -56,19 +57,12 @@ def test_a_curve_is_short_ends_at_the_last_round_and_stays_between_the_extremes(
 
 
 def plan(mode: str) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "t", "collaborators": ["a", "b"]},
-            "task": {
-                "data": "breast-cancer",
-                "partition": {"scheme": "random"},
-                "standardize": "secure",
-                "model": {"name": "linear"},
-            },
-            "training": {"rounds": 3, "precision": "fp64"},
-            "secure_aggregation": {"mode": mode},
-            "evaluation": {"every": 2, "bins": 16},
-        }
+    return plans.parsed(
+        ["a", "b"],
+        task={"partition": {"scheme": "random"}, "standardize": "secure"},
+        training={"rounds": 3, "precision": "fp64"},
+        secure_aggregation={"mode": mode},
+        evaluation={"every": 2, "bins": 16},
     )
 
 

@@ -23,6 +23,7 @@ from fedfair.plan.derived import reported_group_sizes, threshold_limit
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.sums.running import Totals
+from tests import plans
 from tests.oracles.header_places import block_length
 
 DIMENSION = 3
@@ -39,14 +40,12 @@ def make_plan(
     method: str = "histogram",
     **training: object,
 ) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["a", "b"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
-            "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
-            "training": {"rounds": 3, "precision": "fp64", **training},
-            "evaluation": {"every": every, "group_sizes": [0.5], "method": method},
-        }
+    return plans.parsed(
+        ["a", "b"],
+        task={"standardize": standardize},
+        objective={"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
+        training={"rounds": 3, "precision": "fp64", **training},
+        evaluation={"every": every, "group_sizes": [0.5], "method": method},
     )
 
 

@@ -19,9 +19,9 @@ from fedfair.learning.device import Records
 from fedfair.learning.exchange import GlobalModel
 from fedfair.learning.private_steps import Protection
 from fedfair.learning.task import TrainingTask, flat_model
-from fedfair.plan.schema import Plan
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.releases import ReleaseLog
+from tests import plans
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine")
 
@@ -38,13 +38,11 @@ def records() -> Dataset:
 
 def change(device: str, gradients: str | None, precision: str = "fp32", *, travelling: bool = False) -> np.ndarray:
     privacy = None if gradients is None else {"noise_multiplier": NO_NOISE, "gradients": gradients}
-    plan = Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": [NAME]},
-            "task": {"data": "breast-cancer", "model": {"name": "mlp", "hidden": [64]}, "standardize": "none"},
-            "training": {"rounds": 1, "local_steps": 20, "batch_size": 50, "precision": precision},
-            "privacy": {"sample_level": privacy},
-        }
+    plan = plans.parsed(
+        [NAME],
+        task={"model": {"name": "mlp", "hidden": [64]}, "standardize": "none"},
+        training={"local_steps": 20, "batch_size": 50, "precision": precision},
+        privacy={"sample_level": privacy},
     )
     model = flat_model(plan, records().schema, torch.device(device), Path())
     protection = None if gradients is None else Protection(lambda *words: len(words), ReleaseLog().record)

@@ -1,14 +1,20 @@
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedfair.errors import DataError
-from fedfair.learning.data.csv_file import csv_schema, load_csv
+from fedfair.learning.data.csv_file import csv_schema, read_csv
+from fedfair.learning.data.dataset import Dataset
 from fedfair.learning.data.reading import BLOCK_ROWS
 from fedfair.plan.csv_data import CsvData
 
 PATIENTS = "age,sex,died,clinic\n41,F,0,a\n50.5,M,1,b\n7,X,1,a\n"
+
+
+def load_csv(path: Path, stated: CsvData, classes: int | None, extra: Collection[str]) -> Dataset:
+    return read_csv(path, stated, classes, extra).dataset
 
 
 def write(folder: Path, text: str = PATIENTS) -> Path:
@@ -49,8 +55,14 @@ def test_all_numbers_are_taken_in_the_order_of_their_names_so_that_sites_agree(t
 
 def test_label_values_give_the_classes_in_their_order(tmp_path: Path) -> None:
     path = write(tmp_path, "x,died\n1,yes\n2,no\n")
-    assert load_csv(path, spec(numeric=["x"], label_values=["no", "yes"]), None, ()).labels.tolist() == [1, 0]
-    assert load_csv(path, spec(numeric=["x"], label_values=["yes", "no"]), None, ()).labels.tolist() == [0, 1]
+    assert load_csv(path, spec(numeric=["x"], label_values=["no", "yes"]), None, ()).labels.tolist() == [
+        1,
+        0,
+    ]
+    assert load_csv(path, spec(numeric=["x"], label_values=["yes", "no"]), None, ()).labels.tolist() == [
+        0,
+        1,
+    ]
 
 
 def test_several_values_may_be_one_class(tmp_path: Path) -> None:

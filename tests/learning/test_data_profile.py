@@ -14,8 +14,8 @@ from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.profile import CaseVariant, ColumnProfile, DataProfile, share
 from fedfair.learning.data.source import read_site_records
-from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
+from tests import plans
 from tests.conftest import REPOSITORY
 
 TABLE = {
@@ -35,13 +35,7 @@ def profile(folder: Path, text: str, test: str | None = None, **table: object) -
     if test is not None:
         (folder / "test.csv").write_text(test)
         files["test"] = str(folder / "test.csv")
-    plan = Plan.model_validate(
-        {
-            "federation": {"name": "clinics", "collaborators": ["clinic-a", "clinic-b"]},
-            "task": {"data": {"csv": {**TABLE, **table}}, "model": {"name": "linear"}},
-            "training": {"rounds": 1},
-        }
-    )
+    plan = plans.parsed(task={"data": {"csv": {**TABLE, **table}}})
     config = SiteConfig.model_validate({"collaborator": "clinic-a", "data": files})
     return read_site_records(plan, config, ParticipantId("clinic-a"), folder).profile
 
@@ -117,13 +111,7 @@ def test_a_source_of_numbers_shows_what_is_missing_and_its_labels(tmp_path: Path
         "def load(folder):\n"
         "    return np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([0, 0, 1])\n"
     )
-    plan = Plan.model_validate(
-        {
-            "federation": {"name": "clinics", "collaborators": ["clinic-a", "clinic-b"]},
-            "task": {"data": "own:load", "input_shape": [2], "classes": 2, "model": {"name": "linear"}},
-            "training": {"rounds": 1},
-        }
-    )
+    plan = plans.parsed(task={"data": "own:load", "input_shape": [2], "classes": 2})
     config = SiteConfig.model_validate({"collaborator": "clinic-a"})
     found = read_site_records(plan, config, ParticipantId("clinic-a"), tmp_path).profile
     assert found == DataProfile(

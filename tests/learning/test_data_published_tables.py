@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfair.learning.data.csv_file import load_csv
+from fedfair.learning.data.csv_file import read_csv
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import load_federation
 from fedfair.plan.csv_data import CsvData
 from fedfair.plan.published import ACS_INCOME, ADULT, HEART
-from fedfair.plan.schema import Plan
+from tests import plans
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
@@ -25,12 +25,8 @@ def table(published: Mapping[str, object]) -> CsvData:
 
 
 def federation(published: Mapping[str, object], names: list[str], root: Path, **csv: object) -> dict[str, Splits]:
-    stated = {
-        "federation": {"name": "published", "collaborators": names},
-        "task": {"data": {"csv": {**published, **csv}}, "model": {"name": "linear"}, "standardize": "secure"},
-        "training": {"rounds": 1},
-    }
-    return {str(name): own for name, own in load_federation(Plan.model_validate(stated), root).items()}
+    plan = plans.parsed(names, task={"data": {"csv": {**published, **csv}}, "standardize": "secure"})
+    return {str(name): own for name, own in load_federation(plan, root).items()}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +36,7 @@ def federation(published: Mapping[str, object], names: list[str], root: Path, **
 def test_the_four_hospitals_have_their_published_rows_and_rates(
     data_root: Path, hospital: str, rows: int, ill: int
 ) -> None:
-    dataset = load_csv(data_root / "heart" / f"processed.{hospital}.data", table(HEART), None, ())
+    dataset = read_csv(data_root / "heart" / f"processed.{hospital}.data", table(HEART), None, ()).dataset
     assert (len(dataset), int(dataset.labels.sum())) == (rows, ill)
 
 
@@ -65,7 +61,7 @@ def test_what_a_hospital_did_not_measure_is_missing_and_nothing_else_is(data_roo
 
 @pytest.mark.parametrize(("name", "rows", "rich"), [("data", 32_561, 0.2408), ("test", 16_281, 0.2362)])
 def test_adult_has_its_published_rows_and_rates(data_root: Path, name: str, rows: int, rich: float) -> None:
-    dataset = load_csv(data_root / "adult" / f"adult.{name}.gz", table(ADULT), None, ())
+    dataset = read_csv(data_root / "adult" / f"adult.{name}.gz", table(ADULT), None, ()).dataset
     assert len(dataset) == rows
     # The rates are published to two digits of a per cent.
     assert dataset.labels.mean() == pytest.approx(rich, abs=5e-5)

@@ -16,7 +16,7 @@ from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
 from fedfair.learning.data.eicu import SCHEMA as EICU
 from fedfair.learning.data.ranges import scaled_by_ranges
 from fedfair.learning.data.source import load_federation
-from fedfair.plan.schema import Plan
+from tests import plans
 
 SCHEMA = FeatureSchema((3,), 2, (0, 2), ("age", "flag", "ph"), ranges=((0.0, 120.0), (6.5, 8.0)))
 
@@ -75,19 +75,7 @@ def test_the_bundled_records_lie_within_their_ranges(name: str) -> None:
 
 
 def test_a_plan_scales_by_ranges_before_anything_is_summed() -> None:
-    plan = Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["a", "b"]},
-            "task": {
-                "data": "breast-cancer",
-                "partition": {"scheme": "label"},
-                "test_fraction": 0.2,
-                "standardize": "ranges",
-                "model": {"name": "linear"},
-            },
-            "training": {"rounds": 1},
-        }
-    )
+    plan = plans.parsed(task={"partition": {"scheme": "label"}, "test_fraction": 0.2, "standardize": "ranges"})
     for site in load_federation(plan, Path()).values():
         assert site.test is not None
         for part in (site.train, site.test):

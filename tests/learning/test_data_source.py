@@ -8,9 +8,10 @@ from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.builtin import load_built_in
 from fedfair.learning.data.dataset import Splits
-from fedfair.learning.data.source import declared_schema, load_federation, load_site
+from fedfair.learning.data.source import declared_schema, load_federation, read_site_records
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
+from tests import plans
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 ALL = "age,bmi,sex,died,clinic\n" + "".join(
@@ -21,17 +22,15 @@ TABLE = {"label": "died", "numeric": ["age", "bmi"], "categorical": {"sex": ["F"
 
 
 def plan(data: object, names: tuple[str, ...] = NAMES, **task: object) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": list(names)},
-            "task": {"data": data, "model": {"name": "linear"}, **task},
-            "training": {"rounds": 1, "seed": 7},
-        }
-    )
+    return plans.parsed(names, task={"data": data, **task}, training={"seed": 7})
 
 
 def site(name: str = "clinic-a", **data: str) -> SiteConfig:
     return SiteConfig.model_validate({"collaborator": name, "data": data})
+
+
+def load_site(stated: Plan, own: SiteConfig, name: ParticipantId, root: Path) -> Splits:
+    return read_site_records(stated, own, name, root).splits
 
 
 def same(left: Splits, right: Splits) -> bool:

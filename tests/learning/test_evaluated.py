@@ -16,21 +16,15 @@ from fedfair.learning import checkpoint
 from fedfair.learning.evaluated import vector_sha256
 from fedfair.learning.simulate import simulate
 from fedfair.plan.schema import Plan
+from tests import plans
 
 
 def make_plan(**training: object) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["a", "b"]},
-            "task": {
-                "data": "breast-cancer",
-                "model": {"name": "linear"},
-                "standardize": "secure",
-                "partition": {"scheme": "label"},
-            },
-            "training": {"rounds": 3, "batch_size": "full", "precision": "fp64", **training},
-            "evaluation": {"every": 1, "group_sizes": [0.5], "bins": 16},
-        }
+    return plans.parsed(
+        ["a", "b"],
+        task={"standardize": "secure", "partition": {"scheme": "label"}},
+        training={"rounds": 3, "batch_size": "full", "precision": "fp64", **training},
+        evaluation={"every": 1, "group_sizes": [0.5], "bins": 16},
     )
 
 

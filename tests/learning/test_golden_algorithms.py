@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import bc10
 import numpy as np
 import pytest
 import torch
 
 from fedfair.fairness.theory import bpf_of_rcvar
 from fedfair.learning.algorithms.fedminmax import MinimaxOverGroups
+from tests import bc10
 from tests.learning import algorithm_runs as runs
 from tests.learning import slow_algorithms as slow
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -18,6 +17,7 @@ from fedfair.learning.standardisation import scaling_from_sums
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
 from fedfair.sums.contribution import Contribution
+from tests import bc10, plans
 from tests.oracles.header_places import HEAD, block_length, evaluation_header_length, split_header
 
 torch.set_num_threads(1)
@@ -29,13 +29,11 @@ FIRST = RoundNumber(1)
 def make_plan(
     *, standardize: str = "none", model: dict[str, object] | str | None = None, **training: object
 ) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": [NAME]},
-            "task": {"data": "breast-cancer", "model": model or {"name": "linear"}, "standardize": standardize},
-            "training": {"rounds": 5, "device": "cpu", "batch_size": 8, **training},
-            "evaluation": {"bins": 16},
-        }
+    return plans.parsed(
+        [NAME],
+        task={"model": model or {"name": "linear"}, "standardize": standardize},
+        training={"rounds": 5, "device": "cpu", "batch_size": 8, **training},
+        evaluation={"bins": 16},
     )
 
 

@@ -31,6 +31,7 @@ from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.sums.feature_moments import noise_deviation
+from tests import plans
 from tests.oracles.header_places import HEAD, split_header
 
 torch.set_num_threads(1)
@@ -47,26 +48,23 @@ WIDTHS = {"fp32": np.float32, "fp64": np.float64}
 
 def plan(precision: str) -> Plan:
     ranges = {"age": [0, 3.99], "rare": [0, 3.99]}
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": [NAME]},
-            "task": {
-                "data": {"csv": {"label": "died", "numeric": ["age", "rare"], "ranges": ranges}},
-                "model": {"name": "linear", "init": "zeros"},
-                "standardize": "secure",
-            },
-            "training": {
-                "algorithm": "fedavg",
-                "rounds": 1,
-                "precision": precision,
-                "device": "cpu",
-                "batch_size": "full",
-                "learning_rate": 1.0,
-            },
-            "evaluation": {"bins": 8},
-            "secure_aggregation": {"mode": "off"},
-            "privacy": {"sample_level": {"noise_multiplier": 1.0, "clip": DEVIATION}},
-        }
+    return plans.parsed(
+        [NAME],
+        task={
+            "data": {"csv": {"label": "died", "numeric": ["age", "rare"], "ranges": ranges}},
+            "model": {"name": "linear", "init": "zeros"},
+            "standardize": "secure",
+        },
+        training={
+            "algorithm": "fedavg",
+            "precision": precision,
+            "device": "cpu",
+            "batch_size": "full",
+            "learning_rate": 1.0,
+        },
+        evaluation={"bins": 8},
+        secure_aggregation={"mode": "off"},
+        privacy={"sample_level": {"noise_multiplier": 1.0, "clip": DEVIATION}},
     )
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
 
 from fedfair.fairness.cvar import cvar
-from fedfair.learning.centralised.erm import descend_mean
 from fedfair.learning.centralised.pooled import pool, pooled_losses
 from fedfair.learning.simulate import simulate, simulate_sites
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.source import load_plan
+from tests import bc10
 from tests.learning import algorithm_runs as runs
+from tests.oracles.erm import descend_mean
 
 torch.set_num_threads(1)
 

@@ -20,6 +20,7 @@ from fedfair.learning.result import JsonObject, Losses, deployed_result, simulat
 from fedfair.learning.server import CourseResult
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from tests import plans
 from tests.oracles.header_places import block_length
 
 DIGEST = "sha256:" + "ab" * 32
@@ -31,14 +32,13 @@ COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_d
 
 
 def make_plan(worst_group_size: float = 0.4, *, min_group: int = 1) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["a", "b"]},
-            "task": {"data": "digits", "model": {"name": "linear"}},
-            "objective": {"worst_group_size": worst_group_size, "tradeoff": 0.25},
-            "training": {"rounds": 8},
-            "evaluation": {"group_sizes": [0.2, 1.0], "min_group": min_group},
-        }
+    return plans.parsed(
+        ["a", "b"],
+        federation={"name": "test"},
+        task={"data": "digits"},
+        objective={"worst_group_size": worst_group_size, "tradeoff": 0.25},
+        training={"rounds": 8},
+        evaluation={"group_sizes": [0.2, 1.0], "min_group": min_group},
     )
 
 

@@ -17,6 +17,7 @@ from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.saved_model import SCALING_KEY, load_saved, model_words
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
+from tests import plans
 
 SCHEMA = FeatureSchema((2,), 2, (0, 1))
 LAYOUT = Layout((LayoutEntry("weight", (3,)),), np.dtype(np.float64))
@@ -37,13 +38,7 @@ evaluation: {every: 3}
 
 
 def make_plan(standardize: str = "secure") -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["a"]},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
-            "training": {"rounds": 8},
-        }
-    )
+    return plans.parsed(["a"], task={"standardize": standardize}, training={"rounds": 8})
 
 
 def write(path: Path, **changes: str | None) -> Path:

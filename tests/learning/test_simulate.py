@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bc10
 import numpy as np
 import pytest
 import torch
@@ -18,8 +17,8 @@ from fedfair.learning.initial import main
 from fedfair.learning.server import Course, Progress
 from fedfair.learning.simulate import SimulationOutcome, simulate, simulate_sites
 from fedfair.plan.purpose import Purpose
-from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
+from tests import bc10, plans
 
 torch.set_num_threads(1)
 
@@ -201,13 +200,7 @@ def test_the_command_for_the_initial_model_needs_two_arguments(capsys: pytest.Ca
 
 
 def test_the_initial_model_is_a_function_of_the_plan_alone() -> None:
-    plan = Plan.model_validate(
-        {
-            "federation": {"name": "x", "collaborators": ["a"]},
-            "task": {"data": "digits", "model": {"name": "mlp", "hidden": [4]}},
-            "training": {"rounds": 1},
-        }
-    )
+    plan = plans.parsed(task={"data": "digits", "model": {"name": "mlp", "hidden": [4]}})
     schema = FeatureSchema((64,), 10)
     torch.manual_seed(1)
     first = initial_model(plan, schema, Path())

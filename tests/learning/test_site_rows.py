@@ -18,19 +18,17 @@ from fedfair.learning.sum_kinds import sum_specs
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import MOST_SITE_MEANS, Plan
 from fedfair.secagg.shape import MAX_HEADER_VALUES
+from tests import plans
 
 torch.set_num_threads(1)
 SIZES = {"a": 40, "b": 30, "c": 7, "d": 3}
 
 
 def make_plan(names: tuple[str, ...] = tuple(SIZES), **evaluation: object) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "demo", "collaborators": list(names)},
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-            "training": {"rounds": 2, "batch_size": 8, "precision": "fp64", "device": "cpu"},
-            "evaluation": {"every": 1, "bins": 8, "site_means": True, **evaluation},
-        }
+    return plans.parsed(
+        names,
+        training={"rounds": 2, "batch_size": 8, "precision": "fp64", "device": "cpu"},
+        evaluation={"every": 1, "bins": 8, "site_means": True, **evaluation},
     )
 
 

@@ -32,6 +32,7 @@ from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.sums.contribution import Contribution
 from fedfair.sums.feature_moments import column_sums
+from tests import plans
 
 SITE = ParticipantId("clinic-a")
 Array = NDArray[np.float64]
@@ -49,12 +50,10 @@ def plan(table: dict[str, object] | None = None, standardize: str = "secure") ->
         "collaborator": "clinic",
         **(table or {}),
     }
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": ["clinic-a", "clinic-b"]},
-            "task": {"data": {"csv": csv}, "model": {"name": "linear"}, "standardize": standardize},
-            "training": {"algorithm": "fedavg", "rounds": 2, "batch_size": "full", "precision": "fp64"},
-        }
+    return plans.parsed(
+        ("clinic-a", "clinic-b"),
+        task={"data": {"csv": csv}, "standardize": standardize},
+        training={"algorithm": "fedavg", "rounds": 2, "batch_size": "full", "precision": "fp64"},
     )
 
 

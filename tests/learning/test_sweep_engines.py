@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from sweep_kit import grid, in_order, untimed
 
 from fedfair.learning.sweep.events import Advanced, Event, Failed, Finished
 from fedfair.learning.sweep.grid import Point
 from fedfair.learning.sweep.local import run_locally
 from tests.conftest import REPOSITORY
+from tests.learning.sweep_kit import grid, in_order, untimed
 
 torch.set_num_threads(1)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sweep_kit import PLAN, document, grid, in_order, untimed
 
 from fedfair.errors import DataError, PlanError
 from fedfair.learning.simulate import simulate
@@ -18,6 +17,7 @@ from fedfair.learning.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
 from fedfair.plan.wording import validated
 from fedfair.report.document import read_result
+from tests.learning.sweep_kit import PLAN, document, grid, in_order, untimed
 
 torch.set_num_threads(1)
 

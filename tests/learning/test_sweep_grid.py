@@ -5,12 +5,12 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweep_kit import document, grid
 
 from fedfair.errors import PlanError
 from fedfair.learning.sweep.grid import ALIASES, MAX_POINTS, in_words, named_axis, parse_grid, point_id
 from fedfair.plan.schema import Plan
 from fedfair.plan.wording import validated
+from tests.learning.sweep_kit import document, grid
 
 
 def test_two_items_make_every_combination_with_the_last_varying_fastest() -> None:

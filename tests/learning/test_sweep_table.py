@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweep_kit import PLAN, document, grid, in_order, untimed
 
 from fedfair.errors import PlanError
 from fedfair.learning.result import JsonObject
@@ -25,6 +24,7 @@ from fedfair.learning.sweep.table import Rule, Table, check_comparable, table_cs
 from fedfair.plan.schema import Plan
 from fedfair.plan.wording import validated
 from fedfair.report.sweeps import sweep_drawing
+from tests.learning.sweep_kit import PLAN, document, grid, in_order, untimed
 
 torch.set_num_threads(1)
 

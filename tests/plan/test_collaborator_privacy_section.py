@@ -11,18 +11,18 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy
 from fedfair.plan.summary import summary
 from fedfair.plan.terms import Asked
+from tests import plans
 
 ASKED = {"noise_multiplier": 6.0, "clip": 0.5}
 
 
 def noised(**sections: dict[str, object]) -> Plan:
-    stated: dict[str, dict[str, object]] = {
-        "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"]},
-        "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "ranges"},
-        "training": {"rounds": 3, "weights": "uniform"},
-        "privacy": {"collaborator_level": dict(ASKED)},
-    }
-    return Plan.model_validate({**stated, **{name: stated.get(name, {}) | own for name, own in sections.items()}})
+    stated = plans.stated(
+        task={"standardize": "ranges"},
+        training={"rounds": 3, "weights": "uniform"},
+        privacy={"collaborator_level": dict(ASKED)},
+    )
+    return Plan.model_validate(plans.over(stated, **sections))
 
 
 def faults_of(**sections: dict[str, object]) -> dict[str, str]:

@@ -11,16 +11,14 @@ from fedfair.cli.commands import app
 from fedfair.errors import PlanError
 from fedfair.plan.deployment import MOST_CONNECTED, check_deployment
 from fedfair.plan.schema import MOST_COLLABORATORS, Plan
+from tests import plans
 
 
 def plan_of(count: int) -> Plan:
-    return Plan.model_validate(
-        {
-            "federation": {"name": "large", "collaborators": [f"site-{k}" for k in range(count)]},
-            "task": {"data": "digits", "partition": {"scheme": "random"}, "model": {"name": "linear"}},
-            "training": {"rounds": 1},
-            "secure_aggregation": {"mode": "off"},
-        }
+    return plans.parsed(
+        [f"site-{k}" for k in range(count)],
+        task={"data": "digits", "partition": {"scheme": "random"}},
+        secure_aggregation={"mode": "off"},
     )
 
 

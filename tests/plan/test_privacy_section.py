@@ -6,14 +6,14 @@ import pytest
 from pydantic import ValidationError
 
 from fedfair.plan.schema import Plan
+from tests import plans
 
-PRIVATE: dict[str, dict[str, object]] = {
-    "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
-    "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-    "training": {"rounds": 5},
-    "evaluation": {"every": 5},
-    "privacy": {"sample_level": {"noise_multiplier": 1.1}},
-}
+PRIVATE = plans.stated(
+    ("clinic-a", "clinic-b"),
+    training={"rounds": 5},
+    evaluation={"every": 5},
+    privacy={"sample_level": {"noise_multiplier": 1.1}},
+)
 CSV: dict[str, object] = {
     "label": "died",
     "numeric": ["age", "weight"],
@@ -22,7 +22,7 @@ CSV: dict[str, object] = {
 
 
 def private(**sections: dict[str, object]) -> Plan:
-    return Plan.model_validate({name: {**PRIVATE[name], **sections.get(name, {})} for name in PRIVATE})
+    return Plan.model_validate(plans.over(PRIVATE, **sections))
 
 
 def test_the_noise_is_all_that_must_be_stated() -> None:

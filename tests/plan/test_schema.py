@@ -10,17 +10,12 @@ from pydantic import BaseModel, ValidationError
 
 from fedfair.plan.schema import CsvSource, MlpModel, Plan
 from fedfair.plan.task import TaskSection
-
-MINIMAL = {
-    "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"]},
-    "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-    "training": {"rounds": 5},
-}
+from tests import plans
 
 
 def minimal(**sections: dict[str, object]) -> dict[str, object]:
     """Return the smallest plan with some sections extended."""
-    return {name: {**MINIMAL.get(name, {}), **sections.get(name, {})} for name in {**MINIMAL, **sections}}
+    return dict(plans.stated(**sections))
 
 
 def faults(**sections: dict[str, object]) -> list[tuple[str, ...]]:

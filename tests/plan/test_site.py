@@ -13,21 +13,21 @@ from fedfair.plan.revelations import SUMS_ONLY
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy, load_site_config
 from fedfair.plan.terms import Asked
+from tests import plans
 
-PLAN: dict[str, dict[str, object]] = {
-    "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"], "min_collaborators": 2},
-    "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "secure"},
-    "training": {"rounds": 300},
-    "secure_aggregation": {"mode": "off"},
-    "evaluation": {},
-}
+PLAN = plans.stated(
+    federation={"min_collaborators": 2},
+    task={"standardize": "secure"},
+    training={"rounds": 300},
+    secure_aggregation={"mode": "off"},
+)
 
 CODE = bytes(range(32))
 CODE_TEXT = format_digest(CODE)
 
 
 def plan(**sections: dict[str, object]) -> Plan:
-    return Plan.model_validate({**PLAN, **{name: {**PLAN[name], **keys} for name, keys in sections.items()}})
+    return Plan.model_validate(plans.over(PLAN, **sections))
 
 
 def test_a_site_that_says_only_its_name_has_careful_defaults(tmp_path: Path) -> None:

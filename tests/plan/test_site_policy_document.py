@@ -13,6 +13,7 @@ from fedfair.plan.revelations import MEANING
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy, load_site_config
 from fedfair.plan.terms import Asked
+from tests import plans
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "site-policy.md").read_text()
@@ -34,12 +35,12 @@ def test_the_cautious_hospital_takes_part_in_a_careful_plan_and_in_no_other(tmp_
     file = tmp_path / "collaborator.yaml"
     file.write_text(PAGE.partition("## A cautious hospital")[2].partition("```yaml\n")[2].partition("```")[0])
     policy = load_site_config(file).policy
-    careful = {
-        "federation": {"name": "heart", "collaborators": [f"clinic-{letter}" for letter in "abcde"]},
-        "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "secure"},
-        "training": {"rounds": 200},
-        "secure_aggregation": {"colluders": 1, "key_agreement": "x25519-mlkem768", "max_clip": 8.0},
-    }
+    careful = plans.stated(
+        [f"clinic-{letter}" for letter in "abcde"],
+        task={"standardize": "secure"},
+        training={"rounds": 200},
+        secure_aggregation={"colluders": 1, "key_agreement": "x25519-mlkem768", "max_clip": 8.0},
+    )
     check_policy(Asked(Plan.model_validate(careful)), policy, "clinic-a")
     for section, change in (
         ("training", {"rounds": 201}),

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import summary
+from tests import plans
 
-PLAN: dict[str, dict[str, object]] = {
-    "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b", "clinic-c"], "min_collaborators": 2},
-    "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "secure"},
-    "training": {"rounds": 300},
-}
+PLAN = plans.stated(federation={"min_collaborators": 2}, task={"standardize": "secure"}, training={"rounds": 300})
 
 
 def words(**sections: dict[str, object]) -> dict[str, str]:
-    merged = {name: {**PLAN.get(name, {}), **sections.get(name, {})} for name in {**PLAN, **sections}}
-    return dict(summary(Plan.model_validate(merged)))
+    return dict(summary(Plan.model_validate(plans.over(PLAN, **sections))))
 
 
 def test_a_person_reads_what_the_plan_does() -> None:

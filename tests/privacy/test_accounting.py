@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from fedfair.errors import PrivacyError
-from fedfair.privacy.accounting import ROUGH_IS_ENOUGH, epsilon, steps_within
+from fedfair.privacy.accounting import ROUGH_IS_ENOUGH, epsilon, is_within
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog, combined
 
 DELTA = 1e-5
@@ -98,10 +99,25 @@ def test_more_releases_cost_more_and_more_noise_costs_less(noise: float, rate: f
     assert epsilon([training(2 * noise, rate, few)], DELTA) <= spent + 1e-3
 
 
+def steps_within(before: list[GaussianRelease], candidate: GaussianRelease, budget: float) -> int:
+    """Return how many steps like the candidate's fit after the others, asked one number after another."""
+
+    def fits(steps: int) -> bool:
+        return is_within((*before, replace(candidate, steps=steps)), budget, DELTA)
+
+    least, beyond = 0, 1
+    while fits(beyond):
+        least, beyond = beyond, 2 * beyond
+    while beyond - least > 1:
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if fits(middle) else (least, middle)
+    return least
+
+
 @pytest.mark.parametrize("budget", [0.2, 1.0])
-def test_the_steps_that_fit_fit_and_one_more_does_not(budget: float) -> None:
+def test_a_budget_is_kept_to_the_step(budget: float) -> None:
     before = [GaussianRelease("evaluation", 20.0, 1.0, 2)]
-    fit = steps_within(before, training(1.5, 0.02, 1), budget, DELTA)
+    fit = steps_within(before, training(1.5, 0.02, 1), budget)
 
     def spent(steps: int) -> float:
         return epsilon([*before, training(1.5, 0.02, steps)], DELTA)
@@ -111,7 +127,7 @@ def test_the_steps_that_fit_fit_and_one_more_does_not(budget: float) -> None:
 
 
 def test_a_spent_budget_leaves_no_step() -> None:
-    assert steps_within([training(1.0, 1.0, 1)], training(100.0, 0.001, 1), 0.5, DELTA) == 0
+    assert steps_within([training(1.0, 1.0, 1)], training(100.0, 0.001, 1), 0.5) == 0
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
@@ -119,7 +135,7 @@ def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
     with pytest.raises(PrivacyError, match="delta is"):
         epsilon([training(1.0, 1.0, 1)], delta)
     with pytest.raises(PrivacyError, match="delta is"):
-        steps_within([], training(1.0, 1.0, 1), 1.0, delta)
+        is_within([training(1.0, 1.0, 1)], 1.0, delta)
 
 
 @pytest.mark.parametrize(

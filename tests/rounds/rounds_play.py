@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
@@ -30,6 +29,7 @@ from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import SumSpec
+from tests import plans
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 A, B, C, D = NAMES
@@ -49,21 +49,20 @@ def plan_of(
     attempts: int = 3,
 ) -> Plan:
     """Return a plan of the first few of `NAMES`."""
-    text = f"""
-federation:
-  name: play
-  collaborators: [{", ".join(NAMES[:collaborators])}]
-  min_collaborators: {minimum or "null"}
-  round_deadline_seconds: 60
-  join_deadline_seconds: 300
-  reconnect_grace_seconds: 5
-  max_attempts: {attempts}
-task: {{data: breast-cancer, model: {{name: linear}}, standardize: {standardize}}}
-objective: {{name: rcvar, worst_group_size: 0.5, tradeoff: 0.5, smoothing: {{name: softplus, gamma: 0.05}}}}
-training: {{algorithm: fedsrcvar, rounds: {rounds}, output: {output}, precision: fp64, threshold_init: 0.5}}
-evaluation: {{every: {every}, group_sizes: [0.5], bins: 8, loss_range: 8.0}}
-"""
-    return Plan.model_validate(yaml.safe_load(text))
+    return plans.parsed(
+        NAMES[:collaborators],
+        federation={
+            "min_collaborators": minimum,
+            "round_deadline_seconds": 60,
+            "join_deadline_seconds": 300,
+            "reconnect_grace_seconds": 5,
+            "max_attempts": attempts,
+        },
+        task={"standardize": standardize},
+        objective={"worst_group_size": 0.5, "tradeoff": 0.5},
+        training={"rounds": rounds, "output": output, "precision": "fp64", "threshold_init": 0.5},
+        evaluation={"every": every, "group_sizes": [0.5], "bins": 8, "loss_range": 8.0},
+    )
 
 
 def course_of(plan: Plan) -> Course:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from test_masked_federation import Play, keys, make_plan
 
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
@@ -18,6 +17,7 @@ from fedfair.secagg.effects import Send, SiteEffect
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.signing import sign
+from tests.rounds.test_masked_federation import Play, keys, make_plan
 
 A, B, C, D, E = (ParticipantId(f"clinic-{letter}") for letter in "abcde")
 

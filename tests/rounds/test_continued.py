@@ -3,8 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rounds_play import Play, plan_of
-from test_federation import A, B, C, of_kind
 
 from fedfair.errors import FedfairError
 from fedfair.ids import SumNumber
@@ -22,6 +20,8 @@ from fedfair.rounds.events import DeadlineKind
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.phases import Phase
 from fedfair.wire.limits import MAX_SUM_NUMBER
+from tests.rounds.rounds_play import Play, plan_of
+from tests.rounds.test_federation import A, B, C, of_kind
 
 RUN = "0f" * 16
 CONTINUED = Continued(RUN, 40, tolerated=1, vouchers=2)

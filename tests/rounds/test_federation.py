@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rounds_play import ENDED, NAMES, A, B, C, D, Play, course_of, kinds, of_kind, plan_of, state_of
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId, SumNumber
@@ -14,6 +13,7 @@ from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import AfterWaiting, DeadlineKind
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.phases import PHASES, Phase
+from tests.rounds.rounds_play import ENDED, NAMES, A, B, C, D, Play, course_of, kinds, of_kind, plan_of, state_of
 
 
 def messages(effects: list[events.Effect]) -> list[str]:

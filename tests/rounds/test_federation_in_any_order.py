@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from rounds_play import ENDED, NAMES, Play, plan_of, state_of
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.rounds import events
+from tests.rounds.rounds_play import ENDED, NAMES, Play, plan_of, state_of
 
 members = st.sampled_from(NAMES)
 

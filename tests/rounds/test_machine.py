@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounds_play import state_of
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
@@ -15,6 +14,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.rounds.machine import TRANSITIONS, Standing, Step, SumMachine, SumState
 from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import SumSpec
+from tests.rounds.rounds_play import state_of
 
 A, B, C = (ParticipantId(name) for name in ("clinic-a", "clinic-b", "clinic-c"))
 SPEC = SumSpec(Purpose.TRAINING, 2, 3, np.dtype("<f4"))

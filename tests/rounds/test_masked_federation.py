@@ -41,6 +41,7 @@ from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import Site
 from fedfair.secagg.transcript import Subject
 from fedfair.sums.running import PlainSum
+from tests import plans
 from tests.secagg.federation_in_memory import draws_of
 
 LAYOUT = Layout([LayoutEntry("weight", (5,), True)], np.dtype(np.float64))
@@ -66,17 +67,14 @@ def make_plan(
 ) -> Plan:
     names = [f"clinic-{letter}" for letter in "abcde"[:count]]
     roster = {name: format_public_key(keys(name).public_key().public_bytes_raw()) for name in names}
-    return Plan.model_validate(
-        {
-            "federation": {
-                "name": "heart", "collaborators": names, "roster": roster, "min_collaborators": quorum,
-            },
-            "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": standardize},
-            "training": {"rounds": rounds, "precision": "fp64"},
-            "secure_aggregation": {"colluders": colluders, "most_records": 16, **protection},
-            "evaluation": {"every": every, "bins": 8, "loss_range": 1.0},
-        }
-    )  # fmt: skip
+    return plans.parsed(
+        names,
+        federation={"roster": roster, "min_collaborators": quorum},
+        task={"standardize": standardize},
+        training={"rounds": rounds, "precision": "fp64"},
+        secure_aggregation={"colluders": colluders, "most_records": 16, **protection},
+        evaluation={"every": every, "bins": 8, "loss_range": 1.0},
+    )
 
 
 class Play:

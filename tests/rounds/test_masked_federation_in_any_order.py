@@ -10,7 +10,6 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from test_masked_federation import Play, make_plan
 
 from fedfair.ids import ParticipantId
 from fedfair.plan.purpose import Purpose
@@ -22,6 +21,7 @@ from fedfair.secagg.effects import Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
+from tests.rounds.test_masked_federation import Play, make_plan
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 QUORUM = 3

@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from test_masked_federation import LAYOUT, RUN, SCHEMA, make_plan
-from test_masked_federation_in_any_order import WaitingPlay
 
 from aggregator.waiting import waiting_words
 from fedfair.ids import ParticipantId
@@ -30,6 +28,8 @@ from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.sums.running import PlainSum
+from tests.rounds.test_masked_federation import LAYOUT, RUN, SCHEMA, make_plan
+from tests.rounds.test_masked_federation_in_any_order import WaitingPlay
 
 A, B, C, D = (ParticipantId(f"clinic-{letter}") for letter in "abcd")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from federation_in_memory import Wire, shape_of, terms_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SitePolicy
 from fedfair.secagg.shape import SumShape
+from tests.secagg.federation_in_memory import Wire, shape_of, terms_of
 
 UNIT = 0.25
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.shamir import PRIME, combine, combine_shares, lagrange_at_zero, parse_share, split
+from fedfair.secagg.shamir import PRIME, combine, lagrange_at_zero, parse_share, split
+from tests.secagg.shares import combine_shares
 
 SECRETS = st.binary(min_size=31, max_size=31)
 

@@ -1,1 +1,1 @@
-"""Training on pooled records: the oracles that federated training is measured against."""
+"""Training on pooled records: the references that federated training is compared with."""

@@ -63,14 +63,6 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
     )
 
 
-def load_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> Dataset:
-    """Return the records of one file; a missing number is NaN where the plan wants a mean.
-
-    Arguments and faults are those of `read_csv`.
-    """
-    return read_csv(path, spec, classes, extra).dataset
-
-
 def read_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> CsvRecords:
     """Return the records of one file, and what was counted in its columns; both in one reading.
 

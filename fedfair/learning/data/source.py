@@ -30,7 +30,7 @@ from fedfair.plan.derived import protects_records, scales_by_ranges, standardise
 from fedfair.plan.schema import Plan
 from fedfair.plan.site import SiteConfig
 
-__all__ = ["SiteRecords", "declared_schema", "federation_key", "load_federation", "load_site", "read_site_records"]
+__all__ = ["SiteRecords", "declared_schema", "federation_key", "load_federation", "read_site_records"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,6 @@ def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[Pa
         check_declared(plan.task, parts.train.schema)
         sites[ParticipantId(name)] = _finish(plan, ParticipantId(name), parts)
     return sites
-
-
-def load_site(
-    plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path, *, code: Path | None = None
-) -> Splits:
-    """Return one site's splits, read from its own files; arguments and faults are those of `read_site_records`."""
-    return read_site_records(plan, site, participant, root, code=code).splits
 
 
 def read_site_records(

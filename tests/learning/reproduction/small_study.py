@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedfair.learning.reproduction.study import Figure, Repeats, Size, Study, Values
+from tests import plans
 
 SIZE = Size(
     rounds=3,
@@ -19,19 +20,17 @@ SIZE = Size(
 
 
 def base(folder: Path) -> Values:  # noqa: ARG001
-    return {
-        "federation": {"name": "small", "collaborators": ["a", "b", "c"]},
-        "task": {
-            "data": "breast-cancer",
+    return plans.stated(
+        ["a", "b", "c"],
+        task={
             "partition": {"scheme": "random"},
             "test_fraction": 0.5,
             "validation_fraction": 0.1,
             "standardize": "secure",
-            "model": {"name": "linear"},
         },
-        "training": {"rounds": 1, "batch_size": 16},
-        "evaluation": {"every": 10**9},
-    }
+        training={"batch_size": 16},
+        evaluation={"every": 10**9},
+    )
 
 
 def study(*figures: Figure, methods: tuple[str, ...] = ("fedsrcvar", "fedavg")) -> Study:

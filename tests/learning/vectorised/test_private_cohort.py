@@ -24,6 +24,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.sums.running import Totals
+from tests import plans
 
 torch.set_num_threads(1)
 
@@ -49,15 +50,13 @@ def plan_of(
 ) -> Plan:
     model = {"name": "mlp", "hidden": list(hidden)} if hidden else {"name": "linear", "init": "random"}
     values = {"rounds": 3, "precision": "fp64", "device": "cpu", "batch_size": 4, "local_steps": 3, **training}
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": list(sites)},
-            "task": {"data": "breast-cancer", "model": model, "standardize": "none"},
-            "objective": {"worst_group_size": 0.2, "tradeoff": 0.1},
-            "training": values,
-            "evaluation": {"bins": 16},
-            "privacy": {"sample_level": {"noise_multiplier": 1.5, "clip": 0.7} | (privacy or {})},
-        }
+    return plans.parsed(
+        list(sites),
+        task={"model": model, "standardize": "none"},
+        objective={"worst_group_size": 0.2, "tradeoff": 0.1},
+        training=values,
+        evaluation={"bins": 16},
+        privacy={"sample_level": {"noise_multiplier": 1.5, "clip": 0.7, **(privacy or {})}},
     )
 
 

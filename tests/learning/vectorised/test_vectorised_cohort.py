@@ -30,6 +30,7 @@ from fedfair.learning.vectorised.cohort import VectorisedCohort
 from fedfair.plan.derived import threshold_limit
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from tests import plans
 
 torch.set_num_threads(1)
 
@@ -67,21 +68,19 @@ def plan_of(
     **training: object,
 ) -> Plan:
     model = {"name": "mlp", "hidden": hidden} if hidden else {"name": "linear", "init": "random"}
-    return Plan.model_validate(
-        {
-            "federation": {"name": "test", "collaborators": list(sites)},
-            "task": {"data": "breast-cancer", "model": model, "standardize": standardize},
-            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
-            "training": {
-                "rounds": 3,
-                "batch_size": 8,
-                "learning_rate": 0.02,
-                "precision": "fp64",
-                "device": "cpu",
-                **training,
-            },
-            "evaluation": {"every": 2, "group_sizes": [0.3], "bins": 16, "method": method},
-        }
+    return plans.parsed(
+        list(sites),
+        task={"model": model, "standardize": standardize},
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1, **(objective or {})},
+        training={
+            "rounds": 3,
+            "batch_size": 8,
+            "learning_rate": 0.02,
+            "precision": "fp64",
+            "device": "cpu",
+            **training,
+        },
+        evaluation={"every": 2, "group_sizes": [0.3], "bins": 16, "method": method},
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedfair.cli.secagg_demo.consortium import PURPOSE, Consortium
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.entering import round_transcript
@@ -19,6 +18,7 @@ from fedfair.secagg.messages import Pairs
 from fedfair.secagg.params import threshold
 from fedfair.secagg.round_messages import Open, RoundStart, Survivors, Upload, Vote, vote_fields
 from fedfair.secagg.signing import sign
+from secagg_demo.consortium import PURPOSE, Consortium
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedfair.cli.secagg_demo.lies import Refusal
-from fedfair.cli.secagg_demo.story import (
+from secagg_demo.lies import Refusal
+from secagg_demo.story import (
     NOISE_MEAN,
     NOISE_SPREAD,
     SHOWN_NUMBER,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.centralised.solver import Optimum, minimise
 from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
+from tests.oracles.solver import Optimum, minimise
 
 
 def descend_mean(model: FlatModel, features: Tensor, labels: Tensor, *, steps: int, learning_rate: float) -> None:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.centralised.erm import descend_mean
-from fedfair.learning.centralised.solver import Optimum, minimise
 from fedfair.learning.local import Batch, LocalSteps, loss_function
 from fedfair.learning.parameters import FlatModel
+from tests.oracles.erm import descend_mean
+from tests.oracles.solver import Optimum, minimise
 
 
 def descend_rcvar(

@@ -10,9 +10,10 @@ from html import escape
 
 from markupsafe import Markup
 
-from fedfair.cli.secagg_demo.digits import CLASSES, class_pictures
-from fedfair.cli.secagg_demo.pictures import bars, mosaic, people
-from fedfair.cli.secagg_demo.story import (
+from fedfair.report.html import Section, page
+from secagg_demo.digits import CLASSES, class_pictures
+from secagg_demo.pictures import bars, mosaic, people
+from secagg_demo.story import (
     BYTE_VALUES,
     NOISE_MEAN,
     NOISE_SPREAD,
@@ -25,8 +26,7 @@ from fedfair.cli.secagg_demo.story import (
     Sum,
     Vectors,
 )
-from fedfair.cli.secagg_demo.words import error_sentence, explanation, sum_sentence, summarised
-from fedfair.report.html import Section, page
+from secagg_demo.words import error_sentence, explanation, sum_sentence, summarised
 
 CEILING = 6.0
 """Bars of a histogram are cut off at this multiple of what noise would give."""

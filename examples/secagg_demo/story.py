@@ -17,9 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.cli.secagg_demo.consortium import AGGREGATOR, Consortium, Delivery
-from fedfair.cli.secagg_demo.digits import DIMENSION, LocalChange, Records, load_records, local_change
-from fedfair.cli.secagg_demo.lies import Liar, Refusal, ask_for_both_shares, send_two_models, show_two_sets
 from fedfair.secagg.fixedpoint import GRID_BITS, BodyCode, BodyEncoder
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind
@@ -28,6 +25,9 @@ from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.setup_messages import Advert
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.shape import HeaderRun, SumShape
+from secagg_demo.consortium import AGGREGATOR, Consortium, Delivery
+from secagg_demo.digits import DIMENSION, LocalChange, Records, load_records, local_change
+from secagg_demo.lies import Liar, Refusal, ask_for_both_shares, send_two_models, show_two_sets
 
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4", "clinic-5")
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.30)

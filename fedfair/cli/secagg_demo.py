@@ -1,4 +1,7 @@
-"""What a person types: `fedfair demo secagg`. Plays, prints, and writes one page; nothing else is left behind."""
+"""What a person types: `fedfair demo secagg`. Plays, prints, and writes one page; nothing else is left behind.
+
+The story and its pictures are an example, `examples/secagg_demo`, which is installed with fedfair.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ def secagg_command(
 ) -> None:
     """Show secure aggregation at work: five clinics, real bytes, a drop-out, and three lies of the aggregator."""
     # What plays and draws loads numpy and scikit-learn, which `--help` should not wait for.
-    from fedfair.cli.secagg_demo.page import demo_page
-    from fedfair.cli.secagg_demo.story import play
-    from fedfair.cli.secagg_demo.words import story_lines
     from fedfair.report.html import check_place
+    from secagg_demo.page import demo_page
+    from secagg_demo.story import play
+    from secagg_demo.words import story_lines
 
     check_place(output)
     try:

@@ -1,0 +1,70 @@
+"""Plans for tests: the smallest one that is valid, and what a test is about laid over it.
+
+`stated` is a plan as its file states it, `parsed` is the same plan checked. A test names the keys that matter to
+it; every other key is the smallest plan's, or the product's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedfair.plan.schema import Plan
+
+Section = Mapping[str, object]
+Values = dict[str, dict[str, object]]
+
+NAMES = ("clinic-a", "clinic-b", "clinic-c")
+
+
+def stated(names: Sequence[str] = NAMES, **sections: Section) -> Values:
+    """Return the smallest valid plan of these collaborators, with the keys of these sections laid over it."""
+    smallest: Values = {
+        "federation": {"name": "heart", "collaborators": list(names)},
+        "task": {"data": "breast-cancer", "model": {"name": "linear"}},
+        "training": {"rounds": 1},
+    }
+    return over(smallest, **sections)
+
+
+def over(values: Mapping[str, Section], **sections: Section) -> Values:
+    """Return the values of a plan in which each key of these sections has replaced the one that was there."""
+    return {name: {**values.get(name, {}), **sections.get(name, {})} for name in {**values, **sections}}
+
+
+def parsed(names: Sequence[str] = NAMES, **sections: Section) -> Plan:
+    """Return what `stated` states, checked."""
+    return Plan.model_validate(stated(names, **sections))
+
+
+def small_plan(
+    *,
+    rounds: int = 5,
+    federation: Section | None = None,
+    protection: Section | None = None,
+    names: tuple[str, ...] = NAMES,
+    **training: object,
+) -> dict[str, object]:
+    """Return a plan that real processes finish in seconds; in the clear without `protection`."""
+    fractions = {"fractions": [0.5, 0.3, 0.2]} if len(names) == 3 else {}
+    return dict(
+        stated(
+            names,
+            federation=federation or {},
+            task={
+                "partition": {"scheme": "random", **fractions},
+                "standardize": "secure",
+                "model": {"name": "linear", "init": "zeros"},
+            },
+            objective={"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
+            training={
+                "algorithm": "fedsrcvar",
+                "rounds": rounds,
+                "local_steps": 2,
+                "batch_size": 16,
+                "precision": "fp64",
+                **training,
+            },
+            secure_aggregation={"mode": "off"} if protection is None else protection,
+            evaluation={"every": 5, "bins": 64},
+        )
+    )
