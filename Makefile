@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick slow browser lint format generate clean
+.PHONY: demo test quick slow docs browser lint format generate clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
@@ -19,6 +19,11 @@ quick: $(READY)
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)
 	$(BIN)/pytest -n 2 -m slow
+
+# The site, from disk alone: open build/site/index.html. A generated page that has drifted is written again first.
+docs: $(READY)
+	$(BIN)/python -m docs.generate
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # Pages are tested in a headless Chromium. Without one, those tests are skipped and say so.
 browser:
@@ -45,7 +50,7 @@ generate: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,docs]'
 	touch $(READY)
 
 clean:

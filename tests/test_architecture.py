@@ -242,9 +242,9 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
     tracked = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True, cwd=REPOSITORY)
     top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
     allowed = {
-        ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "aggregator", "benchmarks",
-        "certs", "collaborator", "constraints.txt", "docs", "examples", "fedfair", "proto", "pyproject.toml",
-        "tests",
+        ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "aggregator",
+        "benchmarks", "certs", "collaborator", "constraints.txt", "docs", "examples", "fedfair", "mkdocs.yml",
+        "proto", "pyproject.toml", "tests",
     }  # fmt: skip
     assert top <= allowed
 

@@ -1,4 +1,4 @@
-"""The README's commands, run as they are written, on as many "hosts" as they name."""
+"""The commands of the README and of the tutorial, run as they are written, on as many "hosts" as they name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,28 @@ from fedfair.plan.source import load_plan
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "README.md"
+TUTORIAL = REPOSITORY / "docs" / "start" / "deployment.md"
+OWN_DATA = REPOSITORY / "docs" / "how-to" / "own-data.md"
+PAGES = [
+    README, REPOSITORY / "SECURITY.md",
+    *(page for page in sorted((REPOSITORY / "docs").rglob("*.md")) if "results" not in page.parts),
+]  # fmt: skip
+EVIDENCE = re.compile(r"`((?:tests|benchmarks|examples|fedfair|aggregator|collaborator)/[\w/.*-]+)`")
+FORMAT = re.compile(r"fedfair/[a-z-]+/\d+")
+NEXT_TREE = "architecture.md"
+"""It names the modules of the tree that is being built."""
 
 
-def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    lead = run(README, tmp_path)["lead"]
+def test_the_study_of_the_readme_works_as_written(tmp_path: Path) -> None:
+    study = run(README, tmp_path)["laptop"]
+    result = json.loads((study / "result.json").read_text())
+    assert result["train"]["by_group_size"]["0.1"]["worst"] < result["uniform_floor"]
+    assert (study / "report.html").is_file()
+    assert (study / "save" / "evaluation.json").is_file()
+
+
+def test_the_deployment_of_the_tutorial_works_as_written(tmp_path: Path) -> None:
+    lead = run(TUTORIAL, tmp_path)["lead"]
     result = json.loads((lead / "result.json").read_text())
     assert result["format"] == "fedfair/result/1"
     assert result["train"]["by_group_size"]["0.1"]["worst"] < result["uniform_floor"]
@@ -35,16 +53,43 @@ def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
         assert risk["bound"][0] <= high  # Both intervals hold the truth, so they meet.
 
 
-def test_the_plan_of_the_readme_is_a_plan(tmp_path: Path) -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+def test_the_whole_plan_of_the_page_on_data_is_a_plan(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", OWN_DATA.read_text(), re.DOTALL)
     (tmp_path / "plan.yaml").write_text(next(block for block in blocks if "a whole one" in block))
     assert load_plan(tmp_path / "plan.yaml").training.rounds == 300
 
 
-def test_every_command_of_the_readme_exists() -> None:
+def test_every_command_of_the_pages_exists() -> None:
     # Only what stands in code, as a command or in backticks.
-    groups = set(re.findall(r"(?:\$ |`)fedfair ([a-z]+(?: [a-z]+)?)", README.read_text()))
-    assert len(groups) > 10
+    text = "\n".join(page.read_text() for page in PAGES)
+    code = "\n".join(re.findall(r"^```(?:console|sh)\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    command = r"fedfair ([a-z]+(?: [a-z]+)?)(?=[ `\n])"
+    groups = {*re.findall(rf"`{command}", text), *re.findall(rf"(?:\$ |^){command}", code, re.MULTILINE)}
+    assert len(groups) > 20
     for group in sorted(groups):
         outcome = CliRunner().invoke(app, [*group.split(), "--help"])
         assert outcome.exit_code == 0, f"fedfair {group}: {outcome.output}"
+
+
+def test_every_target_of_make_that_a_page_names_is_one() -> None:
+    rules = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        assert set(re.findall(r"(?:\$ |`)make ([a-z]+)", page.read_text())) <= rules, page
+
+
+def test_the_whole_check_calls_only_what_the_readme_names() -> None:
+    called = re.findall(r"^make ([a-z]+)$", (REPOSITORY / ".ci" / "run").read_text(), re.MULTILINE)
+    assert called
+    assert set(called) <= set(re.findall(r"(?:\$ |`)make ([a-z]+)", README.read_text()))
+
+
+def test_every_file_that_a_page_names_as_evidence_is_there() -> None:
+    for page in PAGES:
+        if page.name == NEXT_TREE:
+            continue
+        named = [name for name in EVIDENCE.findall(page.read_text()) if not FORMAT.fullmatch(name)]
+        assert [name for name in named if not any(REPOSITORY.glob(name.rstrip("/")))] == [], page
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(README.read_text().splitlines()) <= 130

@@ -1,8 +1,8 @@
 """The algorithms that a plan may name: which options each takes, and what each must reveal in a round.
 
 Decides nothing about training. What an algorithm reveals is counted here, as data, so that
-`docs/algorithms.md`, the refusal of a deployment and the summary of a plan say the same thing. A deployment
-carries one weighted sum a round; everything else runs in simulation.
+`docs/explain/algorithms.md`, the refusal of a deployment and the summary of a plan say the same thing. A
+deployment carries one weighted sum a round; everything else runs in simulation.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def check_deployable(algorithm: AlgorithmName) -> None:
     when = "it needs" if facts.centralised else "each round it must reveal"
     raise PlanError(
         f"training.algorithm: {algorithm} is for simulation only: {when} {facts.reveals}",
-        "run it with `fedfair simulate`, or deploy fedsrcvar or fedavg; see docs/algorithms.md",
+        "run it with `fedfair simulate`, or deploy fedsrcvar or fedavg; see docs/explain/algorithms.md",
     )
 
 

@@ -1,7 +1,7 @@
 """The published tables as a page of YAML to copy into a plan, written from `fedfair.plan.published` itself.
 
-`python -m fedfair.plan.published_page` prints the page that is kept in `docs/published-tables.md`; a test fails
-when they differ.
+`python -m fedfair.plan.published_page` prints the page that is kept in `docs/how-to/published-tables.md`; a test
+fails when they differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INTRODUCTION = """# Published tables, to copy into a plan
 
 Written by `python -m fedfair.plan.published_page`. Each block is the `task.data` of a plan for files as their
 authors publish them; a simulation adds the paths (`train`, `test`, or `train_of` for a file of each site), a
-deployed site names its own file in `collaborator.yaml`. [plan.md](plan.md) explains every key.
+deployed site names its own file in `collaborator.yaml`. [plan.md](../reference/plan.md) explains every key.
 """
 
 PAGES: tuple[tuple[str, Table], ...] = (

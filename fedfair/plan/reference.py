@@ -1,6 +1,7 @@
 """The reference of `plan.yaml` and `collaborator.yaml` as a page, written from the schema itself.
 
-`python -m fedfair.plan.reference` prints the page that is kept in `docs/plan.md`; a test fails when they differ.
+`python -m fedfair.plan.reference` prints the page that is kept in `docs/reference/plan.md`; a test fails when they
+differ.
 """
 
 from __future__ import annotations

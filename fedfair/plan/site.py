@@ -46,7 +46,7 @@ class SiteData(Section):
     name: Text | None = Field(
         default=None,
         description="name of this data set in the ledger; giving names promises that nobody is in two of them, "
-        "and null means that these records may be anybody's (docs/privacy.md)",
+        "and null means that these records may be anybody's (docs/explain/privacy.md)",
     )
 
 
@@ -73,7 +73,7 @@ class NetworkSection(Section):
         # It may hold a password.
         repr=False,
         description="HTTP proxy to go through: none, environment (https_proxy and no_proxy), or its URL, "
-        "http://user:password@host:port (docs/network.md)",
+        "http://user:password@host:port (docs/how-to/network.md)",
     )
 
 
@@ -100,7 +100,7 @@ class SitePolicy(Section):
         default=("update-sums", "loss-sums", "loss-quantiles", "feature-sums"),
         min_length=1,
         description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
-        "group-losses, site-losses, site-updates, records (docs/site-policy.md)",
+        "group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)",
     )
     publish_site_means: bool = Field(
         default=False,
@@ -201,7 +201,7 @@ class SiteConfig(Section):
     network: NetworkSection = Field(default=NetworkSection(), description="how this site reaches the aggregator")
     policy: SitePolicy = Field(default=SitePolicy(), description="what a plan may ask of this site")
     budget: BudgetSection | None = Field(
-        default=None, description="what all plans together may cost (docs/privacy.md); null for no budget"
+        default=None, description="what all plans together may cost (docs/explain/privacy.md); null for no budget"
     )
     ledger: Text | None = Field(
         default=None, description="record of everything released about the data; a path; null means ledger.sqlite"

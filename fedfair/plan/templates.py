@@ -25,8 +25,8 @@ collaborator: {name}          # this site's name in the plan
 data: {{train: null, test: null, root: null}}
 device: null                 # auto | cpu | cuda | mps; null takes the plan's
 threads: null                # null for all cores
-network: {{proxy: environment}}   # or none, or http://user:password@host:port: docs/network.md
-budget: null                 # what all plans together may cost, such as {{epsilon: 8.0}}: docs/privacy.md
+network: {{proxy: environment}}   # or none, or http://user:password@host:port: docs/how-to/network.md
+budget: null                 # what all plans together may cost, such as {{epsilon: 8.0}}: docs/explain/privacy.md
 policy:
   allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
   allow_module_code: false   # true lets the plan run any Python code (module:function) here; rather name it:
@@ -37,7 +37,8 @@ policy:
   max_rounds: null           # most training rounds under one plan, over all its runs; null for any number
   max_epsilon: null          # most epsilon that one plan may cost this site; null for any
   max_runs: null             # most runs of one plan; null takes 3 where sums are masked or noised
-  reveals: [update-sums, loss-sums, loss-quantiles, feature-sums]   # what may be known: docs/site-policy.md
+  # What may be known: docs/reference/site-policy.md
+  reveals: [update-sums, loss-sums, loss-quantiles, feature-sums]
   min_collaborators: null    # fewest collaborators in every sum; null for any number
   purposes: [training, evaluation, standardisation]
 """

@@ -20,7 +20,7 @@ exact, rounding is exact, and a float32 holds all whole noise. The sum F + round
 whole numbers is the exact sum, rounded once where the float is too narrow: a function of Z alone. No torch.
 
 The sampler draws N with 53 bits (`noise.py`), about 2^31 values in a cell, so that a cell's probability is off by
-a share of less than 2^-28 up to five deviations. How that adds up is said in docs/privacy.md.
+a share of less than 2^-28 up to five deviations. How that adds up is said in docs/explain/privacy.md.
 """
 
 from __future__ import annotations

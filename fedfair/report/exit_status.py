@@ -1,4 +1,6 @@
-"""What the exit status of a command says; the one place where it is decided. `docs/commands.md` has the table.
+"""What the exit status of a command says; the one place where it is decided.
+
+`docs/reference/commands.md` has the table.
 
 A service manager restarts on a failure and reports it, so a service that was asked to stop and stopped is no
 failure. Every other command that is interrupted has not done its work and says so. What is refused does not work

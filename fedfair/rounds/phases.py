@@ -1,7 +1,8 @@
 """Where a run stands, and which event may lead where.
 
-`federation` looks every event up here before it does anything; the diagram in `docs/rounds.md` is made from this
-table. The table says what is possible; which of the possible phases follows depends on the people and the course.
+`federation` looks every event up here before it does anything; the diagram in `docs/explain/rounds.md` is made
+from this table. The table says what is possible; which of the possible phases follows depends on the people and
+the course.
 """
 
 from __future__ import annotations

@@ -41,5 +41,5 @@ def test_nobody_starts_a_deployment_of_an_algorithm_that_no_sum_carries(tmp_path
     plan.write_text(PLAN)
     with pytest.raises(PlanError, match=WORDS) as caught:
         STARTS[who](plan)
-    assert "docs/algorithms.md" in caught.value.remedy
+    assert "docs/explain/algorithms.md" in caught.value.remedy
     assert [path.name for path in tmp_path.iterdir()] == ["plan.yaml"]

@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_a_record_follows_from_a_few_lines_of_other_code(whole: bytes) -> None:
-    # An independent reading: JSON, SHA-256 and Ed25519 by hand, as docs/egress.md spells them.
+    # An independent reading: JSON, SHA-256 and Ed25519 by hand, as docs/reference/egress.md spells them.
     def framed(label: str, *fields: bytes) -> bytes:
         parts = [len(fields).to_bytes(4, "big"), *(len(field).to_bytes(4, "big") + field for field in fields)]
         return label.encode() + b"\0" + b"".join(parts)

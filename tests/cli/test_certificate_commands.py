@@ -201,7 +201,7 @@ def test_nothing_of_somebody_else_s_is_replaced(workspace: Path) -> None:
 
 
 def test_the_document_names_no_option_that_does_not_exist() -> None:
-    text = (REPOSITORY / "docs" / "certificate.md").read_text()
+    text = (REPOSITORY / "docs" / "explain" / "certificate.md").read_text()
     helped = "".join(attempt(*words, "--help").output for words in ((), ("verify",)))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--save"}  # which is `fedfair simulate`'s
     assert {"--delta", "--method", "--split", "--fewest", "--key", "--unsigned"} <= named

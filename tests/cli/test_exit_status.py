@@ -63,7 +63,7 @@ def test_only_a_service_that_sigterm_stopped_has_done_its_work(name: str, status
 
 
 def test_the_page_on_commands_lists_exactly_the_statuses() -> None:
-    page = (REPOSITORY / "docs" / "commands.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     assert [int(row) for row in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == sorted(ExitStatus)
     assert EXIT_BY_SIGNAL == ExitStatus.INTERRUPTED
 

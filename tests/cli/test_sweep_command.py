@@ -81,7 +81,7 @@ def test_a_grid_with_a_mistake_is_refused_before_anything_is_made(workspace: Pat
 
 
 def test_the_page_about_sweeps_names_every_short_word_and_its_commands_are_sweeps() -> None:
-    page = (REPOSITORY / "docs" / "sweep.md").read_text()
+    page = (REPOSITORY / "docs" / "how-to" / "sweep.md").read_text()
     words = re.search(r"one of these words:\n\n(.*?)\n\n", page, re.DOTALL)
     assert words is not None
     assert re.findall(r"`(\w+)`", words[1]) == list(ALIASES)

@@ -1,4 +1,4 @@
-"""The table of docs/egress.md names every field of every message on the wire, and nothing else."""
+"""The table of docs/reference/egress.md names every field of every message on the wire, and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ABOUT_RECORDS = {"UploadStart.sha256", "Chunk.data"}
 
 
 def rows() -> list[tuple[str, str, str]]:
-    text = (REPOSITORY / "docs" / "egress.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "reference" / "egress.md").read_text(encoding="utf-8")
     table = text.split("<!-- messages -->")[1].split("<!-- /messages -->")[0]
     return re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
 

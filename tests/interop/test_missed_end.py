@@ -81,6 +81,6 @@ def test_nobody_waits_at_the_end_for_a_site_that_was_sent_away_for_good(tmp_path
 
 
 def test_a_site_without_its_aggregator_stops_by_default_after_the_time_that_the_page_states() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rounds.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "explain" / "rounds.md").read_text(encoding="utf-8")
     assert GIVE_UP_SECONDS == 3 * 24 * 3600
     assert "for three days" in page

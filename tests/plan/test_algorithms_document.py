@@ -1,4 +1,4 @@
-"""docs/algorithms.md against the facts in code, and the facts against themselves."""
+"""docs/explain/algorithms.md against the facts in code, and the facts against themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedfair.plan.fields import Revelation
 from fedfair.plan.revelations import MEANING, SUMS_ONLY
 from tests.conftest import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "algorithms.md").read_text()
+PAGE = (REPOSITORY / "docs" / "explain" / "algorithms.md").read_text()
 
 
 def test_the_table_of_the_page_is_the_one_that_the_code_declares() -> None:

@@ -14,8 +14,8 @@ from tests.conftest import REPOSITORY
 
 
 def test_the_page_is_written_from_the_tables() -> None:
-    assert (REPOSITORY / "docs" / "published-tables.md").read_text() == page(), (
-        "run: python -m fedfair.plan.published_page > docs/published-tables.md"
+    assert (REPOSITORY / "docs" / "how-to" / "published-tables.md").read_text() == page(), (
+        "run: python -m fedfair.plan.published_page > docs/how-to/published-tables.md"
     )
 
 

@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY
 
 
 def test_the_reference_that_is_kept_is_the_one_that_is_written() -> None:
-    assert (REPOSITORY / "docs" / "plan.md").read_text() == page()
+    assert (REPOSITORY / "docs" / "reference" / "plan.md").read_text() == page()
 
 
 def test_every_key_has_a_description() -> None:

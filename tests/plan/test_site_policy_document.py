@@ -1,4 +1,4 @@
-"""docs/site-policy.md against the schema of a policy, and its example against a plan."""
+"""docs/reference/site-policy.md against the schema of a policy, and its example against a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedfair.plan.terms import Asked
 from tests import plans
 from tests.conftest import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "site-policy.md").read_text()
+PAGE = (REPOSITORY / "docs" / "reference" / "site-policy.md").read_text()
 
 
 def test_every_term_has_a_row_and_every_row_is_a_term() -> None:

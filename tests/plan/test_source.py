@@ -523,7 +523,7 @@ def test_a_file_that_is_no_plan_is_one_clear_error(content: bytes, expected: str
 
 def test_every_file_that_people_write_is_bounded_before_it_is_parsed(folder: Path) -> None:
     assert MAX_BYTES == 64 << 10
-    assert "at most 64 KiB" in (REPOSITORY / "docs" / "plan.md").read_text(encoding="utf-8")
+    assert "at most 64 KiB" in (REPOSITORY / "docs" / "reference" / "plan.md").read_text(encoding="utf-8")
     (folder / "plan.yaml").write_text(PLAN)
     long = "#" * MAX_BYTES + "\n"
     (folder / "roster.yaml").write_text(long)

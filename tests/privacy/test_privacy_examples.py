@@ -1,4 +1,4 @@
-"""The examples of docs/privacy.md: every figure in them is computed again."""
+"""The examples of docs/explain/privacy.md: every figure in them is computed again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.skellam import skellam_epsilon
 from tests.conftest import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "privacy.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "explain" / "privacy.md").read_text(encoding="utf-8")
 DELTA = 1e-5
 
 

@@ -1,6 +1,8 @@
-"""Writes algorithms_bc10.json: where the algorithms of docs/algorithms.md come to on bc10, by a convex solver.
+"""Writes algorithms_bc10.json: where the algorithms of docs/explain/algorithms.md come to on bc10.
 
-Run `python tests/vectors/make_algorithms_bc10.py`. Everything here is written from the definitions, in cvxpy, and
+The optima are those of a convex solver. Run `python tests/vectors/make_algorithms_bc10.py`.
+
+Everything here is written from the definitions, in cvxpy, and
 imports nothing of fedfair: bc10 is scikit-learn's breast cancer set, its first ten columns standardised with
 ddof=0, the model a two-logit softmax written as one weight vector w and a bias b (logit of class 1 minus that
 of class 0), the loss of a record log(1 + exp(-s (x w + b))) with s = +1 for class 1. Solver: Clarabel (interior
