@@ -34,6 +34,7 @@ from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.standardisation import scale_columns
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
+from fedfair.results.document import to_json
 from fedfair.sums.spec import Purpose
 
 Sites = Mapping[ParticipantId, Splits]
@@ -135,7 +136,7 @@ class Bench:
         return float(self._training_risks(*run)["mean"])
 
     def _training_risks(self, *run: Hashable) -> dict[str, Any]:
-        result: dict[str, Any] = self.run(*run).result
+        result: dict[str, Any] = to_json(self.run(*run).result)
         risks: dict[str, Any] = result["train"]
         return risks
 
@@ -153,7 +154,7 @@ class Bench:
 
 
 def _objective(outcome: SimulationOutcome) -> float:
-    result: dict[str, Any] = outcome.result
+    result: dict[str, Any] = to_json(outcome.result)
     return float(result["objective"]["rcvar"])
 
 

@@ -13,6 +13,7 @@ from federation_kit import Federation, metrics, play, small_plan
 from fedfair.cli.loopback import prepare
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from fedfair.results.document import to_json
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_an_exact_evaluation_has_the_risks_of_the_simulation(
     assert play(workspace, everybody).state.value == "finished"
     purposes = [line["purpose"] for line in metrics(workspace)]
     assert purposes[-5:] == ["evaluation", *["exact-evaluation"] * 4]
-    simulated = json.loads(json.dumps(simulate(load_plan(workspace.plan), workspace.folder).result))
+    simulated = to_json(simulate(load_plan(workspace.plan), workspace.folder).result)
     deployed = json.loads(workspace.result.read_text())
     assert simulated["evaluation"] == deployed["evaluation"] == {"method": "exact", "given_up": None}
     for size, risk in deployed["train"]["by_group_size"].items():

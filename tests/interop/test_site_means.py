@@ -14,9 +14,9 @@ from federation_kit import FIVE, NAMES, Federation, play, small_plan
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
-from fedfair.learning.result import JsonObject
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from fedfair.results.document import JsonObject, to_json
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 
@@ -39,7 +39,7 @@ def asking(
 
 
 def results(workspace: Workspace) -> tuple[JsonObject, JsonObject]:
-    simulated = simulate(load_plan(workspace.plan), workspace.folder).result
+    simulated = to_json(simulate(load_plan(workspace.plan), workspace.folder).result)
     return json.loads(json.dumps(simulated)), json.loads(workspace.result.read_text())
 
 
