@@ -19,6 +19,7 @@ from fedfair.plan.approval import approve
 from fedfair.plan.code import code_digests
 from fedfair.plan.deployment import check_deployment, simulation_only
 from fedfair.plan.digest import format_digest
+from fedfair.plan.editor_schema import plan_schema
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
@@ -88,6 +89,12 @@ def show(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
         console.print_json(json.dumps(values))
     else:
         _say(yaml.safe_dump(values, sort_keys=False).rstrip())
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of plan.yaml, by which editors complete keys and mark mistakes."""
+    console.print_json(json.dumps(plan_schema()))
 
 
 @app.command()
