@@ -113,6 +113,15 @@ def test_changed_code_of_the_plan_is_refused_too(tmp_path: Path) -> None:
         opened(tmp_path / "sweep", text, tmp_path)
 
 
+def test_a_folder_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Path) -> None:
+    opened(tmp_path)
+    place = tmp_path / "sweep.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"base": "0" * 16}))
+    with pytest.raises(PlanError, match="by an earlier version of fedfair") as refusal:
+        opened(tmp_path)
+    assert "--out" in refusal.value.remedy
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(PlanError, match="no folder of a sweep"):

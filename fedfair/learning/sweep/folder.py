@@ -106,6 +106,11 @@ def _check_same(there: Mapping[str, object], own: JsonObject, path: Path) -> Non
         for place in sorted({*before, *now} - {"base"})
         if before.get(place) != now.get(place)
     ]
+    if not changed:
+        raise PlanError(
+            f"{path} holds a sweep of this plan by an earlier version of fedfair, which named points otherwise",
+            "name another folder by --out",
+        )
     more = [f"and {len(changed) - MAX_DIFFERENCES} more"] if len(changed) > MAX_DIFFERENCES else []
     raise PlanError(
         "\n  ".join([f"{path} holds a sweep of another base plan:", *changed[:MAX_DIFFERENCES], *more]),
