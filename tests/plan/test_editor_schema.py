@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
+from fedfair.cli.plan import app
 from fedfair.plan.document import parse_document
 from fedfair.plan.editor_schema import plan_schema
 from fedfair.plan.reference import SECTIONS
@@ -91,3 +93,8 @@ def test_every_key_of_the_reference_is_explained() -> None:
         field = section.model_fields[name]
         assert definitions[section.__name__]["properties"][name]["description"] == field.description
     assert SiteConfig.__name__ not in definitions
+
+
+def test_the_command_prints_the_schema() -> None:
+    outcome = CliRunner().invoke(app, ["schema"])
+    assert json.loads(outcome.stdout) == plan_schema()
