@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +18,10 @@ from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve, untold, write_ready_file
 from fedfair.errors import AbortedError, FedfairError, StoppedError
-from fedfair.learning.result import JsonObject
-from fedfair.report.document import parse_result
 from fedfair.report.doubts import doubts
 from fedfair.report.stopping import service, uninterrupted
 from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
 from fedfair.rounds.exit_reasons import ExitReason
 
 app = typer.Typer(
@@ -132,11 +130,11 @@ def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: 
     finally:
         run.records.close()
     if as_json:
-        console.print_json(json.dumps(result))
+        console.print_json(to_text(result))
     if ending.state is not State.FINISHED:
         raise _unfinished(run, ending, trains=start.model is None)
-    if result["train"] is not None:
-        for doubt in doubts(parse_result(json.dumps(result), "the run")):
+    if isinstance(result, ResultDocument):
+        for doubt in doubts(result):
             warn(doubt)
     if not as_json and not quiet:
         console.print(Text(f"{ending.state.value}: {ending.words}"))
@@ -154,7 +152,7 @@ def _finished_before(run: Run) -> Ending | None:
     return Ending(State.FINISHED, ExitReason.FINISHED, words)
 
 
-def _written(run: Run, ending: Ending) -> JsonObject:
+def _written(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     try:
         return write_result(run, ending)
     except OSError as fault:

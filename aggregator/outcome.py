@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from fedfair.learning.evaluated import evaluation_record
 from fedfair.learning.noised_training import noised_training
-from fedfair.learning.result import FORMAT, JsonObject, deployed_result
+from fedfair.learning.result import deployed_result
 from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
+from fedfair.results.document import FORMAT, ResultDocument, UnfinishedResult
 from fedfair.rounds.exit_reasons import ExitReason
 
 if TYPE_CHECKING:
@@ -44,13 +45,22 @@ class Ending:
     signal_name: str = ""
 
 
-def write_result(run: Run, ending: Ending) -> JsonObject:
+def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     """Write what the run has come to and return it; a run that was not evaluated yet has only its state."""
     digest = format_digest(run.plan_digest)
     course = run.course.result()
     noised = noised_training(run.plan, run.layout.dimension)
+    left = run.records.departures()
+    result: ResultDocument | UnfinishedResult
     if course.evaluation is None and noised is None:
-        figures: JsonObject = {"format": FORMAT, "plan_digest": digest, "rounds": course.rounds}
+        result = UnfinishedResult(
+            format=FORMAT,
+            plan_digest=digest,
+            rounds=course.rounds,
+            state=ending.state.value,
+            outcome=ending.words,
+            left=left,
+        )
     else:
         figures = deployed_result(
             run.plan,
@@ -61,8 +71,8 @@ def write_result(run: Run, ending: Ending) -> JsonObject:
             costs=run.records.costs(),
             noised=noised,
         )
-    result = figures | {"state": ending.state.value, "outcome": ending.words}
-    result |= {"left": run.records.departures()}
+        ended = {"state": ending.state.value, "outcome": ending.words, "left": left}
+        result = figures.model_copy(update=ended)
     evaluated = run.course.evaluated
     if evaluated is not None:
         masked = is_masked(run.plan)

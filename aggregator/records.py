@@ -38,12 +38,14 @@ from fedfair.learning import checkpoint
 from fedfair.learning.costs import SumCost
 from fedfair.learning.exchange import SumRequest
 from fedfair.learning.layout import Layout
-from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.log_lines import log_line
 from fedfair.plan.purpose import Purpose
+from fedfair.results.document import ResultDocument, UnfinishedResult
+from fedfair.results.document import to_text as result_text
+from fedfair.results.parts import Departure
 from fedfair.rotated_log import RotatedLog
 from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
 from fedfair.whole_file import write_whole
@@ -300,15 +302,15 @@ class Records:
         """Return who needs no word that the run is over: those who were told, and those who left for good."""
         written = self._paths.told.read_text(encoding="utf-8").splitlines()
         lines = [json.loads(line) for line in written if line.endswith("}")]
-        left = [line["collaborator"] for line in self.departures() if isinstance(line, dict)]
+        left = [gone.collaborator for gone in self.departures()]
         return {str(name) for name in (*(line["collaborator"] for line in lines), *left)}
 
-    def departures(self) -> list[Json]:
+    def departures(self) -> tuple[Departure, ...]:
         """Return who left this run, over all its starts, in order."""
         # What was torn when the machine failed is in the notes of nobody else either.
         lines = [json.loads(line) for line in self._departures.lines() if line.endswith("}")]
         # `fedfair/result/1` says who left, after which round and why; when it was written down is in the log.
-        return [{key: line[key] for key in _DEPARTURE} for line in lines]
+        return tuple(Departure(**{key: line[key] for key in _DEPARTURE}) for line in lines)
 
     def costs(self) -> list[SumCost]:
         """Return what every sum of this run cost, over all its starts, as the metrics say."""
@@ -325,9 +327,9 @@ class Records:
             "accuracy": split.accuracy,
         }
 
-    def write_result(self, result: JsonObject) -> None:
+    def write_result(self, result: ResultDocument | UnfinishedResult) -> None:
         """Write `result.json` in one step: a reader sees the older file or the new one."""
-        write_whole(self._paths.result, json.dumps(result, indent=2) + "\n")
+        write_whole(self._paths.result, result_text(result))
 
     def write_evaluation(self, record: EvaluationRecord) -> None:
         """Write `save/evaluation.json` in one step."""

@@ -34,6 +34,7 @@ from fedfair.learning.simulate import simulate_sites
 from fedfair.learning.tail_weights import worst_weights
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.schema import Plan
+from fedfair.results.document import to_json
 
 ORACLE = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "make_algorithms_bc10.py"
 RATES = (0.5, 0.05, 0.005)
@@ -149,7 +150,7 @@ def reached(
     outcome = simulate_sites(plan, sites, Path())
     model = flat_model(plan, next(iter(sites.values())).train.schema, torch.device("cpu"), Path())
     cohort = LoopCohort({who: TrainingTask(plan, who, splits, model) for who, splits in sites.items()})
-    result: dict[str, Any] = outcome.result
+    result: dict[str, Any] = to_json(outcome.result)
     return objective(pooled_losses(cohort, outcome.model)), float(result["timing"]["seconds"])
 
 

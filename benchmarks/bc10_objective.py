@@ -21,6 +21,7 @@ from sklearn.datasets import load_breast_cancer
 
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from fedfair.results.document import to_json
 
 VECTORS = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "bc10.json"
 SETTINGS = ((0.3, 0.1), (0.2, 0.01))
@@ -63,7 +64,7 @@ def measure(rho: float, epsilon: float, rounds: int) -> dict[str, float]:
     optimum = next(row for row in optima if (row["rho"], row["eps"]) == (rho, epsilon))
     with tempfile.TemporaryDirectory() as folder:
         path = write_workspace(Path(folder), rho, epsilon, rounds)
-        result: dict[str, Any] = simulate(load_plan(path), Path(folder)).result
+        result: dict[str, Any] = to_json(simulate(load_plan(path), Path(folder)).result)
     smoothed_optimum = optimum[f"smooth_softplus_{GAMMA}"]["ftilde"]
     objective = result["objective"]
     return {

@@ -36,6 +36,7 @@ from fedfair.learning.sum_kinds import sum_specs
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.results.document import to_json
 
 Sites = Mapping[ParticipantId, Splits]
 Vector = NDArray[np.float64]
@@ -136,7 +137,7 @@ class Bench:
         return float(self._training_risks(*run)["mean"])
 
     def _training_risks(self, *run: Hashable) -> dict[str, Any]:
-        result: dict[str, Any] = self.run(*run).result
+        result: dict[str, Any] = to_json(self.run(*run).result)
         risks: dict[str, Any] = result["train"]
         return risks
 
@@ -154,7 +155,7 @@ class Bench:
 
 
 def _objective(outcome: SimulationOutcome) -> float:
-    result: dict[str, Any] = outcome.result
+    result: dict[str, Any] = to_json(outcome.result)
     return float(result["objective"]["rcvar"])
 
 

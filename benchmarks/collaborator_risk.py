@@ -35,6 +35,7 @@ from fedfair.learning.noise_price import multiplier_for
 from fedfair.learning.simulate import simulate_sites
 from fedfair.plan.data import AcsEmploymentData
 from fedfair.plan.schema import Plan
+from fedfair.results.document import to_json
 
 SHOWN, TRADEOFF = 0.5, 0.1
 """The worse-off half: of a smaller group a linear model of these data can say no more than the uniform guess."""
@@ -89,9 +90,8 @@ def best(
         )
         risks = []
         for seed in seeds if noise is not None and noise > NOISELESS else seeds[:1]:
-            train: Any = simulate_sites(
-                plan_of(list(sites), rounds, rate, seed, privacy), sites, Path(), engine="auto"
-            ).result["train"]
+            plan = plan_of(list(sites), rounds, rate, seed, privacy)
+            train: Any = to_json(simulate_sites(plan, sites, Path(), engine="auto").result)["train"]
             risks.append((train["by_group_size"][str(SHOWN)]["worst"], train["mean"]))
         worst, mean = (statistics.fmean(values) for values in zip(*risks, strict=True))
         found.append((worst, mean, clip, rate))

@@ -44,6 +44,7 @@ from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.report.figures import Axis, Chart, Series, draw
 from fedfair.report.svg import standalone
+from fedfair.results.document import to_json
 
 TRADEOFF, DELTA = 0.01, 1e-5
 SHOWN = 0.1
@@ -131,7 +132,7 @@ class Trainer:
         )
 
     def _risks(self, plan: Plan) -> tuple[float, float, float]:
-        train: Any = simulate_sites(plan, self._sites, Path()).result["train"]
+        train: Any = to_json(simulate_sites(plan, self._sites, Path()).result)["train"]
         shown, trained = (train["by_group_size"][str(size)]["worst"] for size in (SHOWN, self._size))
         return shown, trained, train["mean"]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from fedfair.cli.commands import Commands
 from tests.conftest import REPOSITORY
 from tests.imports import is_quick
 
@@ -49,7 +50,7 @@ def _imported() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("modules", "never"),
     [
-        ("fedfair.cli.commands", "torch"),
+        (", ".join(sorted({entry.module for entry in Commands.table.values()})), "torch"),
         ("aggregator.commands, aggregator.server, aggregator.preparation", "torch pandas opacus dp_accounting"),
         # What only some runs need is loaded by those runs: each takes as long as the rest of a start.
         ("collaborator.commands, collaborator.participation", "pandas sklearn scipy.stats opacus dp_accounting"),
@@ -61,6 +62,29 @@ def test_what_a_process_loads_at_its_start(modules: str, never: str) -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=180
     )
     assert ran.stdout == "[]\n"
+
+
+HEAVY = "torch pandas scipy numpy grpc matplotlib sklearn opacus dp_accounting ray PIL jinja2 safetensors asyncio"
+
+
+@pytest.mark.parametrize(
+    ("words", "never"),
+    [
+        ("--help", f"{HEAVY} pydantic cryptography yaml aggregator collaborator fedfair.plan fedfair.learning"),
+        ("--version", f"{HEAVY} pydantic cryptography yaml aggregator collaborator fedfair.plan fedfair.learning"),
+        ("plan --help", f"{HEAVY} aggregator collaborator fedfair.learning"),
+    ],
+)
+def test_help_loads_nothing_that_only_the_work_needs(words: str, never: str) -> None:
+    code = (
+        "import sys; from fedfair.cli.commands import app; app(sys.argv[1:], standalone_mode=False); "
+        f"print([name for name in '{never}'.split() if name in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], check=True, capture_output=True, text=True, cwd=REPOSITORY,
+        timeout=180,
+    )  # fmt: skip
+    assert ran.stderr == "[]\n"
 
 
 def test_every_private_function_is_used_in_its_module() -> None:

@@ -12,8 +12,8 @@ from fedfair.certificate.document import Certificate
 from fedfair.certificate.words import guess_sentence, limits, main_statement, population_sentence, sample_sentence
 from fedfair.errors import CertificateError
 from fedfair.report.blocks import bullets, paragraph
-from fedfair.report.document import ResultDocument
 from fedfair.report.html import Section
+from fedfair.results.document import ResultDocument
 
 SAME = 1e-6
 """Means of one run agree far better than this, and those of two runs hardly ever do."""

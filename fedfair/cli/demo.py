@@ -21,10 +21,11 @@ from fedfair.cli.progress import RoundsBar
 from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.learning.checkpoint import load
-from fedfair.report.document import ResultDocument, read_result
 from fedfair.report.run_page import run_page
 from fedfair.report.tables import NAMES, comparison
 from fedfair.report.terminal import console, error_console
+from fedfair.results.document import ResultDocument
+from fedfair.results.reading import read_result
 from fedfair.whole_file import write_whole
 
 if TYPE_CHECKING:

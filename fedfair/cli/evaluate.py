@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,9 +10,10 @@ import typer
 
 from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.source import load_plan, workspace_of
-from fedfair.report.document import check_result_place, parse_result
 from fedfair.report.tables import by_group_size
 from fedfair.report.terminal import console, error_console
+from fedfair.results.document import to_text
+from fedfair.results.reading import check_result_place
 from fedfair.whole_file import write_whole
 
 
@@ -36,10 +36,10 @@ def evaluate_command(
     exact |= evaluates_exactly(plan)
     with nullcontext() if quiet else error_console.status("evaluating"):
         outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
-    text = json.dumps(outcome.result, indent=2) + "\n"
+    text = to_text(outcome.result)
     if json_file is not None and str(json_file) == "-":
         sys.stdout.write(text)
     elif json_file is not None:
         write_whole(json_file, text)
     if not quiet and str(json_file) != "-":
-        console.print(by_group_size(parse_result(text, "the evaluation")))
+        console.print(by_group_size(outcome.result))

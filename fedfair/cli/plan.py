@@ -14,11 +14,11 @@ from rich.text import Text
 from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
-from fedfair.learning.masked_sums import guarantee
 from fedfair.plan.approval import approve
 from fedfair.plan.code import code_digests
 from fedfair.plan.deployment import check_deployment, simulation_only
 from fedfair.plan.digest import format_digest
+from fedfair.plan.editor_schema import plan_schema
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.keys import format_public_key
 from fedfair.plan.schema import Plan
@@ -57,6 +57,7 @@ def check(
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.learning.advice import advice
+    from fedfair.learning.masked_sums import guarantee
 
     promised, warnings = guarantee(plan), (*simulation_only(plan), *advice(plan))
     if as_json:
@@ -88,6 +89,12 @@ def show(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
         console.print_json(json.dumps(values))
     else:
         _say(yaml.safe_dump(values, sort_keys=False).rstrip())
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of plan.yaml, by which editors complete keys and mark mistakes."""
+    console.print_json(json.dumps(plan_schema()))
 
 
 @app.command()
@@ -222,6 +229,8 @@ def _check_pinned(plan: Plan, name: str, key: str) -> None:
 
 
 def _show_summary(plan: Plan) -> None:
+    from fedfair.learning.masked_sums import guarantee
+
     table = Table(show_header=False, box=None, pad_edge=False)
     for heading, sentence in (*summary(plan), ("guarantee", guarantee(plan))):
         table.add_row(Text(heading, style="bold"), Text(sentence))

@@ -8,20 +8,27 @@ from pathlib import Path
 
 import typer
 
-from fedfair.report.document import ResultDocument, read_result
 from fedfair.report.html import Section, check_place
 from fedfair.report.run_page import run_page, subject
+from fedfair.report.shown import shown
 from fedfair.report.tables import by_group_size, comparison
 from fedfair.report.terminal import console
+from fedfair.results.document import ResultDocument
+from fedfair.results.json_schema import result_schema
+from fedfair.results.reading import read_result
 from fedfair.whole_file import write_whole
 
 COMPARED_SIZES = (0.1, 0.3)
 CERTIFICATE = "certificate.json"
+SCHEMA = Path("schema")
+"""Asks for the JSON Schema, unless there is a file of this name."""
 
 
 def report_command(
     results: list[Path] = typer.Argument(
-        None, help="Result files; several are compared.", show_default="result.json"
+        None,
+        help="Result files; several are compared. The word schema prints the JSON Schema of a result.",
+        show_default="result.json",
     ),
     html: Path = typer.Option(
         None, "--html", help="Where the page goes.", show_default="report.html beside the first result"
@@ -32,13 +39,16 @@ def report_command(
 ) -> None:
     """Show who is served how well: mean loss of everybody and of the worst groups."""
     places = results or [Path("result.json")]
+    if places == [SCHEMA] and not SCHEMA.is_file():
+        console.print_json(json.dumps(result_schema()))
+        return
     documents = {str(path): read_result(path) for path in places}
     page = html or (None if as_json else places[0].with_name("report.html"))
     if page is not None:
         check_place(page)
         write_whole(page, run_page(documents, _certificates(documents)))
     if as_json:
-        console.print_json(json.dumps([document.model_dump(mode="json") for document in documents.values()]))
+        console.print_json(json.dumps([shown(document) for document in documents.values()]))
         return
     if len(documents) > 1:
         console.print(comparison(list(documents.values()), COMPARED_SIZES))

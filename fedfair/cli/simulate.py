@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +11,14 @@ from rich.text import Text
 
 from fedfair.cli.progress import RoundsBar
 from fedfair.errors import DataError
-from fedfair.evaluation.record import to_text
+from fedfair.evaluation.record import to_text as evaluation_text
 from fedfair.learning.engine import Engine, chosen_engine
 from fedfair.plan.source import load_plan
-from fedfair.report.document import check_result_place, parse_result
 from fedfair.report.doubts import doubts
 from fedfair.report.tables import by_group_size
 from fedfair.report.terminal import console, error_console
+from fedfair.results.document import to_text
+from fedfair.results.reading import check_result_place
 from fedfair.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -52,15 +52,14 @@ def simulate_command(
     _write(outcome, json_file, model_file)
     if save_folder is not None:
         _save(outcome, save_folder)
-    document = parse_result(json.dumps(outcome.result), "the simulation")
     if not quiet and str(json_file) != "-":
-        console.print(by_group_size(document))
-    for doubt in doubts(document):
+        console.print(by_group_size(outcome.result))
+    for doubt in doubts(outcome.result):
         error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
 
 
 def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:
-    text = json.dumps(outcome.result, indent=2) + "\n"
+    text = to_text(outcome.result)
     if json_file is not None and str(json_file) == "-":
         sys.stdout.write(text)
     elif json_file is not None:
@@ -73,14 +72,14 @@ def _save(outcome: SimulationOutcome, folder: Path) -> None:
     """Write what a deployed run leaves in its folder `save`."""
     folder.mkdir(exist_ok=True)
     _save_model(outcome, folder / "last.safetensors")
-    write_whole(folder / "evaluation.json", to_text(outcome.evaluation))
+    write_whole(folder / "evaluation.json", evaluation_text(outcome.evaluation))
 
 
 def _save_model(outcome: SimulationOutcome, path: Path) -> None:
     from fedfair.learning.checkpoint import save
     from fedfair.learning.saved_model import model_words
 
-    digest, rounds = outcome.evaluation.plan_digest, int(str(outcome.result["rounds"]))
+    digest, rounds = outcome.evaluation.plan_digest, outcome.result.rounds
     save(path, outcome.layout, outcome.model.vector, model_words(outcome.model, rounds, digest, outcome.scaling))
 
 

@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout
@@ -22,9 +21,7 @@ from fedfair.learning.sum_kinds import sum_kind, sum_specs
 from fedfair.plan.derived import is_masked
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-
-if TYPE_CHECKING:
-    from fedfair.learning.result import JsonObject
+from fedfair.results.parts import RoundBytes, RoundSeconds, Traffic
 
 MOST_POINTS = 100
 """A longer run is summarised in blocks of rounds, so that its curve stays short."""
@@ -89,7 +86,7 @@ class ComputedTraffic:
         return SumCost(progress.purpose, progress.round, seconds, sites, sites * up, sites * down)
 
 
-def rounds_summary(costs: Sequence[SumCost]) -> JsonObject | None:
+def rounds_summary(costs: Sequence[SumCost]) -> RoundSeconds | None:
     """Return how long the training rounds took; None without any.
 
     `curve` has at most `MOST_POINTS` points: the last round of a block of rounds, and the median of its seconds.
@@ -100,16 +97,16 @@ def rounds_summary(costs: Sequence[SumCost]) -> JsonObject | None:
     seconds = sorted(cost.seconds for cost in rounds)
     size = -(-len(rounds) // MOST_POINTS)
     blocks = [rounds[start : start + size] for start in range(0, len(rounds), size)]
-    return {
-        "count": len(rounds),
-        "median": statistics.median(seconds),
-        "p90": seconds[-(-9 * len(seconds) // 10) - 1],
-        "longest": seconds[-1],
-        "curve": [[block[-1].round, statistics.median(cost.seconds for cost in block)] for block in blocks],
-    }
+    return RoundSeconds(
+        count=len(rounds),
+        median=statistics.median(seconds),
+        p90=seconds[-(-9 * len(seconds) // 10) - 1],
+        longest=seconds[-1],
+        curve=tuple((block[-1].round, statistics.median(cost.seconds for cost in block)) for block in blocks),
+    )
 
 
-def traffic_summary(costs: Sequence[SumCost], basis: Basis) -> JsonObject | None:
+def traffic_summary(costs: Sequence[SumCost], basis: Basis) -> Traffic | None:
     """Return what travelled; None where that was not noted.
 
     `per_round` is what one collaborator sent and received for each training round, with its share of all the other
@@ -118,12 +115,12 @@ def traffic_summary(costs: Sequence[SumCost], basis: Basis) -> JsonObject | None
     rounds = sum(sum_kind(cost.purpose).is_round for cost in costs)
     if not rounds or not any(cost.bytes_up for cost in costs):
         return None
-    return {
-        "basis": basis.value,
-        "bytes_up": sum(cost.bytes_up for cost in costs),
-        "bytes_down": sum(cost.bytes_down for cost in costs),
-        "per_round": {
-            "bytes_up": sum(cost.bytes_up / cost.contributors for cost in costs) / rounds,
-            "bytes_down": sum(cost.bytes_down / cost.contributors for cost in costs) / rounds,
-        },
-    }
+    return Traffic(
+        basis=basis.value,
+        bytes_up=sum(cost.bytes_up for cost in costs),
+        bytes_down=sum(cost.bytes_down for cost in costs),
+        per_round=RoundBytes(
+            bytes_up=sum(cost.bytes_up / cost.contributors for cost in costs) / rounds,
+            bytes_down=sum(cost.bytes_down / cost.contributors for cost in costs) / rounds,
+        ),
+    )

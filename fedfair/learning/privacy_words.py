@@ -33,10 +33,12 @@ from fedfair.privacy.statement import (
     collaborator_level_sentence,
     sample_level_sentence,
 )
+from fedfair.results.parts import CollaboratorLevelWords, PrivacyWords, SampleLevelWords
 
 if TYPE_CHECKING:  # the result is made of this
     from fedfair.learning.costs import SumCost
-    from fedfair.learning.result import Json, JsonObject
+
+NO_PRIVACY = PrivacyWords(sample_level=None, collaborator_level=None)
 
 PROTECTS_NOBODY = (
     "this is a simulation, whose noise follows from the plan's seed and protects nobody, and whose figures are "
@@ -67,7 +69,7 @@ def plan_sensitivity(plan: Plan, asked: SampleLevelSection) -> float:
 
 def simulated_privacy(
     plan: Plan, logs: Mapping[ParticipantId, ReleaseLog], noised: NoisedTraining | None
-) -> JsonObject:
+) -> PrivacyWords:
     """Return what a simulation says.
 
     Args:
@@ -79,24 +81,25 @@ def simulated_privacy(
         sums = max(sum(release.count for release in log.sums) for log in logs.values())
         everybody = len(plan.federation.collaborators)
         words = _collaborator_words(plan, noised, RELEASED_IN_SIMULATION, sums, everybody)
-        return {"sample_level": None, "collaborator_level": words}
+        return PrivacyWords(sample_level=None, collaborator_level=words)
     releases = {name: log.releases for name, log in logs.items()}
     asked = plan.privacy.sample_level
     if asked is None:
-        return {"sample_level": None, "collaborator_level": None}
+        return NO_PRIVACY
     # Everything but the sampling rate is the same everywhere, and epsilon grows with it.
     worst = max(
         releases, key=lambda name: max((one.sampling_rate for one in _training(releases[name])), default=0.0)
     )
     spent = epsilon(releases[worst], asked.delta)
     facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], spent, asked.delta, ACCOUNTANT)
-    said: JsonObject = {"statement": PROTECTS_NOBODY + sample_level_sentence(facts), "worst_collaborator": worst}
-    return {"sample_level": _words(plan, asked, spent) | said, "collaborator_level": None}
+    told = _words(plan, asked, spent, PROTECTS_NOBODY + sample_level_sentence(facts))
+    stated = told.model_copy(update={"worst_collaborator": str(worst)})
+    return PrivacyWords(sample_level=stated, collaborator_level=None)
 
 
 def deployed_privacy(
     plan: Plan, noised: NoisedTraining | None, course: CourseResult, costs: Sequence[SumCost]
-) -> JsonObject:
+) -> PrivacyWords:
     """Return what the aggregator says of a deployed run.
 
     Args:
@@ -110,19 +113,16 @@ def deployed_privacy(
         fewest = min((cost.contributors for cost in costs), default=quorum(plan))
         complete = all(sum_kind(cost.purpose).is_round for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
-        return {"sample_level": None, "collaborator_level": words}
+        return PrivacyWords(sample_level=None, collaborator_level=words)
     asked = plan.privacy.sample_level
     if asked is None:
-        return {"sample_level": None, "collaborator_level": None}
-    return {
-        "sample_level": _words(plan, asked, None) | {"statement": STATED_BY_SITES},
-        "collaborator_level": None,
-    }
+        return NO_PRIVACY
+    return PrivacyWords(sample_level=_words(plan, asked, None, STATED_BY_SITES), collaborator_level=None)
 
 
 def _collaborator_words(
     plan: Plan, noised: NoisedTraining, preface: str, sums: int, fewest: int, *, complete: bool = True
-) -> JsonObject:
+) -> CollaboratorLevelWords:
     asked, mechanism = collaborator_level_of(plan), noised.sums
     spent = skellam_epsilon([mechanism.release(sums)] if sums else [], asked.delta)
     facts = CollaboratorLevelFacts(
@@ -137,36 +137,40 @@ def _collaborator_words(
         complete=complete,
         may_lie=resists_lies(plan),
     )
-    words: JsonObject = {
-        "delta": asked.delta,
-        "noise_multiplier": asked.noise_multiplier,
-        "clip": asked.clip,
-        "h_min": mechanism.shares,
-        "mu": mechanism.variance,
-        "rounds": sums,
-        "sensitivity": mechanism.bound / mechanism.scale,
-        "noise_deviation": mechanism.variance**0.5 / mechanism.scale,
-        "generator": STATISTICAL,
-    }
+    promised: float | None = spent
     try:
-        return {"epsilon": spent, **words, "statement": preface + collaborator_level_sentence(facts)}
+        statement = preface + collaborator_level_sentence(facts)
     except PrivacyError as refusal:
-        return {"epsilon": None, **words, "statement": refusal.message}
+        promised, statement = None, refusal.message
+    return CollaboratorLevelWords(
+        epsilon=promised,
+        delta=asked.delta,
+        noise_multiplier=asked.noise_multiplier,
+        clip=asked.clip,
+        h_min=mechanism.shares,
+        mu=mechanism.variance,
+        rounds=sums,
+        sensitivity=mechanism.bound / mechanism.scale,
+        noise_deviation=mechanism.variance**0.5 / mechanism.scale,
+        generator=STATISTICAL,
+        statement=statement,
+    )
 
 
-def _words(plan: Plan, asked: SampleLevelSection, spent: Json) -> JsonObject:
+def _words(plan: Plan, asked: SampleLevelSection, spent: float | None, statement: str) -> SampleLevelWords:
     sensitivity = plan_sensitivity(plan, asked)
-    return {
-        "epsilon": spent,
-        "delta": asked.delta,
-        "noise_multiplier": asked.noise_multiplier,
-        "clip": asked.clip,
-        "clipping": asked.clipping,
-        "sensitivity": sensitivity,
-        "noise_deviation": asked.noise_multiplier * sensitivity,
-        "accountant": ACCOUNTANT,
-        "generator": STATISTICAL,
-    }
+    return SampleLevelWords(
+        epsilon=spent,
+        delta=asked.delta,
+        noise_multiplier=asked.noise_multiplier,
+        clip=asked.clip,
+        clipping=asked.clipping,
+        sensitivity=sensitivity,
+        noise_deviation=asked.noise_multiplier * sensitivity,
+        accountant=ACCOUNTANT,
+        generator=STATISTICAL,
+        statement=statement,
+    )
 
 
 def _training(releases: Sequence[GaussianRelease]) -> list[GaussianRelease]:

@@ -1,9 +1,9 @@
-"""The result of a run as JSON: the stable contract `fedfair/result/1`, for simulations and deployments alike.
+"""The result of a run, built as the stable contract `fedfair/result/1`, for simulations and deployments alike.
 
 A simulation knows every loss, so its figures are exact and each bound is one number twice; a deployment knows
 sums, so its worst-group risks are the middles of intervals, which it states. What is not a number becomes null,
 and so does whatever would tell of a group of fewer people than the plan's `evaluation.min_group`. No torch: the
-aggregator writes this file.
+aggregator writes this file. The contract itself is `fedfair.results.document`.
 """
 
 from __future__ import annotations
@@ -29,26 +29,37 @@ from fedfair.learning.costs import Basis, SumCost, rounds_summary, traffic_summa
 from fedfair.learning.judging import Evaluation
 from fedfair.learning.masked_sums import guarantee
 from fedfair.learning.noised_training import NoisedTraining
-from fedfair.learning.privacy_words import deployed_privacy
+from fedfair.learning.privacy_words import NO_PRIVACY, deployed_privacy
 from fedfair.learning.server import CourseResult
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import evaluates_exactly, is_masked, protects_records, reported_group_sizes
 from fedfair.plan.schema import Plan
 from fedfair.plan.summary import summary
-
-FORMAT = "fedfair/result/1"
-
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"
-JsonObject: TypeAlias = dict[str, Json]
+from fedfair.results.document import FORMAT, ResultDocument
+from fedfair.results.parts import EvaluationWords, PlanWords, PrivacyWords, Protection, Timing
+from fedfair.results.risks import (
+    CollaboratorRisk,
+    GroupRisk,
+    MeanRisk,
+    Moment,
+    ObjectiveFigures,
+    PastRisk,
+    SplitRisk,
+)
 
 Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
 """By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
 there is one."""
 
 
-NO_PRIVACY: JsonObject = {"sample_level": None, "collaborator_level": None}
+RisksBySplit: TypeAlias = Mapping[str, SplitRisk | None]
+"""What a result says of every split; None of one without records."""
 
-_SUPPRESSED: JsonObject = {"worst": None, "best": None, "disparity": None, "bound": None}
+Matrix: TypeAlias = tuple[tuple[int, ...], ...]
+
+Sites: TypeAlias = dict[str, CollaboratorRisk | None]
+
+_SUPPRESSED = GroupRisk(worst=None, best=None, disparity=None, bound=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +120,8 @@ def simulated_result(
     classes: int,
     seconds: float,
     costs: Sequence[SumCost],
-    privacy: JsonObject | None = None,
-) -> JsonObject:
+    privacy: PrivacyWords = NO_PRIVACY,
+) -> ResultDocument:
     """Return the result of a simulation.
 
     Args:
@@ -122,25 +133,27 @@ def simulated_result(
         classes: number of classes.
         seconds: how long the run took.
         costs: what every sum cost, in order.
-        privacy: from `privacy_words.simulated_privacy`; None where the plan adds no noise.
+        privacy: from `privacy_words.simulated_privacy`.
     """
     stated, sizes = plan.objective, reported_group_sizes(plan)
     pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
     train = pooled["train"]
     if train is None:
         raise LocalProtocolError("a result needs training losses")
-    objective: JsonObject = {"rcvar": rcvar(train.values, stated.worst_group_size, stated.tradeoff)}
+    value = float(rcvar(train.values, stated.worst_group_size, stated.tradeoff))
+    objective = ObjectiveFigures(rcvar=value, smoothed=_smoothed(course), split="train")
     fewest = plan.evaluation.min_group
     splits = {
-        name: None if split is None else _exact_split(summarise_losses(split.values, split.correct, sizes), fewest)
+        name: None
+        if split is None
+        else _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(course, name))
         for name, split in pooled.items()
     }
-    collaborators: JsonObject = {name: _site(_means(site), 0) for name, site in losses.items()}
+    collaborators: Sites = {name: _site(_means(site), 0) for name, site in losses.items()}
     if plan.evaluation.site_means:
         collaborators = _told_sites(course)
-    promised = NO_PRIVACY if privacy is None else privacy
-    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.SIMULATION)
-    return _result(frame, objective, splits) | {"collaborators": collaborators}
+    frame = _Frame(plan, plan_digest, course, classes, seconds, costs, privacy, Setting.SIMULATION)
+    return _result(frame, objective, splits).model_copy(update={"collaborators": collaborators})
 
 
 def deployed_result(
@@ -152,33 +165,47 @@ def deployed_result(
     seconds: float,
     costs: Sequence[SumCost],
     noised: NoisedTraining | None = None,
-) -> JsonObject:
+) -> ResultDocument:
     """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`.
 
     With `noised`, whole collaborators are protected, no evaluation was made, and there is no figure about people.
     """
-    objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, _evaluation(course))
+    objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, course)
     promised = deployed_privacy(plan, noised, course, costs)
     frame = _Frame(plan, plan_digest, course, classes, seconds, costs, promised, Setting.DEPLOYMENT)
-    told: JsonObject = {"collaborators": _told_sites(course)} if plan.evaluation.site_means else {}
-    return _result(frame, objective, splits) | told
+    result = _result(frame, objective, splits)
+    return (
+        result.model_copy(update={"collaborators": _told_sites(course)}) if plan.evaluation.site_means else result
+    )
 
 
-def _bounded_figures(plan: Plan, evaluation: Evaluation) -> tuple[JsonObject, dict[str, JsonObject | None]]:
+def _bounded_figures(plan: Plan, course: CourseResult) -> tuple[ObjectiveFigures, RisksBySplit]:
+    evaluation = _evaluation(course)
     bound = evaluation.objectives["train"]
     proved = not protects_records(plan) and not evaluation.replaced
-    interval: Json = [bound.lower, bound.upper] if proved else None
+    interval = (float(bound.lower), float(bound.upper)) if proved else None
     splits = {
-        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, proved=proved)
+        name: _bounded_split(
+            evaluation.splits[name], plan.evaluation.min_group, _matrix(course, name), proved=proved
+        )
         if name in evaluation.splits
         else None
         for name in SPLITS
     }
-    return {"rcvar": bound.midpoint, "rcvar_bound": interval}, splits
+    rcvar_figure = float(bound.midpoint)
+    objective = ObjectiveFigures(
+        rcvar=rcvar_figure, rcvar_bound=interval, smoothed=_smoothed(course), split="train"
+    )
+    return objective, splits
 
 
-def _no_figures() -> tuple[JsonObject, dict[str, JsonObject | None]]:
-    return {"rcvar": None, "rcvar_bound": None}, dict.fromkeys(SPLITS)
+def _no_figures() -> tuple[ObjectiveFigures, RisksBySplit]:
+    nothing = ObjectiveFigures(rcvar=None, rcvar_bound=None, smoothed=None, split="train")
+    return nothing, dict.fromkeys(SPLITS)
+
+
+def _smoothed(course: CourseResult) -> float | None:
+    return None if course.evaluation is None else course.evaluation.splits["train"].smoothed
 
 
 class Setting(enum.Enum):
@@ -198,64 +225,65 @@ class _Frame:
     classes: int
     seconds: float
     costs: Sequence[SumCost]
-    privacy: JsonObject
+    privacy: PrivacyWords
     setting: Setting
 
 
-def _result(frame: _Frame, objective: JsonObject, splits: Mapping[str, JsonObject | None]) -> JsonObject:
+def _result(frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit) -> ResultDocument:
     plan, course, seconds = frame.plan, frame.course, frame.seconds
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
-    smoothed = None if course.evaluation is None else course.evaluation.splits["train"].smoothed
-    return {
-        "format": FORMAT,
-        "setting": frame.setting.value,
-        "plan_digest": frame.plan_digest,
-        "plan": _plan_in_words(plan),
-        "algorithm": plan.training.algorithm,
-        "centralised": ALGORITHMS[plan.training.algorithm].centralised,
-        "rounds": course.rounds,
-        "threshold": course.threshold,
-        "objective": {**objective, "smoothed": smoothed, "split": "train"},
-        "uniform_floor": uniform_classifier_loss(frame.classes),
-        **{name: split and split | {"confusion": _matrix(course, name)} for name, split in splits.items()},
-        "history": [_history_entry(past, frame) for past in course.history],
-        "left_out": list(course.left_out),
-        "evaluation": _evaluation_words(plan, course),
-        "privacy": frame.privacy,
-        "secure_aggregation": _protection(plan, frame.setting),
-        "timing": {
-            "seconds": seconds,
-            "rounds_per_second": _number(course.rounds / seconds if seconds else math.nan),
-            "rounds": rounds_summary(frame.costs),
-        },
-        "traffic": traffic_summary(frame.costs, basis),
-        "versions": {name: version(name) for name in ("fedfair", "torch")},
-    }
+    return ResultDocument(
+        format=FORMAT,
+        setting=frame.setting.value,
+        plan_digest=frame.plan_digest,
+        plan=_plan_in_words(plan),
+        algorithm=plan.training.algorithm,
+        centralised=ALGORITHMS[plan.training.algorithm].centralised,
+        rounds=course.rounds,
+        threshold=course.threshold,
+        objective=objective,
+        uniform_floor=uniform_classifier_loss(frame.classes),
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
+        history=tuple(_moment(past, frame) for past in course.history),
+        left_out=course.left_out,
+        evaluation=_evaluation_words(plan, course),
+        privacy=frame.privacy,
+        secure_aggregation=_protection(plan, frame.setting),
+        timing=Timing(
+            seconds=seconds,
+            rounds_per_second=_number(course.rounds / seconds if seconds else math.nan),
+            rounds=rounds_summary(frame.costs),
+        ),
+        traffic=traffic_summary(frame.costs, basis),
+        versions={name: version(name) for name in ("fedfair", "torch")},
+    )
 
 
-def _plan_in_words(plan: Plan) -> JsonObject:
-    return {
-        "federation": plan.federation.name,
-        "collaborators": len(plan.federation.collaborators),
-        "worst_group_size": plan.objective.worst_group_size,
-        "tradeoff": plan.objective.tradeoff,
-        "summary": [[heading, sentence] for heading, sentence in summary(plan)],
-    }
+def _plan_in_words(plan: Plan) -> PlanWords:
+    return PlanWords(
+        federation=plan.federation.name,
+        collaborators=len(plan.federation.collaborators),
+        worst_group_size=plan.objective.worst_group_size,
+        tradeoff=plan.objective.tradeoff,
+        summary=tuple((heading, sentence) for heading, sentence in summary(plan)),
+    )
 
 
-def _protection(plan: Plan, setting: Setting) -> JsonObject:
+def _protection(plan: Plan, setting: Setting) -> Protection:
     """Return what hid the sums of this run, and what those of a deployed one are promised to hide."""
     try:
         promised = guarantee(plan)
     except PlanError as refusal:
         # A plan that may be simulated and not deployed: too few collaborators, say, to hide anybody among them.
         promised = f"NONE: a deployment of this plan is refused, {refusal.message}"
-    return {
-        "mode": plan.secure_aggregation.mode,
-        "colluders": plan.secure_aggregation.colluders,
-        "masked": is_masked(plan) and setting is Setting.DEPLOYMENT,
-        "guarantee": promised,
-    }
+    return Protection(
+        mode=plan.secure_aggregation.mode,
+        colluders=plan.secure_aggregation.colluders,
+        masked=is_masked(plan) and setting is Setting.DEPLOYMENT,
+        guarantee=promised,
+    )
 
 
 def _evaluation(course: CourseResult) -> Evaluation:
@@ -264,11 +292,11 @@ def _evaluation(course: CourseResult) -> Evaluation:
     return course.evaluation
 
 
-def _evaluation_words(plan: Plan, course: CourseResult) -> JsonObject:
+def _evaluation_words(plan: Plan, course: CourseResult) -> EvaluationWords:
     """Return how the last risks were found, and how many of their losses were replaced, where any were."""
-    told: JsonObject = {"method": _method(plan, course), "given_up": course.query_fault or None}
+    told = EvaluationWords(method=_method(plan, course), given_up=course.query_fault or None)
     replaced = 0 if course.evaluation is None else course.evaluation.replaced
-    return told | {"replaced_losses": replaced} if replaced else told
+    return told.model_copy(update={"replaced_losses": replaced}) if replaced else told
 
 
 def _method(plan: Plan, course: CourseResult) -> str:
@@ -278,10 +306,10 @@ def _method(plan: Plan, course: CourseResult) -> str:
     return "exact" if evaluates_exactly(plan) and not course.query_fault else "histogram"
 
 
-def _matrix(course: CourseResult, split: str) -> Json:
+def _matrix(course: CourseResult, split: str) -> Matrix | None:
     """Return the confusion matrix of a split as rows; None where there are too many classes."""
     matrix = course.confusion.get(split)
-    return None if matrix is None else [list(row) for row in matrix]
+    return None if matrix is None else tuple(tuple(row) for row in matrix)
 
 
 def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
@@ -289,27 +317,32 @@ def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
     return math.ceil(tail_count(records, group_size)) < fewest
 
 
-def _exact_split(summary: RiskSummary, fewest: int) -> JsonObject:
+def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) -> SplitRisk:
     groups: Groups = {
         size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
         for size, risk in summary.by_group_size.items()
     }
-    return _split(summary.count, summary.mean, summary.accuracy, groups, fewest)
+    return SplitRisk(
+        n=summary.count,
+        mean=summary.mean,
+        accuracy=summary.accuracy,
+        by_group_size=_groups(groups, summary.count, fewest),
+        confusion=confusion,
+    )
 
 
-def _bounded_split(summary: SplitSummary, fewest: int, *, proved: bool) -> JsonObject:
-    groups = _bounded_groups(summary, proved=proved)
-    split = _split(summary.n, summary.mean, summary.accuracy, groups, fewest)
+def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None, *, proved: bool) -> SplitRisk:
+    groups = _groups(_bounded_groups(summary, proved=proved), summary.n, fewest)
     risks = summary.by_group_size.items() if proved else ()
     exact = {str(size): risk.at_least for size, risk in risks if risk.at_least is not None}
-    told = split["by_group_size"]
-    if exact and isinstance(told, dict):
-        split["by_group_size"] = {
-            size: risk | {"at_least": exact[size] if risk["worst"] is not None else None}
-            for size, risk in told.items()
-            if isinstance(risk, dict)
+    if exact:
+        groups = {
+            size: risk.model_copy(update={"at_least": exact[size] if risk.worst is not None else None})
+            for size, risk in groups.items()
         }
-    return split
+    return SplitRisk(
+        n=summary.n, mean=summary.mean, accuracy=summary.accuracy, by_group_size=groups, confusion=confusion
+    )
 
 
 def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
@@ -323,43 +356,35 @@ def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
     }
 
 
-def _split(n: int, mean: float, accuracy: float, groups: Groups, fewest: int) -> JsonObject:
-    return {"n": n, "mean": mean, "accuracy": accuracy, "by_group_size": _groups(groups, n, fewest)}
-
-
-def _groups(groups: Groups, records: int, fewest: int) -> JsonObject:
+def _groups(groups: Groups, records: int, fewest: int) -> dict[str, GroupRisk]:
     return {
         str(size): _SUPPRESSED
         if is_suppressed(records, size, fewest)
-        else {
-            "worst": _number(worst),
-            "best": _number(best),
-            "disparity": _number(disparity),
-            "bound": None if bound is None else [_number(end) for end in bound],
-        }
+        else GroupRisk(worst=_number(worst), best=_number(best), disparity=_number(disparity), bound=bound)
         for size, (worst, best, disparity, bound) in groups.items()
     }
 
 
-def _history_entry(evaluation: Evaluation, frame: _Frame) -> JsonObject:
+def _moment(evaluation: Evaluation, frame: _Frame) -> Moment:
     plan = frame.plan
     # A simulation's history is exact, whatever noise its sums carried.
     noised = protects_records(plan) and frame.setting is Setting.DEPLOYMENT
     proved = not noised and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
-    splits: JsonObject = {
-        name: {
-            "mean": summary.mean,
-            "worst": None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
-            "accuracy": summary.accuracy,
-            "by_group_size": _groups(_bounded_groups(summary, proved=proved), summary.n, fewest),
-        }
+    splits = {
+        name: PastRisk(
+            mean=summary.mean,
+            worst=None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
+            accuracy=summary.accuracy,
+            by_group_size=_groups(_bounded_groups(summary, proved=proved), summary.n, fewest),
+        )
         for name, summary in evaluation.splits.items()
     }
-    return {"round": evaluation.round, "threshold": evaluation.threshold, **splits}
+    moment = Moment(round=evaluation.round, threshold=evaluation.threshold, train=splits.pop("train"))
+    return moment.model_copy(update=splits)
 
 
-def _told_sites(course: CourseResult) -> JsonObject:
+def _told_sites(course: CourseResult) -> Sites:
     """Return what the evaluation's sum tells of each site; null of one that was missing or has too few records."""
     return {name: _site(means, None) if means else None for name, means in course.site_means.items()}
 
@@ -371,18 +396,25 @@ def _means(site: SiteLosses) -> dict[str, SplitMeans]:
     }
 
 
-def _site(site: Mapping[str, SplitMeans], untold: int | None) -> JsonObject:
+def _site(site: Mapping[str, SplitMeans], untold: int | None) -> CollaboratorRisk:
     """Return the means of one site: of its training records, and under their names of the other splits.
 
     Args:
         site: by split, for the reported splits.
         untold: the number of training records where these are not.
     """
-    means: dict[str, JsonObject] = {
-        name: {"n": split.n, "mean": split.mean, "accuracy": split.accuracy} for name, split in site.items()
+    others = {
+        name: MeanRisk(n=split.n, mean=split.mean, accuracy=split.accuracy)
+        for name, split in site.items()
+        if name != "train"
     }
-    train = means.pop("train", {"n": untold, "mean": None, "accuracy": None})
-    return {**train, **means}
+    train = site.get("train")
+    own = (
+        CollaboratorRisk(n=untold, mean=None, accuracy=None)
+        if train is None
+        else CollaboratorRisk(n=train.n, mean=train.mean, accuracy=train.accuracy)
+    )
+    return own.model_copy(update=others)
 
 
 def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:

@@ -33,7 +33,7 @@ from fedfair.learning.noised_training import noised_training
 from fedfair.learning.parameters import FlatModel
 from fedfair.learning.privacy_words import simulated_privacy
 from fedfair.learning.private_steps import simulated_protection
-from fedfair.learning.result import JsonObject, SiteLosses, exact_evaluation, simulated_result
+from fedfair.learning.result import SiteLosses, exact_evaluation, simulated_result
 from fedfair.learning.saved_model import SavedModel, evaluation_course, without_noise
 from fedfair.learning.server import Course, Evaluation, GlobalModel, Progress
 from fedfair.learning.sum_kinds import sum_kind
@@ -45,6 +45,7 @@ from fedfair.plan.derived import is_noised, is_unevaluated, protects_records, re
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
+from fedfair.results.document import ResultDocument
 
 OnProgress = Callable[[Progress], None]
 
@@ -54,7 +55,7 @@ class SimulationOutcome:
     """What a simulation leaves behind.
 
     Attributes:
-        result: the JSON contract `fedfair/result/1`.
+        result: what the run came to; its JSON is the contract `fedfair/result/1`.
         model: the output model.
         layout: where its tensors lie.
         evaluation: the sums behind the evaluation of the output model.
@@ -62,7 +63,7 @@ class SimulationOutcome:
         losses: those of the output model, record by record in the order of every collaborator's splits.
     """
 
-    result: JsonObject
+    result: ResultDocument
     model: GlobalModel
     layout: Layout
     evaluation: EvaluationRecord

@@ -1,10 +1,18 @@
 """The digest that every site approves: over plan, layout, initial weights and all code that the plan names.
 
-Canonical form of a plan: JSON in ASCII, keys sorted, no spaces, every default filled in, every float written by
-`float.hex`. Comments, the order of keys, quotes and `1` for `1.0` therefore change nothing, and a change of any
-value, however small, changes the digest. Lists keep their order, because the order of collaborators has a meaning.
-So has the order of `categorical` columns: the features of the model are in that order. Where it is not the order
-of their names, the columns are written as a list of names and values.
+Canonical form of a plan: JSON in ASCII, keys sorted, no spaces, what equals its default left out, every float
+written by `float.hex`. Comments, the order of keys, quotes, `1` for `1.0` and a default that is written out
+therefore change nothing, and a change of any value, however small, changes the digest. Lists keep their order,
+because the order of collaborators has a meaning. So has the order of `categorical` columns: the features of the
+model are in that order. Where it is not the order of their names, the columns are written as a list of names and
+values.
+
+A new version of fedfair may add keys with defaults, and no plan needs another approval. So that one digest means
+one run, a default that was released never changes, nor what it does: a new behaviour is a new value. A key without
+a default is always written, even if its section has nothing else to say, so that the choice between sections stays
+visible. Two plans have one canonical form only if they are equal: whoever fills in the defaults has the plan
+again. For the same reason the label is still that of the form with every default written out. Filled in, such a
+text is the same plan, so that no text of either form stands for two plans.
 
     SHA-256 over these fields, each with its length in front (8 bytes, big-endian):
     "fedfair/plan/v1", canonical plan, layout digest, initial weights digest, number of code files,
@@ -22,7 +30,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fedfair.errors import PlanError
-from fedfair.plan.data import CsvSource
+from fedfair.plan.csv_data import CsvData
+from fedfair.plan.fields import Section
 from fedfair.plan.schema import Plan
 
 LABEL = b"fedfair/plan/v1"
@@ -85,17 +94,42 @@ def weights_digest(vector: bytes | memoryview) -> bytes:
 
 def canonical_plan(plan: Plan) -> bytes:
     """Return the one spelling of a plan, as this module's header describes it."""
-    values: dict[str, object] = plan.model_dump()
-    match plan.task.data:
-        case CsvSource(csv=table) if list(table.categorical) != sorted(table.categorical):
-            described = {**table.model_dump(), "categorical": list(table.categorical.items())}
-            values["task"] = {**plan.task.model_dump(), "data": {"csv": described}}
-    return canonical_json(values)
+    return canonical_json(stated(plan))
+
+
+def stated(section: Section) -> dict[str, object]:
+    """Return what a section says beyond its defaults, by key; inner sections likewise."""
+    told: dict[str, object] = {}
+    for name, field in type(section).model_fields.items():
+        value = _plain(getattr(section, name))
+        if name == "categorical" and isinstance(section, CsvData):
+            value = _ordered(section.categorical)
+        # Compared as they are spelt: to Python, 1 equals True.
+        if field.is_required() or _spelt(value) != _spelt(_plain(field.default)):
+            told[name] = value
+    return told
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Section):
+        return stated(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _ordered(columns: Mapping[str, object]) -> object:
+    """Return columns as a mapping where they are in the order of their names, otherwise as names and values."""
+    return _plain(columns if list(columns) == sorted(columns) else tuple(columns.items()))
 
 
 def canonical_json(values: Mapping[str, object]) -> bytes:
     """Return the one spelling of nested values, as this module's header describes it: what is hashed or signed."""
-    return json.dumps(_canonical(values), sort_keys=True, separators=(",", ":")).encode("ascii")
+    return _spelt(values).encode("ascii")
+
+
+def _spelt(value: object) -> str:
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
 
 
 def _canonical(value: object) -> object:

@@ -17,13 +17,21 @@ from fedfair.plan import csv_data, data, schema, site, task
 INTRODUCTION = """# The plan and the site's own file, key by key
 
 Written from the schema by `python -m fedfair.plan.reference`. A key that is not listed here is refused, with the
-nearest one that is. `required` keys have no default.
+nearest one that is. `required` keys have no default. A value that equals its default is no part of the plan's
+digest: a version with new keys voids no approval, and a default that was released never changes.
 
 Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB, because the parser takes up to a
 second for that. That is room for some 8,000 names of collaborators or 900 keys of a roster.
 
 A declared `task.partition` means that one data set is divided: a deployed site then takes its own part of whatever
 it reads. Leave it away where every site reads only its own records.
+
+Editors with the YAML language server complete and explain the keys of a plan by its JSON Schema. Write it beside
+the plan by `fedfair plan schema > plan.schema.json`, and let the plan begin with this line:
+
+```yaml
+# yaml-language-server: $schema=plan.schema.json
+```
 """
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (

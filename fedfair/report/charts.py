@@ -12,9 +12,10 @@ from markupsafe import Markup
 
 from fedfair.plan.summary import percent
 from fedfair.report.blocks import figure
-from fedfair.report.document import PastRisk, ResultDocument, SplitRisk
 from fedfair.report.figures import Axis, Chart, Level, Series, draw, group_size_chart
 from fedfair.report.words import Reported, algorithm_name, before_training, part
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import PastRisk, SplitRisk
 
 MOST_CURVES = 6
 """More curves cannot be told apart in one picture; the table has all results."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedfair.report.document import ResultDocument
+from fedfair.results.document import ResultDocument
 
 
 def doubts(result: ResultDocument) -> tuple[str, ...]:
@@ -25,6 +25,8 @@ def _replaced(result: ResultDocument) -> Iterator[str]:
 
 
 def _worse(result: ResultDocument) -> Iterator[str]:
+    if result.train is None:
+        return
     mean, floor = result.train.mean, result.uniform_floor
     if mean > floor:
         yield (

@@ -14,10 +14,11 @@ from markupsafe import Markup
 from fedfair.plan.summary import percent
 from fedfair.report import charts, words
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
-from fedfair.report.document import GroupRisk, ResultDocument
 from fedfair.report.html import Section, page
 from fedfair.report.tables import ESTIMATE, TOO_FEW
 from fedfair.report.words import Reported
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import GroupRisk
 
 _PREFERRED = "fedsrcvar"
 _ABOUT = "Losses in nats, smaller is better"

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.report.document import ResultDocument, SplitRisk
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import SplitRisk
 
 NAMES: Mapping[str, str] = {name: facts.title for name, facts in ALGORITHMS.items()}
 TOO_FEW = "too few people"

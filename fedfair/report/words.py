@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.summary import percent
-from fedfair.report.document import PastRisk, ResultDocument
 from fedfair.report.tables import NAMES, SPLIT_WORDS
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import PastRisk
 
 NOT_RECORDED = "not recorded: the result was made by an older version"
 
@@ -129,7 +130,7 @@ def setting_sentence(document: ResultDocument) -> str:
         case "simulation":
             return "This was a simulation: one machine held everybody's records, and every figure is exact."
         case "deployment":
-            noised = any(value is not None for value in document.privacy.values())
+            noised = bool(document.privacy.promises())
             how = (
                 "sums that carry noise: they are estimates, and no interval around them is proven."
                 if noised
@@ -185,7 +186,7 @@ def reveal_sentences(document: ResultDocument) -> Iterator[str]:
 
 def privacy_sentences(document: ResultDocument) -> Iterator[str]:
     """Yield what differential privacy is promised, or that there is none."""
-    promised = {level: value for level, value in document.privacy.items() if value is not None}
+    promised = document.privacy.promises()
     if not promised:
         yield (
             "No noise was added, so the result carries no differential privacy: the sums, and the model that was "

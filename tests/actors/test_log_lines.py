@@ -24,6 +24,7 @@ from fedfair.learning.server import Progress
 from fedfair.log_lines import log_line
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
+from fedfair.results.parts import Departure
 from fedfair.rounds.events import Departed
 from fedfair.sums.spec import SumSpec
 from fedfair.wire.frames import SumStart
@@ -117,7 +118,7 @@ def test_every_line_of_a_site_has_its_time_and_the_run_that_it_heard_of(tmp_path
 def test_the_result_says_who_left_in_the_same_keys_as_ever(tmp_path: Path) -> None:
     with closing(of_the_aggregator(tmp_path)) as kept:
         kept.append_departure(Departed(SITE, ONE, "it left"))
-        assert kept.departures() == [{"collaborator": "clinic-a", "round": 1, "reason": "it left"}]
+        assert kept.departures() == (Departure(collaborator="clinic-a", round=1, reason="it left"),)
         assert kept.informed() == {"clinic-a"}
 
 

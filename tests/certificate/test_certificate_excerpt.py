@@ -14,7 +14,8 @@ from fedfair.certificate.excerpt import check_result, excerpt
 from fedfair.certificate.words import main_statement, population_sentence, sample_sentence
 from fedfair.cli.commands import app
 from fedfair.errors import CertificateError
-from fedfair.report.document import ResultDocument, parse_result
+from fedfair.results.document import ResultDocument
+from fedfair.results.reading import parse_result
 from tests.certificate.certificate_makers import PLAN_DIGEST, make_certificate, make_sealed, some_losses
 from tests.result_files import complete
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from fedfair.cli.commands import app
 from fedfair.errors import FedfairError
 from fedfair.report.html import MARK
+from fedfair.results.json_schema import result_schema
 from tests.result_files import complete, oldest
 
 
@@ -75,3 +76,12 @@ def test_a_result_cannot_speak_to_the_terminal(sign: str, files: tuple[Path, Pat
 def test_the_name_of_an_algorithm_is_no_markup(files: tuple[Path, Path]) -> None:
     files[0].write_text(json.dumps(complete() | {"algorithm": "[bold]odd[/bold]"}))
     assert report(*map(str, files)).count("[bold]odd[/bold]") == 2
+
+
+def test_the_word_schema_prints_the_schema_of_a_result_and_a_file_of_that_name_is_a_result(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    assert json.loads(report("schema")) == result_schema()
+    files[0].rename("schema")
+    assert "FedSRCVaR" in report("schema")

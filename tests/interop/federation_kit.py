@@ -29,11 +29,11 @@ from fedfair.ids import ParticipantId
 from fedfair.learning.binding import plan_binding
 from fedfair.learning.checkpoint import load
 from fedfair.learning.evaluated import vector_sha256
-from fedfair.learning.result import JsonObject
 from fedfair.learning.server import Progress
 from fedfair.learning.simulate import simulate
 from fedfair.plan.derived import is_masked
 from fedfair.plan.source import load_plan, workspace_of
+from fedfair.results.document import JsonObject, to_json
 from fedfair.wire.frames import Finished, Hello
 from tests.site_reading import read_site
 
@@ -196,12 +196,12 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[
     assert metadata["round"] == str(plan.training.rounds)
     result = json.loads(workspace.result.read_text())
     assert result["state"] == "finished"
-    assert result["plan_digest"] == metadata["plan_digest"] == simulated.result["plan_digest"]
+    assert result["plan_digest"] == metadata["plan_digest"] == simulated.result.plan_digest
     kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "evaluation.json")
     assert kept.model_digest == f"sha256:{vector_sha256(vector).hex()}"
     assert kept.splits["train"].n == simulated.evaluation.splits["train"].n
     assert kept.masked == is_masked(plan)
-    return result, simulated.result
+    return result, to_json(simulated.result)
 
 
 def read_record(path: Path) -> Reader:

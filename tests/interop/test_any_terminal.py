@@ -40,7 +40,9 @@ def commands(command, path):
     if not below or command.invoke_without_command:
         yield path
     for name, one in below.items():
-        yield from commands(one, [*path, name])
+        # A list of commands has only their lines.
+        found = command.loaded(name) if hasattr(command, "loaded") else one
+        yield from commands(found, [*path, name])
 
 def play(*words):
     print("$", *words[:3], flush=True)

@@ -12,6 +12,7 @@ import torch
 from fedfair.cli.loopback import prepare
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from fedfair.results.document import to_json
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
 
@@ -42,7 +43,7 @@ def test_an_exact_evaluation_has_the_risks_of_the_simulation(
     assert play(workspace, everybody).state.value == "finished"
     purposes = [line["purpose"] for line in metrics(workspace)]
     assert purposes[-5:] == ["evaluation", *["exact-evaluation"] * 4]
-    simulated = json.loads(json.dumps(simulate(load_plan(workspace.plan), workspace.folder).result))
+    simulated = to_json(simulate(load_plan(workspace.plan), workspace.folder).result)
     deployed = json.loads(workspace.result.read_text())
     assert simulated["evaluation"] == deployed["evaluation"] == {"method": "exact", "given_up": None}
     for size, risk in deployed["train"]["by_group_size"].items():

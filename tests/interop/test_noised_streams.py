@@ -20,6 +20,7 @@ from fedfair.learning.simulate import SimulationOutcome, simulate
 from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.source import load_plan
 from fedfair.privacy.releases import ReleaseLog, SkellamRelease
+from fedfair.results.document import to_json
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
 
@@ -65,7 +66,7 @@ def test_a_deployed_run_gives_the_model_of_the_simulation_bit_for_bit_and_states
     assert not (workspace.folder / "save" / "evaluation.json").exists()
     result = json.loads(workspace.result.read_text())
     assert result["train"] is result["test"] is None
-    told, foretold = (each["privacy"]["collaborator_level"] for each in (result, simulated.result))
+    told, foretold = (each["privacy"]["collaborator_level"] for each in (result, to_json(simulated.result)))
     assert told["statement"].startswith("(ε=")
     assert foretold["statement"].endswith(told["statement"])
     assert {**told, "statement": ""} == {**foretold, "statement": ""}

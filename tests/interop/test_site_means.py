@@ -13,9 +13,9 @@ import yaml
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
-from fedfair.learning.result import JsonObject
 from fedfair.learning.simulate import simulate
 from fedfair.plan.source import load_plan
+from fedfair.results.document import JsonObject, to_json
 from tests.interop.federation_kit import FIVE, NAMES, Federation, play
 from tests.plans import small_plan
 
@@ -40,7 +40,7 @@ def asking(
 
 
 def results(workspace: Workspace) -> tuple[JsonObject, JsonObject]:
-    simulated = simulate(load_plan(workspace.plan), workspace.folder).result
+    simulated = to_json(simulate(load_plan(workspace.plan), workspace.folder).result)
     return json.loads(json.dumps(simulated)), json.loads(workspace.result.read_text())
 
 

@@ -40,7 +40,8 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.site import SitePolicy as SiteFile
 from fedfair.privacy.releases import Release, ReleaseLog, SkellamRelease
 from fedfair.privacy.skellam import skellam_epsilon
-from fedfair.report.document import parse_result
+from fedfair.results.document import to_json
+from fedfair.results.reading import parse_result
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.sums.running import Totals
@@ -78,7 +79,7 @@ def simulated(plan: Plan) -> SimulationOutcome:
 
 
 def said(outcome: SimulationOutcome) -> dict[str, object]:
-    privacy = outcome.result["privacy"]
+    privacy = to_json(outcome.result)["privacy"]
     assert isinstance(privacy, dict)
     level = privacy["collaborator_level"]
     assert isinstance(level, dict)
@@ -111,7 +112,7 @@ def stated() -> SimulationOutcome:
 
 
 def test_a_simulation_states_what_a_deployment_would_and_judges_the_model_without_noise() -> None:
-    told, result = said(stated()), stated().result
+    told, result = said(stated()), to_json(stated().result)
     _, model = tasks_of(noised(), bc10.random_thirds())
     sums = mechanism(noised(), model).sums
     assert told["epsilon"] == skellam_epsilon([sums.release(4)], 1e-5)
@@ -396,9 +397,9 @@ def test_a_deployment_states_an_epsilon_that_counts_lost_attempts_and_none_where
 
     def level(lost: int, contributors: list[int], purpose: Purpose = Purpose.TRAINING) -> dict[str, object]:
         costs = [SumCost(purpose, number, 1.0, count, 1, 1) for number, count in enumerate(contributors, start=1)]
-        told = deployed_privacy(plan, found, came_to(4, lost), costs)["collaborator_level"]
-        assert isinstance(told, dict)
-        return dict(told)
+        told = deployed_privacy(plan, found, came_to(4, lost), costs).collaborator_level
+        assert told is not None
+        return told.model_dump()
 
     whole, repeated, thin = level(0, [5, 4, 5, 4]), level(2, [5, 4, 5, 4]), level(0, [5, 3, 5, 5])
     assert "up to 1 colluders, if ≥ 3 honest noise shares" in str(whole["statement"])
@@ -414,7 +415,7 @@ def test_a_deployment_states_an_epsilon_that_counts_lost_attempts_and_none_where
 
 def test_a_result_without_an_evaluation_has_no_figures_and_a_report_of_it_says_why() -> None:
     plan = five()
-    result = deployed_result(
+    document = deployed_result(
         plan,
         "sha256:" + 64 * "0",
         came_to(4, 0),
@@ -423,6 +424,7 @@ def test_a_result_without_an_evaluation_has_no_figures_and_a_report_of_it_says_w
         costs=[],
         noised=noised_training(plan, 22),
     )
+    result = to_json(document)
     assert result["train"] is None
     assert result["objective"] == {"rcvar": None, "rcvar_bound": None, "smoothed": None, "split": "train"}
     assert result["evaluation"] == {"method": "none", "given_up": None}

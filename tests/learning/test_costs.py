@@ -13,6 +13,8 @@ from fedfair.learning.costs import MOST_POINTS, Basis, SumCost, rounds_summary, 
 from fedfair.learning.simulate import simulate
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.results.document import to_json
+from fedfair.results.parts import RoundBytes, RoundSeconds, Traffic
 from tests import plans
 
 
@@ -27,19 +29,19 @@ def evaluation(seconds: float = 100.0) -> SumCost:
 def test_seconds_are_those_of_training_rounds_alone() -> None:
     costs = [evaluation(), *(training(number, float(number)) for number in range(1, 11)), evaluation()]
     # Nine in ten of 1..10 take at most 9 seconds.
-    assert rounds_summary(costs) == {
-        "count": 10, "median": 5.5, "p90": 9.0, "longest": 10.0,
-        "curve": [[number, float(number)] for number in range(1, 11)],
-    }  # fmt: skip
+    assert rounds_summary(costs) == RoundSeconds(
+        count=10, median=5.5, p90=9.0, longest=10.0,
+        curve=tuple((number, float(number)) for number in range(1, 11)),
+    )  # fmt: skip
     assert rounds_summary([evaluation()]) is None
 
 
 def test_bytes_are_those_of_every_sum_divided_among_rounds_and_those_who_took_part() -> None:
     costs = [evaluation(), training(1, 1.0), training(2, 1.0, contributors=1)]
-    assert traffic_summary(costs, Basis.MEASURED) == {
-        "basis": "measured", "bytes_up": 36, "bytes_down": 8,
-        "per_round": {"bytes_up": (10 + 4 + 8) / 2, "bytes_down": (2 + 4) / 2},
-    }  # fmt: skip
+    assert traffic_summary(costs, Basis.MEASURED) == Traffic(
+        basis="measured", bytes_up=36, bytes_down=8,
+        per_round=RoundBytes(bytes_up=(10 + 4 + 8) / 2, bytes_down=(2 + 4) / 2),
+    )  # fmt: skip
     assert traffic_summary([evaluation()], Basis.MEASURED) is None
     assert traffic_summary([training(1, 1.0, up=0, down=0)], Basis.COMPUTED) is None
 
@@ -48,12 +50,11 @@ def test_bytes_are_those_of_every_sum_divided_among_rounds_and_those_who_took_pa
 def test_a_curve_is_short_ends_at_the_last_round_and_stays_between_the_extremes(seconds: list[float]) -> None:
     summary = rounds_summary([training(number, value) for number, value in enumerate(seconds, start=1)])
     assert summary is not None
-    curve = summary["curve"]
-    assert isinstance(curve, list)
+    curve = summary.curve
     assert len(curve) <= MOST_POINTS
     assert curve[-1][0] == len(seconds)
     assert all(min(seconds) <= value <= max(seconds) for _, value in curve)
-    assert sorted(seconds)[math.ceil(0.9 * len(seconds)) - 1] == summary["p90"]
+    assert sorted(seconds)[math.ceil(0.9 * len(seconds)) - 1] == summary.p90
 
 
 def plan(mode: str) -> Plan:
@@ -67,7 +68,7 @@ def plan(mode: str) -> Plan:
 
 
 def test_the_bytes_of_a_plain_plan_are_those_of_its_sums(tmp_path: Path) -> None:
-    traffic = simulate(plan("off"), tmp_path).result["traffic"]
+    traffic = to_json(simulate(plan("off"), tmp_path).result)["traffic"]
     assert isinstance(traffic, dict)
     # 30 columns and 2 classes: a model of 62 float64. A training sum is [w, w dc, w dtheta], an evaluation three
     # blocks of [n, correct, smoothed], 17 counts, 17 sums and a 2 x 2 confusion matrix, a standardisation [n] and
@@ -80,7 +81,7 @@ def test_the_bytes_of_a_plain_plan_are_those_of_its_sums(tmp_path: Path) -> None
 
 
 def test_masks_make_every_header_longer(tmp_path: Path) -> None:
-    plain, masked = (simulate(plan(mode), tmp_path).result["traffic"] for mode in ("off", "malicious"))
+    plain, masked = (to_json(simulate(plan(mode), tmp_path).result)["traffic"] for mode in ("off", "malicious"))
     assert isinstance(plain, dict)
     assert isinstance(masked, dict)
     assert masked["bytes_down"] == plain["bytes_down"]

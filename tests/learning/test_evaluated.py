@@ -16,6 +16,7 @@ from fedfair.learning import checkpoint
 from fedfair.learning.evaluated import vector_sha256
 from fedfair.learning.simulate import simulate
 from fedfair.plan.schema import Plan
+from fedfair.results.document import to_json
 from tests import plans
 
 
@@ -51,10 +52,10 @@ def test_the_kept_sums_are_those_of_the_output_model(training: dict[str, object]
     outcome = simulate(make_plan(**training), tmp_path)
     record = outcome.evaluation
     assert record.model_digest == "sha256:" + vector_sha256(outcome.model.vector).hex()
-    assert record.plan_digest == outcome.result["plan_digest"]
+    assert record.plan_digest == outcome.result.plan_digest
     assert (record.participants, record.masked) == (2, False)
     proven = summarise(record.block("train"), [0.5], record.spec)
-    shown = json.loads(json.dumps(outcome.result))["train"]
+    shown = to_json(outcome.result)["train"]
     bound = proven.by_group_size[0.5].bound
     assert bound.lower <= shown["by_group_size"]["0.5"]["worst"] <= bound.upper
     assert (proven.n, proven.accuracy) == (shown["n"], shown["accuracy"])

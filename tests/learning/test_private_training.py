@@ -29,6 +29,7 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.privacy.statement import ZERO_OUT
+from fedfair.results.document import to_json
 from fedfair.sums.feature_moments import column_sums, noise_deviation, possible_sums
 from fedfair.sums.running import Totals
 from fedfair.sums.spec import SumSpec
@@ -58,7 +59,7 @@ def learnt(clipping: str) -> SimulationOutcome:
 
 
 def worst(outcome: SimulationOutcome) -> float:
-    train = outcome.result["train"]
+    train = to_json(outcome.result)["train"]
     assert isinstance(train, dict)
     groups = train["by_group_size"]
     assert isinstance(groups, dict)
@@ -66,7 +67,7 @@ def worst(outcome: SimulationOutcome) -> float:
 
 
 def said(outcome: SimulationOutcome) -> dict[str, object]:
-    privacy = outcome.result["privacy"]
+    privacy = to_json(outcome.result)["privacy"]
     assert isinstance(privacy, dict)
     sample_level = privacy["sample_level"]
     assert isinstance(sample_level, dict)
@@ -88,7 +89,7 @@ def test_a_simulation_states_what_a_deployment_would_and_that_it_protects_nobody
     unit = f"unit = one record of collaborator site-0 ({ZERO_OUT}), Poisson sampling q=1,"
     assert unit in str(told["statement"])
     assert told["noise_deviation"] == 6.0 * told["sensitivity"]  # type: ignore[operator]
-    json.dumps(learnt("before_weighting").result, allow_nan=False)
+    json.dumps(to_json(learnt("before_weighting").result), allow_nan=False)
 
 
 def test_a_simulation_repeats_itself_and_another_seed_draws_other_noise() -> None:

@@ -16,10 +16,11 @@ from fedfair.learning.costs import SumCost
 from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.exchange import histogram_spec
 from fedfair.learning.judging import Judge
-from fedfair.learning.result import JsonObject, Losses, deployed_result, simulated_result
+from fedfair.learning.result import Losses, deployed_result, simulated_result
 from fedfair.learning.server import CourseResult
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.results.document import JsonObject, to_json
 from tests import plans
 from tests.oracles.header_places import block_length
 
@@ -81,11 +82,13 @@ def losses() -> dict[ParticipantId, dict[str, Losses]]:
 
 
 def simulated(plan: Plan) -> JsonObject:
-    return simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
+    return to_json(
+        simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
+    )
 
 
 def deployed(plan: Plan) -> JsonObject:
-    return deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=())
+    return to_json(deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=()))
 
 
 def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
@@ -198,7 +201,7 @@ def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_n
     plan = make_plan()
     exact, known = (
         simulated(plan),
-        deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=COSTS),
+        to_json(deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=COSTS)),
     )
     assert "collaborators" not in known
     assert set(known) == set(exact) - {"collaborators"}
@@ -241,7 +244,7 @@ def test_a_run_without_an_evaluation_has_no_result() -> None:
 
 def test_an_instant_run_has_no_speed() -> None:
     plan = make_plan()
-    result = deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=0.0, costs=())
+    result = to_json(deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=0.0, costs=()))
     assert result["timing"] == {"seconds": 0.0, "rounds_per_second": None, "rounds": None}
     assert result["traffic"] is None
 

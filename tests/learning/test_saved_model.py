@@ -17,6 +17,7 @@ from fedfair.learning.layout import Layout, LayoutEntry
 from fedfair.learning.saved_model import SCALING_KEY, load_saved, model_words
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
+from fedfair.results.document import to_json
 from tests import plans
 
 SCHEMA = FeatureSchema((2,), 2, (0, 1))
@@ -126,7 +127,7 @@ def test_whoever_holds_all_data_judges_a_model_of_noised_training_without_noise_
         == 0
     )
     model = tmp_path / "save" / "last.safetensors"
-    exact = evaluate(load_plan(path), tmp_path, model, exact=True).result
-    again = evaluate(load_plan(path), tmp_path, model, exact=True).result
+    exact = to_json(evaluate(load_plan(path), tmp_path, model, exact=True).result)
+    again = to_json(evaluate(load_plan(path), tmp_path, model, exact=True).result)
     assert exact["privacy"] == {"sample_level": None, "collaborator_level": None}
     assert exact["train"] == again["train"]

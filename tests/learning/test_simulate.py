@@ -18,6 +18,7 @@ from fedfair.learning.server import Course, Progress
 from fedfair.learning.simulate import SimulationOutcome, simulate, simulate_sites
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.source import load_plan
+from fedfair.results.document import to_json
 from tests import bc10, plans
 
 torch.set_num_threads(1)
@@ -56,7 +57,7 @@ def test_a_simulation_with_every_stage_runs_to_its_result(tmp_path: Path) -> Non
     assert purposes[:2] == [Purpose.STANDARDISATION, Purpose.EVALUATION]
     assert purposes.count(Purpose.TRAINING) == 12
     assert purposes.count(Purpose.EVALUATION) == 1 + 4
-    result = json.loads(json.dumps(outcome.result, allow_nan=False))
+    result = json.loads(json.dumps(to_json(outcome.result), allow_nan=False))
     assert result["train"]["n"] + result["validation"]["n"] + result["test"]["n"] == 569
     assert set(result["collaborators"]) == {"clinic-a", "clinic-b", "clinic-c"}
     assert result["threshold"] == outcome.model.threshold
@@ -67,7 +68,8 @@ def test_two_simulations_of_one_plan_give_the_same_bytes(tmp_path: Path) -> None
     one, other = run(tmp_path), run(tmp_path)
     assert one.model.vector.tobytes() == other.model.vector.tobytes()
     timeless = [
-        {key: value for key, value in outcome.result.items() if key != "timing"} for outcome in (one, other)
+        {key: value for key, value in to_json(outcome.result).items() if key != "timing"}
+        for outcome in (one, other)
     ]
     assert timeless[0] == timeless[1]
 
@@ -84,8 +86,8 @@ def test_the_figures_of_a_result_are_exact() -> None:
     model = federation.run()
     losses = federation.losses()
     assert outcome.model.vector.tobytes() == model.vector.tobytes()
-    train = outcome.result["train"]
-    objective = outcome.result["objective"]
+    train = to_json(outcome.result)["train"]
+    objective = to_json(outcome.result)["objective"]
     assert isinstance(train, dict)
     assert isinstance(objective, dict)
     assert train["mean"] == pytest.approx(losses.mean(), rel=1e-13)
@@ -101,13 +103,13 @@ def test_the_figures_of_a_result_are_exact() -> None:
 def test_the_history_of_a_simulation_is_exact_however_coarse_its_histogram(tmp_path: Path, output: str) -> None:
     coarse = PLAN.replace("every: 3", "every: 5, bins: 8").replace("output: best", f"output: {output}")
     fine = coarse.replace("bins: 8", "bins: 4096")
-    histories = [run(tmp_path, text).result["history"] for text in (coarse, fine)]
+    histories = [to_json(run(tmp_path, text).result)["history"] for text in (coarse, fine)]
     assert isinstance(histories[0], list)
     assert [entry["round"] for entry in histories[0]] == [0, 5, 10, 12]
     # The first threshold is learnt from the histogram, so the two runs part after round 0.
     assert histories[0][0]["train"]["worst"] == histories[1][0]["train"]["worst"]
     if output == "last":
-        result = run(tmp_path, coarse).result
+        result = to_json(run(tmp_path, coarse).result)
         for split in ("train", "validation", "test"):
             final = result[split]
             assert isinstance(final, dict)
@@ -116,11 +118,11 @@ def test_the_history_of_a_simulation_is_exact_however_coarse_its_histogram(tmp_p
 
 def test_the_uniform_classifier_at_round_0_is_judged_at_log_of_classes() -> None:
     outcome = simulate_sites(bc10.plan(1, rounds=1), bc10.sites(bc10.everybody()), Path())
-    history = outcome.result["history"]
+    history = to_json(outcome.result)["history"]
     assert isinstance(history, list)
     assert history[0]["train"]["mean"] == pytest.approx(np.log(2), rel=1e-14)
     assert history[0]["train"]["worst"] == pytest.approx(np.log(2), rel=1e-14)
-    assert outcome.result["uniform_floor"] == np.log(2)
+    assert to_json(outcome.result)["uniform_floor"] == np.log(2)
 
 
 def test_a_simulation_that_crashed_in_round_7_ends_with_the_same_bytes() -> None:
@@ -155,7 +157,7 @@ task:
 objective: {worst_group_size: 0.3, tradeoff: 0.1}
 training: {rounds: 60, batch_size: 64, learning_rate: 0.1, device: cpu}
 """
-    result = run(tmp_path, text).result
+    result = to_json(run(tmp_path, text).result)
     history, test = result["history"], result["test"]
     assert isinstance(history, list)
     assert isinstance(test, dict)
@@ -181,7 +183,7 @@ def test_the_initial_model_is_written_by_a_command_of_its_own(tmp_path: Path) ->
 def test_the_binding_of_a_plan_is_what_a_simulation_reports(tmp_path: Path) -> None:
     outcome = run(tmp_path)
     binding = plan_binding(load_plan(write_plan(tmp_path)), tmp_path)
-    assert outcome.result["plan_digest"] == "sha256:" + binding.digest.hex()
+    assert to_json(outcome.result)["plan_digest"] == "sha256:" + binding.digest.hex()
 
 
 def test_a_plan_that_cannot_be_read_is_told_on_the_command_line(tmp_path: Path) -> None:

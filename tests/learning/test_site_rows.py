@@ -17,6 +17,7 @@ from fedfair.learning.simulate import SimulationOutcome, simulate_sites
 from fedfair.learning.sum_kinds import sum_specs
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import MOST_SITE_MEANS, Plan
+from fedfair.results.document import to_json
 from fedfair.secagg.shape import MAX_HEADER_VALUES
 from tests import plans
 
@@ -44,7 +45,7 @@ def simulated(plan: Plan, engine: Engine = "loop") -> SimulationOutcome:
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])
 def test_a_simulation_tells_what_a_deployment_of_its_plan_would(engine: Engine) -> None:
     outcome = simulated(make_plan(min_group=5), engine)
-    told = outcome.result["collaborators"]
+    told = to_json(outcome.result)["collaborators"]
     assert isinstance(told, dict)
     # The three people of d are too few to be told of, and without c whoever subtracts would be left with them.
     assert (told["c"], told["d"]) == (None, None)
@@ -56,7 +57,7 @@ def test_a_simulation_tells_what_a_deployment_of_its_plan_would(engine: Engine) 
             "mean": pytest.approx(losses.values.mean(), rel=1e-12),
             "accuracy": pytest.approx(losses.correct.mean(), rel=1e-12),
         }
-    everything = simulated(make_plan(min_group=1), engine).result["collaborators"]
+    everything = to_json(simulated(make_plan(min_group=1), engine).result)["collaborators"]
     assert isinstance(everything, dict)
     assert [everything[name]["n"] for name in SIZES] == list(SIZES.values())
 
@@ -64,8 +65,8 @@ def test_a_simulation_tells_what_a_deployment_of_its_plan_would(engine: Engine) 
 def test_rows_change_nothing_but_the_section_of_the_collaborators() -> None:
     asked, unasked = simulated(make_plan()), simulated(make_plan(site_means=False))
     assert asked.evaluation.splits == unasked.evaluation.splits
-    assert asked.result["train"] == unasked.result["train"]
-    assert {name: site["n"] for name, site in unasked.result["collaborators"].items()} == SIZES
+    assert asked.result.train == unasked.result.train
+    assert {name: site["n"] for name, site in to_json(unasked.result)["collaborators"].items()} == SIZES
 
 
 def test_the_largest_plan_that_publishes_means_fits_one_masked_header() -> None:

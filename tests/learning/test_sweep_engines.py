@@ -16,6 +16,7 @@ import torch
 from fedfair.learning.sweep.events import Advanced, Event, Failed, Finished
 from fedfair.learning.sweep.grid import Point
 from fedfair.learning.sweep.local import run_locally
+from fedfair.results.document import to_json
 from tests.conftest import REPOSITORY
 from tests.learning.sweep_kit import grid, in_order, untimed
 
@@ -23,7 +24,7 @@ torch.set_num_threads(1)
 
 
 def results(events: list[Event]) -> dict[str, object]:
-    return {event.point.id: untimed(event.result) for event in events if isinstance(event, Finished)}
+    return {event.point.id: untimed(to_json(event.result)) for event in events if isinstance(event, Finished)}
 
 
 def serial(points: tuple[Point, ...]) -> dict[str, object]:
@@ -69,11 +70,12 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
         from pathlib import Path
         from fedfair.learning.sweep.cluster import run_on_ray
         from fedfair.learning.sweep.events import Finished
+        from fedfair.results.document import to_json
         from sweep_kit import grid
         os.environ.pop("RAY_ADDRESS", None)
         points = grid("learning_rate=0.1,0.2,1e300")
         events = list(run_on_ray(points, Path(), workers=2))
-        done = {event.point.id: event.result for event in events if isinstance(event, Finished)}
+        done = {event.point.id: to_json(event.result) for event in events if isinstance(event, Finished)}
         json.dump({"count": len(events), "done": done}, open(sys.argv[1], "w"))
     """
     out = tmp_path / "out.json"

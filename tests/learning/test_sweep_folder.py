@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from fedfair.learning.sweep.grid import Point
 from fedfair.learning.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
 from fedfair.plan.wording import validated
-from fedfair.report.document import read_result
+from fedfair.results.document import JsonObject, ResultDocument, to_json
+from fedfair.results.reading import read_result
 from tests.learning.sweep_kit import PLAN, document, grid, in_order, untimed
 
 torch.set_num_threads(1)
@@ -26,6 +27,10 @@ def opened(path: Path, text: str = PLAN, workspace: Path = Path()) -> SweepFolde
     folder = SweepFolder(path)
     folder.open(validated(Plan, document(text)), workspace)
     return folder
+
+
+def as_json(results: Mapping[str, ResultDocument]) -> JsonObject:
+    return {name: to_json(result) for name, result in results.items()}
 
 
 def run(folder: SweepFolder, points: tuple[Point, ...]) -> tuple[Outcome, list[Event]]:
@@ -38,8 +43,8 @@ def test_every_point_gives_what_simulate_gives_for_its_plan(tmp_path: Path) -> N
     points = grid("learning_rate=0.1,0.2", "seed=0,1")
     outcome, _ = run(opened(tmp_path), points)
     for point in points:
-        alone = simulate(point.plan, Path()).result
-        assert untimed(alone | {"sweep": None}) == untimed(outcome.results[point.id] | {"sweep": None})
+        alone = to_json(simulate(point.plan, Path()).result)
+        assert untimed(alone) == untimed(to_json(outcome.results[point.id]))
 
 
 def test_records_are_loaded_once_for_points_that_share_them(tmp_path: Path) -> None:
@@ -80,7 +85,7 @@ def test_a_restart_runs_only_what_is_not_finished_and_gives_the_same(tmp_path: P
     run(folder, points[:2])
     resumed, events = run(opened(tmp_path / "stopped"), points)
     assert [event.point.id for event in events] == [point.id for point in points[2:]]
-    assert untimed(dict(resumed.results)) == untimed(dict(whole.results))
+    assert untimed(as_json(resumed.results)) == untimed(as_json(whole.results))
 
 
 def test_a_grid_may_grow_in_the_same_folder(tmp_path: Path) -> None:
@@ -106,6 +111,15 @@ def test_changed_code_of_the_plan_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "src" / "own.py").write_text("def load(folder): ... ")
     with pytest.raises(PlanError, match=r"code\.src/own\.py"):
         opened(tmp_path / "sweep", text, tmp_path)
+
+
+def test_a_folder_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Path) -> None:
+    opened(tmp_path)
+    place = tmp_path / "sweep.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"base": "0" * 16}))
+    with pytest.raises(PlanError, match="by an earlier version of fedfair") as refusal:
+        opened(tmp_path)
+    assert "--out" in refusal.value.remedy
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:

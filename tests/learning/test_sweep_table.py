@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import PlanError
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.execution import run_points
 from fedfair.learning.sweep.figures import Spread
 from fedfair.learning.sweep.folder import SweepFolder
@@ -24,7 +23,10 @@ from fedfair.learning.sweep.table import Rule, Table, check_comparable, table_cs
 from fedfair.plan.schema import Plan
 from fedfair.plan.wording import validated
 from fedfair.report.sweeps import sweep_drawing
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import GroupRisk, SplitRisk
 from tests.learning.sweep_kit import PLAN, document, grid, in_order, untimed
+from tests.result_files import small
 
 torch.set_num_threads(1)
 
@@ -32,19 +34,17 @@ BASE = validated(Plan, document())
 SIZES = ("0.1", "0.3")
 
 
-def split(mean: float, worst: float, accuracy: float = 0.9) -> JsonObject:
-    sizes: JsonObject = {
-        size: {"worst": worst, "best": 0.0, "disparity": worst, "bound": [worst, worst]} for size in SIZES
-    }
-    return {"n": 10, "mean": mean, "accuracy": accuracy, "by_group_size": sizes}
+def split(mean: float, worst: float | None, accuracy: float = 0.9) -> SplitRisk:
+    risk = GroupRisk(worst=worst, best=0.0, disparity=worst, bound=None)
+    return SplitRisk(n=10, mean=mean, accuracy=accuracy, by_group_size=dict.fromkeys(SIZES, risk))
 
 
-def result(validation: JsonObject | None, test: JsonObject | None = None, threshold: float = 0.5) -> JsonObject:
-    """Return what a table reads of a result."""
-    return {"validation": validation, "test": test, "threshold": threshold, "timing": {"seconds": 2.0}}
+def result(validation: SplitRisk | None, test: SplitRisk | None = None, threshold: float = 0.5) -> ResultDocument:
+    """Return a result with what a table reads."""
+    return small(validation=validation, test=test, threshold=threshold)
 
 
-def table_of(points: tuple[Point, ...], results: list[JsonObject | None], rule: Rule | None = None) -> Table:
+def table_of(points: tuple[Point, ...], results: list[ResultDocument | None], rule: Rule | None = None) -> Table:
     held = {point.id: own for point, own in zip(points, results, strict=True) if own is not None}
     return tabulate(points, held, BASE, rule or Rule())
 
@@ -134,8 +134,7 @@ def test_without_validation_records_nothing_is_selected_and_the_remedy_is_told()
 
 
 def test_a_loss_that_is_no_number_leaves_a_gap_and_is_not_selected() -> None:
-    diverged = split(1, 1)
-    diverged["by_group_size"] = {size: {"worst": None, "disparity": None} for size in SIZES}
+    diverged = split(1, None)
     table = table_of(grid("learning_rate=0.1,0.2"), [result(diverged), result(split(5, 5))])
     assert selected(table) == [{"learning_rate": 0.2}]
     assert "worst_0.1" not in (table.rows[1].validation or {})
@@ -143,8 +142,7 @@ def test_a_loss_that_is_no_number_leaves_a_gap_and_is_not_selected() -> None:
 
 def test_each_class_without_a_selection_says_why() -> None:
     points = grid("worst_group_size=0.1,0.3", "learning_rate=0.1,0.2")
-    few = split(1, 1)
-    few["by_group_size"] = {size: {"worst": None, "disparity": None} for size in SIZES}
+    few = split(1, None)
     table = table_of(points, [result(few), result(few), None, None], Rule(per=("worst_group_size",)))
     assert len(table.notes) == 2
     assert "worst_group_size=0.1: nothing is selected" in table.notes[0]

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
-from fedfair.report.document import ResultDocument
 from fedfair.report.doubts import doubts
+from fedfair.results.document import ResultDocument
 
 
 def document(train_mean: float) -> ResultDocument:
-    group = {"worst": train_mean, "best": train_mean, "disparity": 0.0, "bound": [train_mean, train_mean]}
+    group = {"worst": train_mean, "best": train_mean, "disparity": 0.0, "bound": (train_mean, train_mean)}
     split = {"n": 10, "mean": train_mean, "accuracy": 0.5, "by_group_size": {"0.1": group}}
     return ResultDocument.model_validate(
         {

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
-from fedfair.report.document import parse_result
 from fedfair.report.html import Section, page
 from fedfair.report.run_page import run_page
 from fedfair.report.svg import PALETTE
+from fedfair.results.reading import parse_result
 from tests.browser import PHONE_WIDTH, Browser
 from tests.result_files import complete, oldest
 

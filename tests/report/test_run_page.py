@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fedfair.report import words
-from fedfair.report.document import ResultDocument, parse_result
 from fedfair.report.run_page import run_page
+from fedfair.results.document import ResultDocument
+from fedfair.results.reading import parse_result
 from tests.result_files import complete, oldest
 
 HOSTILE = "</p></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7*7 }}"

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedfair.errors import DataError
-from fedfair.report.document import ResultDocument, parse_result, read_result
 from fedfair.report.tables import by_group_size, comparison
+from fedfair.results.document import ResultDocument
+from fedfair.results.reading import parse_result, read_result
 
 
 def document(algorithm: str = "fedavg", worst: float = 0.5, upper: float = 0.5, test: object = None) -> str:

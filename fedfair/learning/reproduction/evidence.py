@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from fedfair.learning.reproduction.runs import Candidate, Cell, RunList
 from fedfair.learning.reproduction.study import Figure, Values
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.figures import WORST, Spread, figure_name, split_figures
 from fedfair.learning.sweep.grid import Point
+from fedfair.results.document import ResultDocument
 
-Results = Mapping[str, JsonObject]
+Results = Mapping[str, ResultDocument]
 """Results by the identity of their points."""
 
 
@@ -86,7 +86,7 @@ class _Judged:
     """A candidate that finished everywhere: its results and validation risks, one for each repetition."""
 
     candidate: Candidate
-    results: tuple[JsonObject, ...]
+    results: tuple[ResultDocument, ...]
     risks: tuple[float, ...]
 
 
@@ -102,7 +102,7 @@ def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results) -> Mark
         return None
     settings = tuple(one.candidate.settings for one in chosen)
     points = tuple(one.candidate.points[place] for place, one in enumerate(chosen))
-    return Mark(cell, settings, points, train, test, float(str(own[0]["uniform_floor"])))
+    return Mark(cell, settings, points, train, test, own[0].uniform_floor)
 
 
 def _best(judged: Sequence[_Judged], repetition: int) -> _Judged:
@@ -119,7 +119,7 @@ def _judged(candidates: Sequence[Candidate], results: Results, risk: str) -> Ite
             yield _Judged(candidate, tuple(own), tuple(found[risk].mean for found in figures))
 
 
-def _results(candidate: Candidate, results: Results) -> list[JsonObject]:
+def _results(candidate: Candidate, results: Results) -> list[ResultDocument]:
     """Return the candidate's results, or none unless all repetitions have one."""
     there = [results[point.id] for point in candidate.points if point.id in results]
     return there if len(there) == len(candidate.points) else []

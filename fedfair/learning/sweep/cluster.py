@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from fedfair.errors import PlanError
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.events import Event, Failed, Failure, Finished
 from fedfair.learning.sweep.grid import Point
 from fedfair.learning.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
+from fedfair.results.document import ResultDocument
 
 try:
     import ray
@@ -36,7 +36,7 @@ class _Worker:
         torch.set_num_threads(1)
         self._runner = PointRunner(root)
 
-    def attempt(self, plan: Plan) -> JsonObject | Failure:
+    def attempt(self, plan: Plan) -> ResultDocument | Failure:
         """Return the result of a plan, or why there is none."""
         return self._runner.attempt(plan, _unheard)
 
@@ -78,7 +78,7 @@ def _run(waiting: deque[Point], kind: Any, root: Path, count: int) -> Generator[
         (done, *_), _ = ray.wait(list(busy))
         actor, point = busy.pop(done)
         try:
-            answer: JsonObject | Failure = ray.get(done)
+            answer: ResultDocument | Failure = ray.get(done)
         except ray.exceptions.RayActorError as death:
             answer = Failure(f"its worker died: {str(death).splitlines()[0]}", "run it again")
             actor = kind.remote(root) if waiting else None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.grid import Point
+from fedfair.results.document import ResultDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Finished:
     """A point has its result (`fedfair/result/1`)."""
 
     point: Point
-    result: JsonObject
+    result: ResultDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fedfair.learning.data.source import federation_key
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.events import Advanced, Engine, Event, Failed, Failure, Finished
 from fedfair.learning.sweep.folder import SweepFolder
 from fedfair.learning.sweep.grid import Point
+from fedfair.results.document import ResultDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Outcome:
         failures: by the point's identity, of this run.
     """
 
-    results: Mapping[str, JsonObject]
+    results: Mapping[str, ResultDocument]
     failures: Mapping[str, Failure]
 
 
@@ -50,7 +50,8 @@ def run_points(
         for event in events:
             match event:
                 case Finished(point, result):
-                    results[point.id] = folder.keep(point, result)
+                    folder.keep(point, result)
+                    results[point.id] = result
                 case Failed(point, failure):
                     failures[point.id] = failure
                     folder.keep_failure(point, failure)

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fedfair.learning.result import JsonObject
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import SplitRisk
 
 WORST, DISPARITY = "worst", "disparity"
 
@@ -42,12 +43,12 @@ def figure_name(kind: str, group_size: float) -> str:
     return f"{kind}_{group_size}"
 
 
-def split_figures(results: Sequence[JsonObject], split: str) -> Figures | None:
+def split_figures(results: Sequence[ResultDocument], split: str) -> Figures | None:
     """Return the figures of one split over several results; None where one of them has no such split.
 
     A figure that is not a number somewhere (an infinite loss) is left out.
     """
-    read = [_numbers(result.get(split)) for result in results]
+    read = [_numbers(result.splits[split]) for result in results]
     return None if None in read else averaged([numbers for numbers in read if numbers is not None])
 
 
@@ -59,11 +60,14 @@ def averaged(numbers: Sequence[Mapping[str, float]]) -> Figures:
     return {name: Spread.of([own[name] for own in numbers]) for name in common}
 
 
-def _numbers(split: object) -> dict[str, float] | None:
+def _numbers(split: SplitRisk | None) -> dict[str, float] | None:
     """Return the figures of one split of one result."""
-    if not isinstance(split, Mapping):
+    if split is None:
         return None
-    named = [("mean", split["mean"]), ("accuracy", split["accuracy"])]
-    for size, risk in split["by_group_size"].items():
-        named += [(figure_name(kind, float(size)), risk[kind]) for kind in (WORST, DISPARITY)]
+    named: list[tuple[str, float | None]] = [("mean", split.mean), ("accuracy", split.accuracy)]
+    for size, risk in split.by_group_size.items():
+        named += [
+            (figure_name(WORST, float(size)), risk.worst),
+            (figure_name(DISPARITY, float(size)), risk.disparity),
+        ]
     return {name: value for name, value in named if value is not None}

@@ -18,12 +18,12 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import DataError, PlanError
-from fedfair.learning.result import FORMAT as RESULT_FORMAT
-from fedfair.learning.result import Json, JsonObject
 from fedfair.learning.sweep.events import Failure
 from fedfair.learning.sweep.grid import Point, point_id
 from fedfair.plan.code import code_digests
 from fedfair.plan.schema import Plan
+from fedfair.results.document import Json, JsonObject, ResultDocument, to_json
+from fedfair.results.reading import parse_result
 from fedfair.whole_file import write_whole
 
 FORMAT = "fedfair/sweep/1"
@@ -60,7 +60,7 @@ class SweepFolder:
         if not place.is_file():
             _write(place, own)
 
-    def finished(self, points: Iterable[Point]) -> dict[str, JsonObject]:
+    def finished(self, points: Iterable[Point]) -> dict[str, ResultDocument]:
         """Return the results of those points that have one, by their identity.
 
         Raises:
@@ -69,13 +69,11 @@ class SweepFolder:
         there = {point.id: self._result_path(point) for point in points}
         return {identity: _read_result(path) for identity, path in there.items() if path.is_file()}
 
-    def keep(self, point: Point, result: JsonObject) -> JsonObject:
-        """Record the result of a point, and return it with the settings that belong to it."""
+    def keep(self, point: Point, result: ResultDocument) -> None:
+        """Record the result of a point, with the settings that belong to it."""
         settings: Json = {"id": point.id, "settings": dict(point.settings)}
-        whole = result | {"sweep": settings}
-        _write(self._result_path(point), whole)
+        _write(self._result_path(point), to_json(result) | {"sweep": settings})
         self._failure_path(point).unlink(missing_ok=True)
-        return whole
 
     def keep_failure(self, point: Point, failure: Failure) -> None:
         """Record why a point has no result."""
@@ -108,6 +106,11 @@ def _check_same(there: Mapping[str, object], own: JsonObject, path: Path) -> Non
         for place in sorted({*before, *now} - {"base"})
         if before.get(place) != now.get(place)
     ]
+    if not changed:
+        raise PlanError(
+            f"{path} holds a sweep of this plan by an earlier version of fedfair, which named points otherwise",
+            "name another folder by --out",
+        )
     more = [f"and {len(changed) - MAX_DIFFERENCES} more"] if len(changed) > MAX_DIFFERENCES else []
     raise PlanError(
         "\n  ".join([f"{path} holds a sweep of another base plan:", *changed[:MAX_DIFFERENCES], *more]),
@@ -123,11 +126,11 @@ def _leaves(value: object, place: str = "") -> dict[str, object]:
     return {name: leaf for leaves in inner for name, leaf in leaves.items()}
 
 
-def _read_result(path: Path) -> JsonObject:
-    content = _read(path)
-    if content.get("format") != RESULT_FORMAT:
-        raise DataError(f"{path} has format {content.get('format')!r}, expected {RESULT_FORMAT!r}", "delete it")
-    return content
+def _read_result(path: Path) -> ResultDocument:
+    try:
+        return parse_result(path.read_bytes(), str(path))
+    except DataError as fault:
+        raise DataError(fault.message, "delete it, and it is made again") from fault
 
 
 def _read(path: Path) -> JsonObject:

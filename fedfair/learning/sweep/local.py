@@ -20,15 +20,15 @@ from pathlib import Path
 
 import torch
 
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.events import Advanced, Event, Failed, Failure, Finished
 from fedfair.learning.sweep.grid import Point
 from fedfair.learning.sweep.runner import PointRunner
+from fedfair.results.document import ResultDocument
 
 REPORT_SECONDS = 0.25
 """How often a worker tells how far it is; nobody reads faster."""
 
-Message = int | JsonObject | Failure
+Message = int | ResultDocument | Failure
 """What a worker says: rounds done, the result, or why there is none."""
 
 

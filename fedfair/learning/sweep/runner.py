@@ -14,10 +14,10 @@ from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.data.source import federation_key, load_federation
-from fedfair.learning.result import JsonObject
 from fedfair.learning.simulate import simulate_sites
 from fedfair.learning.sweep.events import Failure
 from fedfair.plan.schema import Plan
+from fedfair.results.document import ResultDocument
 
 OnRound = Callable[[int], None]
 """Called with the number of rounds done, after every sum."""
@@ -35,7 +35,7 @@ class PointRunner:
         self._key = ""
         self._sites: Mapping[ParticipantId, Splits] = {}
 
-    def attempt(self, plan: Plan, on_round: OnRound) -> JsonObject | Failure:
+    def attempt(self, plan: Plan, on_round: OnRound) -> ResultDocument | Failure:
         """Return the result of a plan (`fedfair/result/1`), or why there is none."""
         try:
             return self.run(plan, on_round)
@@ -44,7 +44,7 @@ class PointRunner:
         except OSError as error:
             return Failure(f"{error.strerror or error} ({error.filename})")
 
-    def run(self, plan: Plan, on_round: OnRound) -> JsonObject:
+    def run(self, plan: Plan, on_round: OnRound) -> ResultDocument:
         """Return the result of a plan.
 
         Raises:

@@ -13,12 +13,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.figures import Figures, Spread, averaged, split_figures
 from fedfair.learning.sweep.grid import SEED, Point, in_words, value_text
 from fedfair.learning.sweep.selection import Criterion, Yardstick, best_of, yardstick_of
 from fedfair.plan.document import Value
 from fedfair.plan.schema import Plan
+from fedfair.results.document import JsonObject, ResultDocument
 
 FORMAT = "fedfair/sweep-table/1"
 RUN_FIGURES = ("threshold", "seconds")
@@ -103,7 +103,7 @@ def check_comparable(points: Sequence[Point], base: Plan, rule: Rule) -> None:
         yardstick_of(rule.criterion, [point.plan for point in members], base)
 
 
-def tabulate(points: Sequence[Point], results: Mapping[str, JsonObject], base: Plan, rule: Rule) -> Table:
+def tabulate(points: Sequence[Point], results: Mapping[str, ResultDocument], base: Plan, rule: Rule) -> Table:
     """Return the table of a grid.
 
     Args:
@@ -199,7 +199,7 @@ def _key(settings: Mapping[str, Value], names: Sequence[str]) -> str:
     return json.dumps([settings[name] for name in names])
 
 
-def _row(points: Sequence[Point], results: Mapping[str, JsonObject], yardstick: Yardstick) -> Row:
+def _row(points: Sequence[Point], results: Mapping[str, ResultDocument], yardstick: Yardstick) -> Row:
     held = [results[point.id] for point in points if point.id in results]
     return Row(
         settings={name: value for name, value in points[0].settings.items() if name != SEED},
@@ -212,14 +212,9 @@ def _row(points: Sequence[Point], results: Mapping[str, JsonObject], yardstick: 
     )
 
 
-def _run_figures(result: JsonObject) -> dict[str, float]:
-    timing = result["timing"]
-    found = (result["threshold"], timing["seconds"] if isinstance(timing, Mapping) else None)
-    return {
-        name: float(value)
-        for name, value in zip(RUN_FIGURES, found, strict=True)
-        if isinstance(value, int | float)
-    }
+def _run_figures(result: ResultDocument) -> dict[str, float]:
+    found = (result.threshold, None if result.timing is None else result.timing.seconds)
+    return {name: value for name, value in zip(RUN_FIGURES, found, strict=True) if value is not None}
 
 
 def _judged(rows: Sequence[Row], rule: Rule) -> list[Row]:

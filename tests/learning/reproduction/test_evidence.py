@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -12,24 +11,27 @@ from fedfair.learning.reproduction.claims import Verdict, below, findings
 from fedfair.learning.reproduction.evidence import evidence_of
 from fedfair.learning.reproduction.runs import Cell, RunList
 from fedfair.learning.reproduction.study import Figure
-from fedfair.learning.result import JsonObject
 from fedfair.learning.sweep.figures import Spread
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import GroupRisk, SplitRisk
 from tests.learning.reproduction.small_study import SIZE, study
+from tests.result_files import small
 
 OURS = Cell(Figure.BASELINES, "fedsrcvar", 0.1, None)
 
 
-def split(worst: float) -> JsonObject:
-    risks: JsonObject = {str(size): {"worst": worst, "best": 0.1, "disparity": worst - 0.1} for size in (0.1, 0.3)}
-    return {"n": 10, "mean": worst / 2, "accuracy": 0.9, "by_group_size": risks}
+def split(worst: float) -> SplitRisk:
+    risk = GroupRisk(worst=worst, best=0.1, disparity=worst - 0.1, bound=None)
+    return SplitRisk(n=10, mean=worst / 2, accuracy=0.9, by_group_size={"0.1": risk, "0.3": risk})
 
 
-def result(validation: float, test: float, train: float = 1.0) -> JsonObject:
-    parts: JsonObject = {"train": split(train), "validation": split(validation), "test": split(test)}
-    return {"format": "fedfair/result/1", "uniform_floor": math.log(2), **parts}
+def result(validation: float, test: float, train: float = 1.0) -> ResultDocument:
+    return small(train=split(train), validation=split(validation), test=split(test))
 
 
-def answered(runs: RunList, answers: dict[tuple[object, object], tuple[float, float]]) -> dict[str, JsonObject]:
+def answered(
+    runs: RunList, answers: dict[tuple[object, object], tuple[float, float]]
+) -> dict[str, ResultDocument]:
     """Return results whose validation and test risks depend on learning rate and tradeoff."""
     return {
         point.id: result(*answers[point.settings["learning_rate"], point.settings.get("tradeoff")])

@@ -155,7 +155,7 @@ def test_a_whole_simulation_is_the_loops() -> None:
     plan = plan_of(sites)
     alone, together = (simulate_sites(plan, sites, Path(), engine=engine) for engine in ("loop", "vectorised"))
     np.testing.assert_allclose(together.model.vector, alone.model.vector, rtol=1e-9, atol=1e-10)
-    assert together.result["privacy"] == alone.result["privacy"]
+    assert together.result.privacy == alone.result.privacy
 
 
 def test_features_are_scaled_for_both_engines() -> None:

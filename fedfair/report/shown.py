@@ -1,0 +1,34 @@
+"""What `fedfair report --json` prints: the fields of a result that tables and pages show, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedfair.results.document import JsonObject, ResultDocument
+
+FIELDS = (
+    "format", "setting", "plan_digest", "plan", "algorithm", "rounds", "threshold", "uniform_floor", "train",
+    "validation", "test", "history", "privacy", "secure_aggregation", "timing", "traffic", "evaluation",
+    "versions", "state", "outcome", "left",
+)  # fmt: skip
+
+_GROUPS = {"__all__": {"at_least"}}
+_SPLIT = {"confusion": True, "by_group_size": _GROUPS}
+_PAST = {"accuracy": True, "by_group_size": _GROUPS}
+_NOT_SHOWN: dict[str, Any] = {
+    "train": _SPLIT,
+    "validation": _SPLIT,
+    "test": _SPLIT,
+    "history": {"__all__": {"validation": True, "train": _PAST, "test": _PAST}},
+    "privacy": True,
+    "secure_aggregation": {"colluders"},
+    "timing": {"rounds_per_second"},
+    "evaluation": {"method", "given_up"},
+}
+
+
+def shown(document: ResultDocument) -> JsonObject:
+    """Return those fields as JSON values; what the file does not say has its default, but for promises."""
+    values = document.model_dump(mode="json", include=set(FIELDS), exclude=_NOT_SHOWN)
+    values["privacy"] = document.privacy.model_dump(mode="json", exclude_unset=True)
+    return {name: values[name] for name in FIELDS}

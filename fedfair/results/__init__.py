@@ -1,0 +1,1 @@
+"""The result of a run: one model of `fedfair/result/1`, which is built, written, read and published."""

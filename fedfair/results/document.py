@@ -1,0 +1,141 @@
+"""The result of a run: the one model of the JSON contract `fedfair/result/1`, which is written and read.
+
+A simulation and an aggregator build a `ResultDocument` and write `to_text` of it; reports, certificates, sweeps
+and reproductions read it (`reading.py`). Its JSON has the fields that were set, in the order in which they stand
+here: a field that is None is null in the file, and one that was never set is not in the file. What older results
+lack has a default; a field that a newer result has is not looked at. What a group's figures are is `risks.py`'s
+business, what is said beside them `parts.py`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, Field
+
+from fedfair.errors import LocalProtocolError
+from fedfair.results.parts import (
+    Departure,
+    EvaluationWords,
+    PlanWords,
+    PrivacyWords,
+    Protection,
+    Timing,
+    Traffic,
+)
+from fedfair.results.risks import FROZEN, CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
+
+FORMAT = "fedfair/result/1"
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"
+JsonObject: TypeAlias = dict[str, Json]
+
+USUAL_SIZE = 0.1
+"""The group size that is looked for where a result does not say for which it was trained."""
+
+_FORMAT_FIELD = Field(description="the name of this contract", json_schema_extra={"const": FORMAT})
+
+
+class ResultDocument(BaseModel):
+    """What a run came to."""
+
+    model_config = FROZEN
+
+    format: str = _FORMAT_FIELD
+    setting: Literal["simulation", "deployment"] | None = Field(
+        default=None, description="simulation (exact figures) or deployment (figures from sums)"
+    )
+    plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")
+    plan: PlanWords | None = Field(default=None, description="what was agreed")
+    algorithm: str = Field(description="training.algorithm of the plan")
+    centralised: bool | None = Field(default=None, description="whether it trained on records in one place")
+    rounds: int = Field(description="training rounds done")
+    threshold: float = Field(description="the threshold of the output model")
+    objective: ObjectiveFigures | None = Field(default=None, description="what the plan minimises")
+    uniform_floor: float = Field(description="the loss of guessing, which gives every class the same probability")
+    train: SplitRisk | None = Field(description="risks over training records; null where nothing was evaluated")
+    validation: SplitRisk | None = Field(default=None, description="risks over validation records")
+    test: SplitRisk | None = Field(description="risks over test records; null where there are none")
+    history: tuple[Moment, ...] = Field(default=(), description="every evaluation on the way")
+    left_out: tuple[int, ...] = Field(default=(), description="rounds whose due evaluation could not be had")
+    evaluation: EvaluationWords = Field(default=EvaluationWords(), description="how the last risks were found")
+    privacy: PrivacyWords = Field(default=PrivacyWords(), description="what differential privacy is promised")
+    secure_aggregation: Protection | None = Field(default=None, description="how the sums were protected")
+    timing: Timing | None = Field(default=None, description="how long the run took")
+    traffic: Traffic | None = Field(default=None, description="bytes that travelled, or would; null if not known")
+    versions: dict[str, str] = Field(default={}, description="of the software that ran")
+    collaborators: dict[str, CollaboratorRisk | None] | None = Field(
+        default=None, description="what each collaborator's own records come to, where the result may tell of it"
+    )
+    state: str | None = Field(default=None, description="finished, stopped or aborted; left out of a simulation")
+    outcome: str = Field(default="", description="the same in words")
+    left: tuple[Departure, ...] = Field(default=(), description="who left the run, and why")
+
+    @property
+    def shown(self) -> tuple[str, SplitRisk]:
+        """Return the split that speaks for people the model never saw, or the training split without one."""
+        return ("test", self.test) if self.test is not None else ("train", self.trained)
+
+    @property
+    def trained(self) -> SplitRisk:
+        """Return the risks over training records; a result that was read from a file has them.
+
+        Raises:
+            LocalProtocolError: nothing was evaluated.
+        """
+        if self.train is None:
+            raise LocalProtocolError("a result without figures has nothing to show")
+        return self.train
+
+    @property
+    def splits(self) -> dict[str, SplitRisk | None]:
+        """Return the risks over every split, by its name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def past(self, moment: Moment) -> PastRisk | None:
+        """Return what was known then about the split that is shown."""
+        return moment.test if self.test is not None else moment.train
+
+    def past_worst(self, past: PastRisk, group_size: float) -> float | None:
+        """Return the risk of the worst group of a size at an earlier moment; None where it was not recorded."""
+        recorded = next((risk for size, risk in past.by_group_size.items() if float(size) == group_size), None)
+        if recorded is not None:
+            return recorded.worst
+        return past.worst if self.plan is not None and self.plan.worst_group_size == group_size else None
+
+    @property
+    def worst_group_size(self) -> float:
+        """Return the group size that speaks for the run: the reported one that is nearest to its plan's.
+
+        An older result, which does not state its plan, speaks for about a tenth.
+        """
+        groups = self.shown[1].by_group_size
+        told = [float(size) for size, risk in groups.items() if risk.worst is not None] or [*map(float, groups)]
+        wanted = USUAL_SIZE if self.plan is None else self.plan.worst_group_size
+        return min(told, key=lambda size: abs(size - wanted))
+
+
+class UnfinishedResult(BaseModel):
+    """What there is of a run that ended before its first evaluation: its state, and no figures."""
+
+    model_config = FROZEN
+
+    format: str = _FORMAT_FIELD
+    plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")
+    rounds: int = Field(description="training rounds done")
+    state: str = Field(description="stopped or aborted")
+    outcome: str = Field(description="the same in words")
+    left: tuple[Departure, ...] = Field(description="who left the run, and why")
+
+
+def to_json(result: ResultDocument | UnfinishedResult) -> JsonObject:
+    """Return a result as JSON values: the fields that were set, in the order of the model."""
+    # By way of a list, a tuple of values is what JSON makes of it.
+    values: JsonObject = json.loads(to_text(result))
+    return values
+
+
+def to_text(result: ResultDocument | UnfinishedResult) -> str:
+    """Return the content of a result file."""
+    return json.dumps(result.model_dump(exclude_unset=True), indent=2) + "\n"

@@ -1,0 +1,132 @@
+"""The figures about people in a result: risks over splits, over groups of a size, and at moments of the run.
+
+Losses are in nats. What would tell of too few people is None. Part of the model in `document.py`, whose header
+says what it means that a field is not set.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from fedfair.errors import DataError
+
+FROZEN = ConfigDict(frozen=True, strict=True)
+"""Values are built with the types that they state; `reading.py` reads more kindly."""
+
+
+def _is_share(text: str) -> str:
+    if not 0.0 < float(text) <= 1.0:
+        raise ValueError(f"a group size is above 0 and at most 1, not {text}")
+    return text
+
+
+Size = Annotated[str, AfterValidator(_is_share)]
+"""A share of all people, as JSON spells the keys of an object."""
+
+
+class GroupRisk(BaseModel):
+    """The risk of the worst group of one size; losses in nats. All None where the group is too few people.
+
+    The bound alone is None where the sums carried noise for differential privacy, so that `worst` is an estimate.
+    """
+
+    model_config = FROZEN
+
+    worst: float | None = Field(description="mean loss of the worst group of this size")
+    best: float | None = Field(description="mean loss of everybody else; null where nobody is left")
+    disparity: float | None = Field(description="worst less best")
+    bound: tuple[float, float] | None = Field(
+        description="an interval that is proven to hold the worst group's mean loss; null where there is none"
+    )
+    at_least: float | None = Field(default=None, description="a mean loss that a group of this size surely has")
+
+
+class SplitRisk(BaseModel):
+    """Risks over the records of one split."""
+
+    model_config = FROZEN
+
+    n: int = Field(description="number of records")
+    mean: float = Field(description="mean loss")
+    accuracy: float = Field(description="share of records that were classified correctly, 0 to 1")
+    by_group_size: Annotated[dict[Size, GroupRisk], Field(min_length=1)] = Field(
+        description="risks of the worst group, by its share of all people, above 0 to 1"
+    )
+    confusion: tuple[tuple[int, ...], ...] | None = Field(
+        default=None,
+        description="number of records, a row for each class and a column for what it was taken for; null with "
+        "very many classes",
+    )
+
+    def worst(self, group_size: float) -> GroupRisk | None:
+        """Return the risk at a group size, or None where the plan did not ask for it."""
+        return next((risk for key, risk in self.by_group_size.items() if float(key) == group_size), None)
+
+    def worst_risk(self, group_size: float) -> float:
+        """Return the mean loss of the worst group of a size.
+
+        Raises:
+            DataError: the result does not tell of groups of this size.
+        """
+        risk = self.worst(group_size)
+        if risk is None or risk.worst is None:
+            raise DataError(
+                f"the result does not say how the worst {group_size:.0%} of {self.n} people fare",
+                "name the size in evaluation.group_sizes, and see evaluation.min_group",
+            )
+        return risk.worst
+
+
+class PastRisk(BaseModel):
+    """Risks over the records of one split at one moment of the run."""
+
+    model_config = FROZEN
+
+    mean: float = Field(description="mean loss")
+    worst: float | None = Field(description="mean loss of the worst group of the plan's size")
+    accuracy: float | None = Field(default=None, description="share that was classified correctly, 0 to 1")
+    by_group_size: dict[Size, GroupRisk] = Field(default={}, description="as at the end")
+
+
+class Moment(BaseModel):
+    """One evaluation on the way."""
+
+    model_config = FROZEN
+
+    round: int = Field(description="training rounds done")
+    threshold: float = Field(description="the threshold then")
+    train: PastRisk = Field(description="over training records")
+    validation: PastRisk | None = Field(default=None, description="over validation records")
+    test: PastRisk | None = Field(default=None, description="over test records")
+
+
+class ObjectiveFigures(BaseModel):
+    """What the plan minimises, over training records."""
+
+    model_config = FROZEN
+
+    rcvar: float | None = Field(default=None, description="the objective, or the middle of its interval")
+    rcvar_bound: tuple[float, float] | None = Field(
+        default=None, description="an interval that is proven to hold it; left out of a simulation, which is exact"
+    )
+    smoothed: float | None = Field(default=None, description="mean of the smoothed losses that were trained on")
+    split: str = Field(default="train", description="the split that these are of")
+
+
+class MeanRisk(BaseModel):
+    """What one collaborator's records of one split come to; None where it is not told."""
+
+    model_config = FROZEN
+
+    n: int | None = Field(description="number of records")
+    mean: float | None = Field(description="mean loss")
+    accuracy: float | None = Field(description="share that was classified correctly, 0 to 1")
+
+
+class CollaboratorRisk(MeanRisk):
+    """The same of one collaborator's training records, and of its other splits under their names."""
+
+    validation: MeanRisk | None = Field(default=None, description="of its validation records")
+    test: MeanRisk | None = Field(default=None, description="of its test records")
