@@ -64,9 +64,6 @@ IN_THE_CLEAR = (
     "updates can give training records away. Only for rehearsals, and for data that everybody may see."
 )
 
-FIRST_AUTOMATIC_CLIP = 1.0
-"""The clip of the first round of `clip: auto`, before anybody's changes are known."""
-
 
 def is_masked(plan: Plan) -> bool:
     """Return whether the plan's sums are masked."""
@@ -257,7 +254,8 @@ def plain_totals(opened: OpenedSum, counts: NDArray[np.bool_]) -> Totals:
     whole, reals = int(own.sum()), int((~counts).sum())
     header[own] = opened.header[:whole]
     header[~counts] = opened.header[whole : whole + reals] + opened.header[whole + reals :]
-    return Totals(header, opened.body, opened.contributors, opened.replaced, opened.replacing)
+    replaced, sizes = (opened.replaced, opened.replacing), (opened.clipped, opened.histogram)
+    return Totals(header, opened.body, opened.contributors, *replaced, *sizes)
 
 
 def clips_of(purpose: Purpose, clip: float, shapes: Mapping[str, SumShape]) -> tuple[float, ...]:
