@@ -18,7 +18,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from aggregator.connection import Connection
@@ -146,6 +146,7 @@ class Driver:
         self._scaling: Publication | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
+        self._closed_at = self._figures.started
         self._clips = False
         self._replacing: set[Purpose] = set()
         self._stop_reason: str | None = None
@@ -274,6 +275,7 @@ class Driver:
             self._figures.bytes_in += len(event.message) + len(event.vector)
         effects = self._without_revoked(await self._decide(event))
         self._withdraw(effects)
+        self._count_sum(effects)
         written = self._masked or any(_is_scaling(effect) for effect in effects)
         if written:
             self._begin_writing(effects)
@@ -438,9 +440,19 @@ class Driver:
             self._figures = SumFigures(time.monotonic())
             self._records.begin_work()
 
+    def _count_sum(self, effects: Sequence[Effect]) -> None:
+        """Count what a sum cost, where one has closed: its total is written before its report is carried out."""
+        told = 0
+        for effect in effects:
+            if isinstance(effect, SendMessage) and effect.participant in self._connections:
+                told += len(effect.message)
+            elif isinstance(effect, Report):
+                self._closed_at = time.monotonic()
+                figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
+                self._records.count_sum(effect.progress, figures, self._closed_at)
+
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
-        now = time.monotonic()
-        self._records.append_line(progress, self._figures, now, clipping)
+        self._records.append_line(progress, self._figures, self._closed_at, clipping)
         self._tell_of_replaced(progress)
         if clipping is not None:
             if clipping.clipped and not self._clips:
