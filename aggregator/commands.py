@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from aggregator.memory import use_one_heap
 from aggregator.observer import Lines, Observer, Several, Silent
 from aggregator.outcome import Ending, State, write_result
 from aggregator.preparation import Run, Start, prepare
+from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
 from fedfair.errors import AbortedError, FedfairError, StoppedError
 from fedfair.report.doubts import doubts
@@ -54,6 +56,11 @@ ReadyFile = Annotated[
     Path | None,
     typer.Option("--ready-file", help="Write one JSON line with the port here when connections are accepted."),
 ]
+ProgressPipe = Annotated[
+    int | None,
+    # For the program that starts this one, such as the demonstration; nothing that an operator types.
+    typer.Option("--progress-pipe", hidden=True, help="Write one JSON line for each sum to this open pipe."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin a new one.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 AfterRestore = Annotated[
@@ -82,6 +89,7 @@ def start(
     after_restore: AfterRestore = Restored.STOP,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    progress_pipe: ProgressPipe = None,
 ) -> None:
     """Start the aggregator here, in the folder of the federation, and stay until the run has ended.
 
@@ -95,6 +103,7 @@ def start(
             ready_file,
             quiet=quiet,
             as_json=as_json,
+            progress_pipe=progress_pipe,
         )
 
 
@@ -118,13 +127,24 @@ def evaluate(
         _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
 
 
-def _carry(start: Start, listen: str | None, ready_file: Path | None, *, quiet: bool, as_json: bool) -> None:
+def _carry(
+    start: Start,
+    listen: str | None,
+    ready_file: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    progress_pipe: int | None = None,
+) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
     run = prepare(start, warn)
     try:
-        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, quiet=quiet)
+        observers = [_shown(run, quiet=quiet)]
+        if progress_pipe is not None:
+            observers.append(ProgressLines(progress_pipe, run.plan.objective.worst_group_size))
+        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, observers)
         with uninterrupted():
             result = _written(run, ending)
     finally:
@@ -173,9 +193,9 @@ def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
     return AbortedError(words, remedy)
 
 
-def _drive(run: Run, address: Listen, ready_file: Path | None, *, quiet: bool) -> Ending:
+def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[Observer]) -> Ending:
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    observer = Several(_shown(run, quiet=quiet), Lines(run.records.append_note, rounds, group_size))
+    observer = Several(*observers, Lines(run.records.append_note, rounds, group_size))
 
     def announce(port: int) -> None:
         if ready_file is not None:

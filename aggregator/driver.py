@@ -18,16 +18,32 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from aggregator.connection import Connection
+from aggregator.notices import (
+    AbsentSitesAwaited,
+    AnswerUnawaited,
+    AttemptLost,
+    ChangesClipped,
+    EntryRefused,
+    EvaluationOmitted,
+    InvitationDeclined,
+    JournalBehind,
+    LieSuspected,
+    SentAway,
+    SitesAwaited,
+    SiteWithdrew,
+    StreamEnded,
+    StreamOpened,
+    ValuesReplaced,
+)
 from aggregator.observer import Observer
 from aggregator.outcome import Ending, State
 from aggregator.publication import Publication, publish_model, publish_scaling
 from aggregator.records import Records, SumFigures
 from aggregator.standing import Standing
-from aggregator.waiting import waiting_words
 from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Course, Progress
@@ -131,6 +147,7 @@ class Driver:
         self._scaling: Publication | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
+        self._closed_at = self._figures.started
         self._clips = False
         self._replacing: set[Purpose] = set()
         self._stop_reason: str | None = None
@@ -142,14 +159,14 @@ class Driver:
         """Tell the operator who was not let in, and why; once, however often the same is tried again."""
         if self._turned_away.get(who) != reason:
             self._turned_away[who] = reason
-            self._observer.note(f"{who} was refused: {reason}")
+            self._observer.noticed(EntryRefused(who, reason))
 
     def declined(self, who: ParticipantId, reason: str) -> None:
         """Tell the operator which collaborator does not come, and why in its own words; a few times at most."""
         told = self._declined.setdefault(who, set())
         if reason not in told and len(told) < MAX_DECLINED:
             told.add(reason)
-            self._observer.note(f"{who} declines to take part: {reason}")
+            self._observer.noticed(InvitationDeclined(who, reason))
             self._records.append_departure(Departed(who, self._federation.rounds_done, reason))
 
     def welcome(self) -> Welcome:
@@ -175,7 +192,7 @@ class Driver:
                 )
             )
         self._connections[connection.participant] = connection
-        self._observer.note(f"{connection.participant} {'returned on a new stream' if older else 'connected'}")
+        self._observer.noticed(StreamOpened(connection.participant, replaces=older is not None))
         self._put(Connected(connection.participant, connection.session, connection.seen))
 
     def disconnect(self, connection: Connection) -> None:
@@ -190,7 +207,7 @@ class Driver:
             if connection.sent_away:
                 self._untold.discard(connection.participant)  # Nobody waits at the end for who may not return.
             if self._ending is None:  # Afterwards everybody goes, and that is no news.
-                self._observer.note(f"{connection.participant} disconnected")
+                self._observer.noticed(StreamEnded(connection.participant))
             self._put(Disconnected(connection.participant))
 
     async def submit(self, connection: Connection, event: Event) -> None:
@@ -238,8 +255,7 @@ class Driver:
         self._untold -= self._records.informed()
         if not self._untold or not seconds or self._farewell_over.is_set():
             return
-        names = ", ".join(sorted(self._untold))
-        self._observer.note(f"the run is over; listening {seconds:.0f} s longer to tell {names}, who are away")
+        self._observer.noticed(AbsentSitesAwaited(seconds, tuple(sorted(self._untold))))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._farewell_over.wait()
@@ -260,6 +276,7 @@ class Driver:
             self._figures.bytes_in += len(event.message) + len(event.vector)
         effects = self._without_revoked(await self._decide(event))
         self._withdraw(effects)
+        self._count_sum(effects)
         written = self._masked or any(_is_scaling(effect) for effect in effects)
         if written:
             self._begin_writing(effects)
@@ -313,12 +330,12 @@ class Driver:
                 # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
                 self._figures.late += 1
             case Suspected(participant, reason):
-                self._observer.note(f"{participant} may be lying, or those it contradicts: {reason}")
+                self._observer.noticed(LieSuspected(participant, reason))
             case Accept(participant, sum_number):
                 if participant in self._connections:
                     self._connections[participant].send(Accepted(sum_number))
             case Refuse(participant, message, remedy, try_again):
-                self._observer.note(f"{participant} is sent away: {message}")
+                self._observer.noticed(SentAway(participant, message))
                 if participant in self._connections:
                     self._connections[participant].leave(Refused(message, remedy, try_again))
             case SetDeadline(token, seconds):
@@ -332,24 +349,22 @@ class Driver:
             case Report(progress, clipping):
                 self._report(progress, clipping)
             case Unawaited(participant, _, request, reason, refusal):
-                sum_words = f"the {request.purpose.value} sum of round {request.round}"
-                self._observer.note(f"{participant} is no longer waited for in {sum_words}: {reason}")
+                self._observer.noticed(AnswerUnawaited(participant, request.purpose, request.round, reason))
                 if refusal:
                     self._records.append_refusal(participant, request, refusal)
             case Departed(participant, done, reason):
                 self._untold.discard(participant)
-                self._observer.note(f"{participant} leaves the federation after round {done}: {reason}")
+                self._observer.noticed(SiteWithdrew(participant, done, reason))
                 self._records.append_departure(effect)
             case SumLost(_, request, reason):
-                sum_words = f"{request.purpose.value} sum of round {request.round}, attempt {request.attempt}"
-                self._observer.note(f"{sum_words}, is lost: {reason}")
+                self._observer.noticed(AttemptLost(request.purpose, request.round, request.attempt, reason))
             case Skipped(request, reason):
-                self._observer.note(f"the evaluation of round {request.round} is left out: {reason}")
-            case SitesAhead():
-                self._observer.note(_ahead(effect))
+                self._observer.noticed(EvaluationOmitted(request.round, reason))
+            case SitesAhead(leads, rounds):
+                self._observer.noticed(JournalBehind(leads, rounds))
             case Waiting():
                 until = min(self._due[token] for token in effect.until)
-                self._observer.note(waiting_words(effect, until, datetime.now(UTC)))
+                self._observer.noticed(SitesAwaited(effect, until, datetime.now(UTC)))
             case Checkpoint() | SaveUnfinished():
                 pass  # `_begin_writing` writes all files of a step together.
             case Finish(_, outcome):
@@ -426,16 +441,23 @@ class Driver:
             self._figures = SumFigures(time.monotonic())
             self._records.begin_work()
 
+    def _count_sum(self, effects: Sequence[Effect]) -> None:
+        """Count what a sum cost, where one has closed: its total is written before its report is carried out."""
+        told = 0
+        for effect in effects:
+            if isinstance(effect, SendMessage) and effect.participant in self._connections:
+                told += len(effect.message)
+            elif isinstance(effect, Report):
+                self._closed_at = time.monotonic()
+                figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
+                self._records.count_sum(effect.progress, figures, self._closed_at)
+
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
-        now = time.monotonic()
-        self._records.append_line(progress, self._figures, now, clipping)
+        self._records.append_line(progress, self._figures, self._closed_at, clipping)
         self._tell_of_replaced(progress)
         if clipping is not None:
             if clipping.clipped and not self._clips:
-                self._observer.note(
-                    f"round {progress.round}: {clipping.clipped} changes were larger than the clip of "
-                    f"{clipping.clip:g} and counted for no more than that; the metrics say how many later are"
-                )
+                self._observer.noticed(ChangesClipped(progress.round, clipping.clipped, clipping.clip))
             self._clips = clipping.clipped > 0
         self._observer.progressed(progress)
 
@@ -443,12 +465,7 @@ class Driver:
         """Tell, once until a sum has none again, that values were replaced; nobody can say whose they were."""
         key = progress.purpose
         if progress.replaced and key not in self._replacing:
-            self._observer.note(
-                f"round {progress.round}: {progress.replaced} values of {progress.replacing} site(s) in the "
-                f"{progress.purpose.value} sum could not be summed (NaN, infinite or beyond their bound) and were "
-                "replaced; each of these sites has a line about it in its own log; the metrics count later ones "
-                "-> lower training.learning_rate, or have the sites look for extreme values in their data"
-            )
+            self._observer.noticed(ValuesReplaced(progress.round, key, progress.replaced, progress.replacing))
         (self._replacing.add if progress.replaced else self._replacing.discard)(key)
 
     def _begin_writing(self, effects: Sequence[Effect]) -> None:
@@ -476,9 +493,3 @@ class Driver:
 
 def _is_scaling(effect: Effect) -> bool:
     return isinstance(effect, Report) and not sum_kind(effect.progress.purpose).is_about_model
-
-
-def _ahead(effect: SitesAhead) -> str:
-    said = ", ".join(f"{who} by {lead} rounds" for who, lead in effect.leads.items())
-    belief = f"{effect.rounds} rounds are believed" if effect.rounds else "too few say so, so the run goes on"
-    return f"sites are ahead of the journal, by their own words: {said}; {belief}"

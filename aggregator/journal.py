@@ -13,6 +13,8 @@ when the journal is read, so a flipped bit or a lost piece never becomes the mod
 shows damage, and not that somebody wrote another journal on purpose.
 
 Beside it lies what opens the sum that is under way, from what the sites have sent: written before it is asked for.
+What every sum cost is written with the entry that has its total, and who left at once: `result.json` tells both,
+and no log is read for it. A sum that a crash made the run forget is repeated, and counts once.
 
 Durability: SQLite's write-ahead log without a flush per entry. A killed process loses nothing; a power failure may
 lose the last entries, and the run then goes on from an older one to the same result.
@@ -23,22 +25,26 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import FedfairError, StateError
-from fedfair.ids import SumNumber
+from fedfair.ids import ParticipantId, SumNumber
+from fedfair.learning.costs import SumCost
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.plan.purpose import Purpose
 from fedfair.process_lock import HeldError, ProcessLock, runs_already
 from fedfair.rounds.continued import first_block
-from fedfair.rounds.events import UnfinishedSum
+from fedfair.rounds.events import Departed, UnfinishedSum
 
-FORMAT = "fedfair/journal/4"
+FORMAT = "fedfair/journal/5"
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
 
@@ -48,7 +54,7 @@ _UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (
     only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, block INTEGER,
-    words TEXT, seconds REAL, clip REAL, vectors TEXT, sha256 BLOB
+    words TEXT, seconds REAL, clip REAL, vectors TEXT, sums INTEGER, sha256 BLOB
 ) STRICT;
 CREATE TABLE IF NOT EXISTS vector (name TEXT PRIMARY KEY, dtype TEXT, length INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS piece (
@@ -56,6 +62,13 @@ CREATE TABLE IF NOT EXISTS piece (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS unfinished (
     only INTEGER PRIMARY KEY CHECK (only = 1), attempt INTEGER, record BLOB, sha256 BLOB
+) STRICT;
+CREATE TABLE IF NOT EXISTS cost (
+    position INTEGER PRIMARY KEY, purpose TEXT, round INTEGER, seconds REAL, contributors INTEGER,
+    bytes_up INTEGER, bytes_down INTEGER, sha256 BLOB
+) STRICT;
+CREATE TABLE IF NOT EXISTS departure (
+    position INTEGER PRIMARY KEY, collaborator TEXT, round INTEGER, reason TEXT, sha256 BLOB
 ) STRICT;
 """
 
@@ -68,15 +81,17 @@ class Entry:
         course: what the course restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
         clip: of the next masked sum; None where sums are plain.
+        costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
     """
 
     course: CourseSnapshot
     seconds: float
     clip: float | None = None
+    costs: tuple[SumCost, ...] = ()
 
 
 class Journal:
-    """The journal of one run; one thread uses it at a time.
+    """The journal of one run; several threads may write to it.
 
     Attributes:
         run_id: 32 hexadecimal digits that name the run, the same after every restart.
@@ -89,6 +104,7 @@ class Journal:
         self._path = path
         self._lock = lock
         self._connection = connection
+        self._writing = threading.Lock()
         self.run_id = run_id
         self.last_sum_number = block
 
@@ -118,7 +134,7 @@ class Journal:
         cls, path: Path, lock: ProcessLock, plan_digest: bytes, new_run_id: str, now_seconds: float
     ) -> Journal:
         _keep_private(path)
-        # Used from worker threads, but only by one at a time: the driver waits for each entry.
+        # Used from worker threads; one transaction waits for the other.
         connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -130,7 +146,7 @@ class Journal:
                 connection.execute(statement)
             if is_new:
                 row = (FORMAT, plan_digest, new_run_id)
-                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, NULL, '{}', NULL)", row)
+                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, NULL, '{}', 0, NULL)", row)
                 _seal(connection, "run")
             row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
             found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
@@ -162,32 +178,82 @@ class Journal:
 
     def record(self, entry: Entry) -> None:
         """Replace the recorded state by this one; afterwards a crash can no longer lose it."""
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as connection:
             connection.execute("DELETE FROM vector")
             connection.execute("DELETE FROM piece")
             digests = {name: self._insert(name, vector) for name, vector in entry.course.vectors.items()}
-            row = (json.dumps(entry.course.state), entry.seconds, entry.clip, json.dumps(digests))
-            connection.execute("UPDATE run SET words = ?, seconds = ?, clip = ?, vectors = ?", row)
+            (sums,) = connection.execute("SELECT sums FROM run").fetchone()
+            for position, cost in enumerate(entry.costs, sums):
+                about, moved = (
+                    (cost.purpose.value, cost.round),
+                    (cost.contributors, cost.bytes_up, cost.bytes_down),
+                )
+                row = (position, *about, float(cost.seconds), *moved)
+                connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+            words = (json.dumps(entry.course.state), entry.seconds, entry.clip, json.dumps(digests))
+            update = "UPDATE run SET words = ?, seconds = ?, clip = ?, vectors = ?, sums = ?"
+            connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
 
     def keep(self, unfinished: UnfinishedSum) -> None:
         """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as connection:
             row = (unfinished.attempt, unfinished.record)
             connection.execute("INSERT OR REPLACE INTO unfinished VALUES (1, ?, ?, NULL)", row)
             _seal(connection, "unfinished")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+
+    def add_departure(self, departed: Departed) -> None:
+        """Add who left, or does not come; afterwards a crash can no longer lose it."""
+        with self._transaction() as connection:
+            (position,) = connection.execute("SELECT count(*) FROM departure").fetchone()
+            row = (position, departed.participant, departed.round, departed.reason)
+            connection.execute("INSERT INTO departure VALUES (?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._writing:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def costs(self) -> list[SumCost]:
+        """Return what every sum of the recorded state cost, over all starts, in order.
+
+        Raises:
+            StateError: a row is damaged or lost.
+        """
+        try:
+            (sums,) = self._connection.execute("SELECT sums FROM run").fetchone()
+            rows = self._checked("SELECT * FROM cost ORDER BY position", sums, "what a sum cost")
+            return [SumCost(Purpose(purpose), *figures) for purpose, *figures in rows]
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
+
+    def departures(self) -> list[Departed]:
+        """Return who left, or did not come, over all starts, in order.
+
+        Raises:
+            StateError: a row is damaged.
+        """
+        try:
+            rows = self._checked("SELECT * FROM departure ORDER BY position", None, "who left")
+            return [Departed(ParticipantId(name), number, reason) for name, number, reason in rows]
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
+
+    def _checked(self, query: str, count: int | None, what: str) -> list[tuple[Any, ...]]:
+        """Return rows without position and digest; each must be in its place, and have its digest."""
+        rows = self._connection.execute(query).fetchall()
+        for place, (*values, digest) in enumerate(rows):
+            if values[0] != place or _sha256_of(values) != digest:
+                raise _damaged(self._path, f"the row of {what} ({place + 1})")
+        if count is not None and len(rows) != count:
+            raise _damaged(self._path, f"the table of {what}, with {len(rows)} rows in place of {count},")
+        return [tuple(values[1:]) for *values, _ in rows]
 
     def unfinished(self) -> UnfinishedSum | None:
         """Return the latest sum that was begun, finished or not; None where none was kept.
@@ -228,6 +294,9 @@ class Journal:
             found = {name: self._select(name, digest) for name, digest in json.loads(digests).items()}
         except _UNREADABLE as error:
             raise _explained(error, self._path) from error
+        # What the result will need is looked at here too: damage is told before the run goes on.
+        self.costs()
+        self.departures()
         return Entry(CourseSnapshot(json.loads(words), found), seconds, clip)
 
     def _select(self, name: str, digest: str) -> NDArray[np.floating]:
@@ -306,8 +375,11 @@ def _row_sha256(connection: sqlite3.Connection, table: _Sealed) -> bytes:
     names = [column[0] for column in found.description]
     row = dict(zip(names, found.fetchone() or (), strict=False))
     words = [[name, value.hex() if isinstance(value, bytes) else value] for name, value in row.items()]
-    text = json.dumps([word for word in words if word[0] != "sha256"])
-    return hashlib.sha256(text.encode()).digest()
+    return _sha256_of([word for word in words if word[0] != "sha256"])
+
+
+def _sha256_of(values: Sequence[object]) -> bytes:
+    return hashlib.sha256(json.dumps(list(values)).encode()).digest()
 
 
 def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:

@@ -17,6 +17,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from aggregator.notice_words import notice_words
+from aggregator.notices import Notice
 from aggregator.observer import summary
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Progress as SumProgress
@@ -52,9 +54,9 @@ class LiveDisplay:
         )
         self._live.start()
 
-    def note(self, text: str) -> None:
-        """Print a line above the display."""
-        self._live.console.print(Text(text))
+    def noticed(self, notice: Notice) -> None:
+        """Print its sentence above the display."""
+        self._live.console.print(Text(notice_words(notice)))
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
         """Remember who is connected and who is waited for; the display shows it at its next refresh."""

@@ -1,4 +1,4 @@
-"""Who is told what happens in a run; the driver speaks, an observer shows.
+"""Who is told what happens in a run; the driver gives notice, an observer shows it.
 
 Silence, one plain line per event for a log file, a live display for a terminal (`live.py`), or several of them.
 None decides anything, and none sees more than the sums do.
@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Protocol
 
+from aggregator.notice_words import notice_words
+from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
 from fedfair.learning.server import Progress
 
@@ -17,8 +19,8 @@ from fedfair.learning.server import Progress
 class Observer(Protocol):
     """What the driver tells."""
 
-    def note(self, text: str) -> None:
-        """Something worth a line."""
+    def noticed(self, notice: Notice) -> None:
+        """Something worth a line; `notice_words` has the words."""
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
         """Who is connected, and whose answer (or coming) is awaited; told after every event."""
@@ -33,7 +35,7 @@ class Observer(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def note(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """Show nothing."""
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
@@ -52,10 +54,10 @@ class Several:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def note(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """Pass it on."""
         for observer in self._observers:
-            observer.note(text)
+            observer.noticed(notice)
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
         """Pass it on."""
@@ -81,9 +83,9 @@ class Lines:
         self._rounds_total = rounds_total
         self._worst_group_size = worst_group_size
 
-    def note(self, text: str) -> None:
-        """Write the line."""
-        self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
+    def noticed(self, notice: Notice) -> None:
+        """Write its sentence."""
+        self._line(notice_words(notice))
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
         """Write nothing: it happens several times a round, and comings and goings are noted in words."""
@@ -92,10 +94,13 @@ class Lines:
         """Write the round's figures where it was evaluated."""
         if progress.evaluation is not None:
             figures = summary(progress, self._worst_group_size)
-            self.note(f"round {progress.round} of {self._rounds_total}: {figures}")
+            self._line(f"round {progress.round} of {self._rounds_total}: {figures}")
 
     def close(self) -> None:
         """Write nothing more."""
+
+    def _line(self, text: str) -> None:
+        self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
 
 
 def summary(progress: Progress, worst_group_size: float) -> str:

@@ -42,7 +42,6 @@ from fedfair.learning.saved_model import model_words
 from fedfair.learning.server import Course, Progress
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.log_lines import log_line
-from fedfair.plan.purpose import Purpose
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
 from fedfair.results.parts import Departure
@@ -52,8 +51,6 @@ from fedfair.whole_file import write_whole
 
 SMALL_MODEL_BYTES = 1 << 20
 """Up to this size every sum is recorded: it takes a fraction of a millisecond."""
-
-_DEPARTURE = ("collaborator", "round", "reason")
 
 LARGE_MODEL_SECONDS = 10.0
 """A larger model is recorded at most this often between two evaluations."""
@@ -189,7 +186,8 @@ class Records:
         self._seconds_before = 0.0 if recorded is None else recorded.seconds
         self._started: float | None = None
         self._entered = time.monotonic()
-        # The result needs every line of the metrics; the notes, departures and refusals grow with what sites say.
+        self._unrecorded: list[SumCost] = []
+        # The metrics grow with the rounds alone; the notes, departures and refusals grow with what sites say.
         mode = "w" if recorded is None else "a"
         opened = (path.open(mode, buffering=1, encoding="utf-8") for path in (paths.metrics, paths.told))
         self._lines, self._told = opened
@@ -245,10 +243,18 @@ class Records:
             words = {**self._metadata, **model_words(model, course.rounds_done, plan_digest, course.scaling)}
             checkpoint.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
-            self._journal.record(Entry(course.snapshot(), self.seconds, clip))
+            costs = tuple(self._unrecorded)
+            self._journal.record(Entry(course.snapshot(), self.seconds, clip, costs))
+            self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:
             self._journal.keep(unfinished)
+
+    def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> None:
+        """Count what a sum cost that closed; the next entry of the journal holds it with the sum's total."""
+        seconds, moved = round(now - figures.started, 6), (figures.bytes_in, figures.bytes_out)
+        cost = SumCost(progress.purpose, int(progress.round), seconds, progress.contributors, *moved)
+        self._unrecorded.append(cost)
 
     def append_line(
         self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None
@@ -279,7 +285,8 @@ class Records:
         self._notes.append(line)
 
     def append_departure(self, departed: Departed) -> None:
-        """Append who left, when and why."""
+        """Append who left, when and why; the journal keeps it for the result."""
+        self._journal.add_departure(departed)
         line = {"collaborator": departed.participant, "round": departed.round, "reason": departed.reason}
         self._departures.append(self._stamped(line))
 
@@ -302,20 +309,19 @@ class Records:
         """Return who needs no word that the run is over: those who were told, and those who left for good."""
         written = self._paths.told.read_text(encoding="utf-8").splitlines()
         lines = [json.loads(line) for line in written if line.endswith("}")]
-        left = [gone.collaborator for gone in self.departures()]
+        left = [departed.participant for departed in self._journal.departures()]
         return {str(name) for name in (*(line["collaborator"] for line in lines), *left)}
 
     def departures(self) -> tuple[Departure, ...]:
-        """Return who left this run, over all its starts, in order."""
-        # What was torn when the machine failed is in the notes of nobody else either.
-        lines = [json.loads(line) for line in self._departures.lines() if line.endswith("}")]
-        # `fedfair/result/1` says who left, after which round and why; when it was written down is in the log.
-        return tuple(Departure(**{key: line[key] for key in _DEPARTURE}) for line in lines)
+        """Return who left this run, over all its starts, in order, as `fedfair/result/1` says it."""
+        return tuple(
+            Departure(collaborator=departed.participant, round=departed.round, reason=departed.reason)
+            for departed in self._journal.departures()
+        )
 
     def costs(self) -> list[SumCost]:
-        """Return what every sum of this run cost, over all its starts, as the metrics say."""
-        with self._paths.metrics.open(encoding="utf-8") as lines:
-            return [cost for cost in map(_cost, lines) if cost is not None]
+        """Return what every sum of this run cost, over all its starts; one that is repeated counts once."""
+        return [*self._journal.costs(), *self._unrecorded]
 
     def _stamped(self, fields: Mapping[str, object]) -> str:
         return log_line(datetime.now(UTC), self.run_id, fields)
@@ -343,19 +349,3 @@ class Records:
         self._refusals.close()
         self._told.close()
         self._journal.close()
-
-
-def _cost(line: str) -> SumCost | None:
-    """Return what a line of metrics says about a sum; None for one that was torn when the machine failed."""
-    try:
-        figures = json.loads(line)
-    except ValueError:
-        return None
-    return SumCost(
-        Purpose(figures["purpose"]),
-        figures["round"],
-        figures["seconds"],
-        figures["contributors"],
-        figures["bytes_in"],
-        figures["bytes_out"],
-    )

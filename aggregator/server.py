@@ -17,6 +17,7 @@ from aggregator.address import Listen
 from aggregator.driver import Driver, Farewell
 from aggregator.intake import UploadBudget
 from aggregator.mirror import Mirror
+from aggregator.notices import PortOpened, StopBegun
 from aggregator.observer import Observer
 from aggregator.outcome import Ending, State
 from aggregator.preparation import Run
@@ -61,7 +62,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
         continued=run.continued,
         unfinished=run.unfinished,
     )
-    standing = Standing(run.admission, observer.note)
+    standing = Standing(run.admission, observer.noticed)
     driver = Driver(
         federation,
         run.course,
@@ -79,7 +80,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
 
     def stop(name: str) -> None:
         stopped_by.append(name)
-        observer.note(f"{name}: telling the collaborators and recording the run; once more to stop at once")
+        observer.noticed(StopBegun(name))
         driver.stop(f"its operator stopped it ({name})")
 
     with closing(Mirror(run, driver.stop)) as mirror:
@@ -88,7 +89,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
         with stopping(stop):
             async with _listening(service, run, listen) as port:
                 announce(port)
-                observer.note(f"listening on port {port} for {', '.join(run.plan.federation.collaborators)}")
+                observer.noticed(PortOpened(port, run.plan.federation.collaborators))
                 ending = await driver.run()
     if ending.state is State.STOPPED and stopped_by:
         return replace(ending, signal_name=stopped_by[0])

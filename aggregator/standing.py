@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from aggregator.admission import Admission
 from aggregator.connection import Connection
+from aggregator.notices import OlderTrustKept
 from fedfair.errors import IdentityError
 from fedfair.identity.trust_watch import TrustWatch
 from fedfair.ids import ParticipantId
@@ -21,12 +22,12 @@ class Standing:
 
     Args:
         admission: the rules.
-        note: tells the operator.
+        notice: tells the operator.
     """
 
-    def __init__(self, admission: Admission, note: Callable[[str], None]) -> None:
+    def __init__(self, admission: Admission, notice: Callable[[OlderTrustKept], None]) -> None:
         self._admission = admission
-        self._note = note
+        self._notice = notice
         self._watch = TrustWatch(admission.cert_folder)
 
     def lost(self, connections: Iterable[Connection]) -> dict[ParticipantId, IdentityError]:
@@ -35,7 +36,7 @@ class Standing:
         try:
             trust = self._watch.renewed(now)
         except IdentityError as fault:
-            self._note(f"open streams are judged by the earlier revocation list: {fault.message}")
+            self._notice(OlderTrustKept(fault.message))
             return {}
         found = {}
         for connection in connections if trust is not None else ():

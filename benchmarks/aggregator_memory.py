@@ -39,7 +39,7 @@ def peak_bytes(hidden: int) -> int:
         workspace = prepare(Path(folder), plan)
         with Processes(workspace) as processes:
             status = Path(f"/proc/{processes.pid('aggregator')}/status")
-            for _ in processes.metrics(poll_seconds=0.02):
+            for _ in processes.progress():
                 peak = max(peak, _high_water(status))
             processes.wait()
     return peak

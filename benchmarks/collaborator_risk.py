@@ -75,6 +75,8 @@ def plan_of(names: list[str], rounds: int, rate: float, seed: int, privacy: dict
             },
             "evaluation": {"every": 10**9, "bins": 16, "group_sizes": [SHOWN]},
             "privacy": {"collaborator_level": privacy},
+            # Without noise no change is clipped; where there is noise, it is added under masks.
+            "secure_aggregation": {"mode": "off" if privacy is None else "malicious"},
         }
     )
 

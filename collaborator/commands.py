@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from collaborator.link import Address
+from collaborator.notices import PrivacyForecast, SummaryUnwritten
 from collaborator.observer import Lines, Observer, Silent
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.plan.proxy import choose_route
@@ -133,13 +134,13 @@ def _take_part(
         raise
     observer: Observer = Silent() if quiet else Lines(_say)
     for line in () if ready.account is None else ready.account.forecast:
-        observer.note(f"privacy: {line}")
+        observer.noticed(PrivacyForecast(line))
     terms = Terms(address, logs, give_up_after)
     worker = worker_of(ready)
     try:
         keep_summary(site, ready.profile, datetime.now(UTC))
     except OSError as fault:
-        observer.note(f"{summary_path(site)} was not written, so no check will compare with this run: {fault}")
+        observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
     try:
         finished = asyncio.run(participate(ready, worker, terms, observer))
     except (AbortedError, StoppedError) as fault:

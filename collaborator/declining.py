@@ -17,6 +17,7 @@ from pathlib import Path
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link, open_link
+from collaborator.notices import AggregatorUntold, PlanRefused
 from collaborator.observer import Lines
 from collaborator.preparation import Site, introduction
 from collaborator.records import Records
@@ -69,18 +70,18 @@ def decline(site: Site, address: Address, logs: Path, fault: PolicyError | Priva
     Of what a policy or a ledger holds the aggregator learns nothing but which of them refuses.
     """
     records = Records(logs, site.participant)
-    note = Lines(records.append_note).note
+    log = Lines(records.append_note)
     try:
         for refusal in refusals(fault):
             records.refused(refusal, None)
-        note(" ".join(fault.message.split()))
+        log.noticed(PlanRefused(fault.message))
         if isinstance(fault, PolicyError) and any(term.key in CODE_TERMS for term in fault.broken):
             # What is sent is recorded under the plan's digest, and for that its code would have to run.
-            note("the aggregator was not told: nothing can be sent in the name of a plan whose code must not run")
+            log.noticed(AggregatorUntold("nothing can be sent in the name of a plan whose code must not run"))
             return
         asyncio.run(asyncio.wait_for(_tell(site, address, told_of(fault)), TELL_SECONDS))
     except (FedfairError, TimeoutError) as silence:
-        note(f"the aggregator was not told: {silence}")
+        log.noticed(AggregatorUntold(str(silence)))
     finally:
         records.close()
 

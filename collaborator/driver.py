@@ -22,12 +22,13 @@ from collaborator.declining import refusals, take_leave, told_of
 from collaborator.inbox import Inbox, Question, RunScalings, Shapes
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
+from collaborator.notices import EvaluationDone, RetryPlanned, RunJoined, SumDeclined, ValuesOmitted
 from collaborator.observer import Observer
 from collaborator.records import Records
 from collaborator.refusal_limit import RefusalLimit
 from collaborator.worker import Worker
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
-from fedfair.ids import SumNumber
+from fedfair.ids import RoundNumber, SumNumber
 from fedfair.learning.exchange import FeatureScaling
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.policy import PolicyError
@@ -148,12 +149,8 @@ class Driver:
             if told == fault and self._last_contact < at and now < at + REMINDER_SECONDS:
                 return
         self._retry_noted = fault, now
-        until = "it answers"
-        if left is not None:
-            until = f"{datetime.now(UTC) + timedelta(seconds=left):%Y-%m-%d %H:%M} UTC, then giving up"
-        self._observer.note(
-            f"{fault}; trying again in {seconds:.1f} s, then every {LONGEST_SECONDS:.0f} s or sooner until {until}"
-        )
+        until = None if left is None else datetime.now(UTC) + timedelta(seconds=left)
+        self._observer.noticed(RetryPlanned(fault, seconds, LONGEST_SECONDS, until))
 
     # -------------------------------------------------------------- one stream
 
@@ -238,7 +235,8 @@ class Driver:
                     if isinstance(frame, Abstain):
                         refusal = self._worker.standing.refused or Refusal(frame.reason.value)
                         refused = refusal.reason
-                        self._observer.note(f"takes no part in {_in_words(asked)}: {refusal.reason}")
+                        about = None if asked is None else (asked.purpose, RoundNumber(asked.round))
+                        self._observer.noticed(SumDeclined(about, refusal.reason))
                         self._records.refused(refusal, self._asked)
                         self._records.answered(link, "abstained")
                         if frame.leaving:
@@ -266,19 +264,17 @@ class Driver:
     def _tell_of_fault(self) -> None:
         fault, self._worker.standing.fault = self._worker.standing.fault, ""
         if fault:
-            self._observer.note(f"takes part in this sum, but not with all its values: {fault}")
+            self._observer.noticed(ValuesOmitted(fault))
 
     def _tell_of_evaluation(self) -> None:
         kind = None if self._asked is None else sum_kind(self._asked.purpose)
         if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
-            self._observer.note(f"round {self._asked.round} of {self._shapes.rounds} evaluated")
+            self._observer.noticed(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 
     def _greet(self, welcome: Welcome) -> None:
         self._records.run_id = welcome.run_id
         self._greeting(welcome)
-        self._observer.note(
-            f"connected; run {welcome.run_id[:8]} stands at round {welcome.rounds_done} of {welcome.rounds_total}"
-        )
+        self._observer.noticed(RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
 
 
 def _contributes(frame: CollaboratorFrame) -> bool:
@@ -289,7 +285,3 @@ def _refusal(refused: Refused) -> UnreachableError | ConnectionRefusedByPeerErro
     if refused.try_again:
         return UnreachableError(refused.reason, refused.remedy)
     return ConnectionRefusedByPeerError(f"the aggregator refused this site: {refused.reason}", refused.remedy)
-
-
-def _in_words(asked: SumStart | None) -> str:
-    return "the session" if asked is None else f"the {asked.purpose.value} sum of round {asked.round}"

@@ -6,18 +6,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
+from collaborator.notice_words import notice_words
+from collaborator.notices import Notice
+
 
 class Observer(Protocol):
     """What the driver tells."""
 
-    def note(self, text: str) -> None:
-        """Something worth a line."""
+    def noticed(self, notice: Notice) -> None:
+        """Something worth a line; `notice_words` has the words."""
 
 
 class Silent:
     """Shows nothing."""
 
-    def note(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """Show nothing."""
 
 
@@ -27,18 +30,18 @@ class Several:
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 
-    def note(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """Pass it on."""
         for observer in self._observers:
-            observer.note(text)
+            observer.noticed(notice)
 
 
 class Lines:
-    """Writes each note with the time in front."""
+    """Writes the sentence of each notice with the time in front."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def note(self, text: str) -> None:
+    def noticed(self, notice: Notice) -> None:
         """Write the line."""
-        self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {text}")
+        self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {notice_words(notice)}")

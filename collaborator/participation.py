@@ -18,6 +18,7 @@ from collaborator.egress import EgressRecord
 from collaborator.inbox import Question
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_answers import MaskedAnswers
+from collaborator.notices import LeavingBegun
 from collaborator.observer import Lines, Observer, Several
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
 from collaborator.records import Records
@@ -177,7 +178,7 @@ async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer:
 
     def stop(name: str) -> None:
         stopped_by[0] = name
-        observer.note(f"{name}: leaving the federation; once more to stop at once")
+        observer.noticed(LeavingBegun(name))
         running.cancel()
 
     try:

@@ -114,7 +114,7 @@ def _run(folder: Path, algorithm: str, ask: Callable[[], None], *, show: bool) -
         RoundsBar(ROUNDS, SHOWN_SIZES[0], error_console, quiet=not show, title=NAMES[algorithm]) as bar,
         Processes(workspace) as processes,
     ):
-        for line in processes.metrics():
+        for line in processes.progress():
             ask()
             bar.take_line(line)
         processes.wait()

@@ -9,6 +9,8 @@ here exists for production.
 from __future__ import annotations
 
 import json
+import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -33,6 +35,9 @@ from fedfair.plan.approval import approve
 from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
+
+PIPE_BYTES = 1 << 16
+"""What is read from a pipe at a time."""
 
 STOP_SECONDS = 10.0
 """How long a process may take to stop in order before it is killed."""
@@ -130,12 +135,14 @@ class Processes:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._pipes = selectors.DefaultSelector()
+        self._incomplete = b""
 
     def __enter__(self) -> Self:
         """Start the aggregator and every collaborator; they find each other by themselves."""
         plan = str(self._workspace.plan)
         try:
-            self._start("aggregator", "aggregator", "start", "-p", plan, "--quiet")
+            self._start("aggregator", "aggregator", "start", "-p", plan, "--quiet", tells="--progress-pipe")
             for name in self._workspace.collaborators:
                 site = str(self._workspace.folder / f"{name}.yaml")
                 self._start(name, "collaborator", "start", "-n", name, "-c", site, "-p", plan, "--quiet")
@@ -158,6 +165,9 @@ class Processes:
         # A second Ctrl-C, of somebody who is impatient, must not leave the rest running.
         with interrupts_deferred():
             self._stop_each()
+            for key in tuple(self._pipes.get_map().values()):
+                self._let_go(key)
+            self._pipes.close()
 
     def _stop_each(self) -> None:
         for process in self._running.values():
@@ -171,42 +181,62 @@ class Processes:
                 process.kill()
                 process.wait()
 
-    def _start(self, name: str, module: str, *arguments: str) -> None:
+    def _start(self, name: str, module: str, *arguments: str, tells: str = "") -> None:
+        """Start a process with a pipe of its own, whose end tells that the process has ended.
+
+        Args:
+            name: of the participant.
+            module: what it runs.
+            arguments: on its command line.
+            tells: the option by which it takes the number of the pipe to write to; empty where it writes nothing.
+        """
         log = self._workspace.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
         with interrupts_deferred(), log.open("wb") as output:
-            self._running[name] = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
-                [sys.executable, "-m", module, *arguments],
-                cwd=self._workspace.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C reaches only the parent, which then stops its children in order.
-                start_new_session=True,
-            )
+            reading, writing = os.pipe()
+            self._pipes.register(reading, selectors.EVENT_READ, name)
+            try:
+                self._running[name] = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+                    [sys.executable, "-m", module, *arguments, *((tells, str(writing)) if tells else ())],
+                    cwd=self._workspace.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(writing,),
+                    # Ctrl-C reaches only the parent, which then stops its children in order.
+                    start_new_session=True,
+                )
+            finally:
+                os.close(writing)
 
     def pid(self, name: str) -> int:
         """Return the process number of a participant."""
         return self._running[name].pid
 
-    def metrics(self, poll_seconds: float = 0.1) -> Iterator[Mapping[str, object]]:
-        """Yield the aggregator's metrics line by line until the run has ended well.
+    def progress(self) -> Iterator[Mapping[str, object]]:
+        """Yield what the aggregator tells of each sum, as it tells it, until the run has ended well.
 
         Raises:
             AbortedError: a process ended with an error, and the message ends with its last words; or the run was
                 stopped.
         """
-        offset = 0
-        while True:
-            ended = self._running["aggregator"].poll() is not None
-            lines, offset = _new_lines(self._workspace.metrics, offset)
-            yield from (json.loads(line) for line in lines)
-            if ended:
-                break
-            self._check_alive()
-            time.sleep(poll_seconds)
-        self._check_alive()
+        while self._is_running("aggregator"):
+            for key, _ in self._pipes.select():
+                words = os.read(key.fd, PIPE_BYTES)
+                if not words:
+                    self._let_go(key)
+                    self._running[key.data].wait()
+                    self._check_alive()
+                *lines, self._incomplete = (self._incomplete + words).split(b"\n")
+                yield from map(json.loads, lines)
         self._check_finished()
+
+    def _is_running(self, name: str) -> bool:
+        return any(key.data == name for key in self._pipes.get_map().values())
+
+    def _let_go(self, key: selectors.SelectorKey) -> None:
+        self._pipes.unregister(key.fd)
+        os.close(key.fd)
 
     def wait(self) -> None:
         """Wait for the end of the run.
@@ -214,7 +244,7 @@ class Processes:
         Raises:
             AbortedError: a process ended with an error.
         """
-        for _ in self.metrics():
+        for _ in self.progress():
             pass
         for process in self._running.values():
             process.wait()
@@ -232,16 +262,6 @@ class Processes:
         state = json.loads(self._workspace.result.read_text(encoding="utf-8"))["state"]
         if state != "finished":
             raise AbortedError(f"the run was {state} before its end")
-
-
-def _new_lines(path: Path, offset: int) -> tuple[list[bytes], int]:
-    if not path.exists():
-        return [], offset
-    with path.open("rb") as source:
-        source.seek(offset)
-        text = source.read()
-    complete = text[: text.rfind(b"\n") + 1]
-    return complete.splitlines(), offset + len(complete)
 
 
 def _section(plan: Mapping[str, object], name: str) -> Mapping[str, object]:

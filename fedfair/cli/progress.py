@@ -65,7 +65,7 @@ class RoundsBar:
             self._show(train.mean, train.by_group_size[self._worst_group_size].worst)
 
     def take_line(self, line: Mapping[str, object]) -> None:
-        """Take one line of an aggregator's metrics."""
+        """Take one line of an aggregator's `progress_lines`."""
         rounds, train = line["round"], line.get("train")
         if isinstance(rounds, int):
             self._bar.update(self._task, completed=rounds)

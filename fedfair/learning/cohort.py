@@ -8,7 +8,7 @@ about training; `LoopCohort` asks one task after the other and adds up the bytes
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,8 +21,9 @@ from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
 from fedfair.learning.noised_training import NoisedTraining
 from fedfair.learning.result import SiteLosses
 from fedfair.learning.sum_kinds import sum_kind
-from fedfair.learning.task import TrainingTask
-from fedfair.sums.contribution import encode
+from fedfair.learning.task import TrainingTask, weighted
+from fedfair.secagg.fixedpoint import SizeReport, clipped_values, size_histogram
+from fedfair.sums.contribution import Contribution, encode
 from fedfair.sums.running import PlainSum, Totals
 
 
@@ -58,8 +59,15 @@ class Cohort(Protocol):
     def last_losses(self) -> list[SiteLosses]:
         """Return what the last evaluation found at each collaborator."""
 
-    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
-        """Return the sum over everybody that the course asks for."""
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody that the course asks for.
+
+        Args:
+            request: what it asks for.
+            model: what is broadcast.
+            clip: the largest change of one parameter that counts in full in a training sum, above 0; None where
+                every change does.
+        """
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features."""
@@ -123,15 +131,34 @@ class LoopCohort:
         """Return what the last evaluation found at each collaborator."""
         return [task.last_losses for task in self._tasks]
 
-    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
-        """Return the sum over everybody, of bytes as they would have travelled."""
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody, of bytes as they would have travelled; see `Cohort.totals`."""
         if self._noised is not None and sum_kind(request.purpose).is_round:
             numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
             return self._noised.simulated_totals(numbers, model.vector.dtype)
+        if clip is not None and sum_kind(request.purpose).is_round:
+            return self._clipped_totals(request, model, clip)
         total = PlainSum(request.spec)
         for task in self._tasks:
             total.add(encode(task.contribution(request, model), request.spec))
         return total.totals()
+
+    def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:
+        """Return a training sum of what the encoding of a masked one would let through, and the sizes it tells."""
+        total, reports = PlainSum(request.spec), list[SizeReport]()
+        for task in self._tasks:
+            change = task.bounded_change(model, request.round, request.attempt)
+            if change is None:
+                addend = Contribution(np.zeros(request.spec.header_length), np.zeros_like(model.vector))
+            else:
+                values, report = clipped_values(change.model, clip)
+                # What is no number is not clipped to one here: `encode` refuses it, and the simulation ends.
+                addend = weighted(change if report.replaced else replace(change, model=values))
+                reports.append(report)
+            total.add(encode(addend, request.spec))
+        sizes = size_histogram(*(report.largest for report in reports))
+        clipped = sum(report.clipped for report in reports)
+        return replace(total.totals(), clipped=clipped, sizes=tuple(int(count) for count in sizes))
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features."""

@@ -64,9 +64,6 @@ IN_THE_CLEAR = (
     "updates can give training records away. Only for rehearsals, and for data that everybody may see."
 )
 
-FIRST_AUTOMATIC_CLIP = 1.0
-"""The clip of the first round of `clip: auto`, before anybody's changes are known."""
-
 
 def protection_mode(plan: Plan) -> Mode:
     """Return what the aggregator is trusted with.
@@ -239,7 +236,8 @@ def plain_totals(opened: OpenedSum, parts: HeaderParts) -> Totals:
     header[parts.weight] = float(opened.weight)
     header[parts.counts] = counts
     header[parts.reals] = integers + rests
-    return Totals(header, opened.body, opened.contributors, opened.replaced, opened.replacing)
+    replaced, sizes = (opened.replaced, opened.replacing), (opened.clipped, opened.histogram)
+    return Totals(header, opened.body, opened.contributors, *replaced, *sizes)
 
 
 def clips_of(purpose: Purpose, clip: float, shapes: Mapping[str, SumShape]) -> tuple[float, ...]:

@@ -1,7 +1,9 @@
 """A whole federation in one process: the same course, the same draws, the same sums, no network.
 
-With the loop every contribution is encoded and added as it would be after travelling, and the sums are those of
-the deployed run bit for bit; the vectorised cohort adds the same numbers up in another order. What a deployment
+With the loop every contribution is encoded and added as it would be after travelling. Where the plan does not
+mask, the sums are those of the deployed run bit for bit. Where it does, changes are clipped as in a masked sum, by
+the same rule, and only the rounding to steps of the ring is left out. The vectorised cohort adds the same numbers
+up in another order. What a deployment
 can never know is known here: exact risks, at every evaluation, and per-site means; the result has them. Decisions
 (the best model, the first threshold) are taken on the sums, as in a deployment.
 """
@@ -20,6 +22,7 @@ from fedfair.learning.algorithms.algorithm import Algorithm
 from fedfair.learning.algorithms.choice import algorithm_of
 from fedfair.learning.binding import bound
 from fedfair.learning.centralised.pooled import POOLED, PooledCohort, pool
+from fedfair.learning.clip_rule import ClipRule, simulated_clip_rule
 from fedfair.learning.cohort import Cohort, LoopCohort
 from fedfair.learning.costs import ComputedTraffic, SumCost
 from fedfair.learning.data.dataset import Splits
@@ -77,7 +80,8 @@ def simulate(
     """Run the plan on this machine.
 
     Args:
-        plan: the plan; `secure_aggregation` plays no part, since masks do not change a sum.
+        plan: the plan. Masks do not change a sum, and nothing is masked here; but what a masked sum clips is
+            clipped here too (`clip_rule.simulated_clip_rule`).
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
             same up to rounding; `auto` is vectorised where the model and the precision allow it.
@@ -129,7 +133,7 @@ def simulate_sites(
         sum_began = time.perf_counter()
 
     sum_began = start = time.perf_counter()
-    play(course, cohort, algorithm, note)
+    play(course, cohort, algorithm, note, simulated_clip_rule(plan))
     judged, held = course, cohort.last_losses
     if is_unevaluated(plan):
         judged, held = _judged(plan, course, sites, model)
@@ -200,7 +204,11 @@ def _judged(
 
 
 def play(
-    course: Course, cohort: Cohort, algorithm: Algorithm | None = None, on_progress: OnProgress | None = None
+    course: Course,
+    cohort: Cohort,
+    algorithm: Algorithm | None = None,
+    on_progress: OnProgress | None = None,
+    clip_rule: ClipRule | None = None,
 ) -> None:
     """Drive a course to its end with everybody present in every sum.
 
@@ -209,12 +217,17 @@ def play(
         cohort: everybody.
         algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
         on_progress: called after every sum.
+        clip_rule: how changes are clipped, as in a deployment; None where they are not.
     """
+    clip = None if clip_rule is None else clip_rule.first
     while (request := course.next_sum()) is not None:
         if algorithm is not None and sum_kind(request.purpose).is_round:
             progress = course.adopt(algorithm.round(cohort, course.model, request.round), len(cohort.names))
         else:
-            progress = course.absorb(cohort.totals(request, course.model))
+            totals = cohort.totals(request, course.model, clip)
+            progress = course.absorb(totals)
+            if clip_rule is not None and clip is not None:
+                clip = clip_rule.after(clip, totals.sizes)
         if course.scaling is not None and not sum_kind(request.purpose).is_about_model:
             cohort.apply_scaling(course.scaling)
         if on_progress is not None:

@@ -150,6 +150,13 @@ class LocalChange:
     replaced: int = 0
 
 
+def weighted(change: LocalChange) -> Contribution:
+    """Return what a change adds to a sum: w, w * change of c, and w * change of theta, which takes its memory."""
+    np.multiply(change.model, change.weight, out=change.model)
+    header = TRAINING_LAYOUT.built(weight=change.weight, threshold=change.weight * change.threshold)
+    return Contribution(header, change.model)
+
+
 class TrainingTask:
     """What one collaborator computes; the aggregator never sees one.
 
@@ -266,8 +273,19 @@ class TrainingTask:
     def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
         """Return w, w * change of c, and w * change of theta, after this round's local steps.
 
-        The change of c is clipped to `derived.threshold_limit`. A site without training records adds zeros. Where
-        single records are protected and training fails, it adds noise alone: to leave would tell of a record.
+        Raises:
+            TrainingError: as `bounded_change`.
+        """
+        change = self.bounded_change(model, round_number, attempt)
+        if change is None:
+            return Contribution(TRAINING_LAYOUT.zeros(), np.zeros_like(model.vector))
+        return weighted(change)
+
+    def bounded_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return `training_change` with the change of c clipped to `derived.threshold_limit`.
+
+        None for a site without training records, which adds zeros. Where single records are protected and training
+        fails, it is noise alone: to leave would tell of a record.
 
         Raises:
             TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
@@ -285,11 +303,9 @@ class TrainingTask:
                 raise
             self.last_fault = fault.diagnostics()
         if change is None:
-            return Contribution(TRAINING_LAYOUT.zeros(), np.zeros_like(model.vector))
-        np.multiply(change.model, change.weight, out=change.model)
+            return None
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
-        header = TRAINING_LAYOUT.built(weight=change.weight, threshold=change.weight * threshold)
-        return Contribution(header, change.model)
+        return replace(change, threshold=threshold)
 
     def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         """Return `training_change` for a masked sum, which this site never leaves because of a value.

@@ -479,6 +479,7 @@ class Federation:
             # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
             yield from self._lose(machine, fault.message)
             return
+        machine.commit()
         if progress.model_changed:
             self._model_version += 1
         yield Report(progress, machine.clipping)

@@ -157,6 +157,16 @@ class MaskedMachine:
             raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
         return self._protection.totals(self.request.purpose, self._opened)
 
+    def commit(self) -> None:
+        """Note that the run has taken the totals; only from here on does the clip follow them.
+
+        Raises:
+            LocalProtocolError: there are none.
+        """
+        if self._opened is None:
+            raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
+        self._protection.accept(self._opened)
+
     def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
         """Return what is to be sent to whom, in order, once."""
         messages, self._outgoing = tuple(self._outgoing), []

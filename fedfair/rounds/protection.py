@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfair.ids import ParticipantId
+from fedfair.learning.clip_rule import ClipRule, clip_rule
 from fedfair.learning.masked_sums import (
-    FIRST_AUTOMATIC_CLIP,
     clips_of,
     header_parts,
     plain_totals,
@@ -23,9 +23,8 @@ from fedfair.learning.masked_sums import (
 from fedfair.learning.noised_training import noised_training
 from fedfair.learning.round_subject import SumKey, round_subject
 from fedfair.learning.sum_kinds import sum_kind
-from fedfair.plan.derived import clip_ceiling, has_fixed_clip, quorum
+from fedfair.plan.derived import quorum
 from fedfair.plan.purpose import Purpose
-from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server, State
 from fedfair.secagg.session import renewal_reason
@@ -132,11 +131,11 @@ class Protection:
         )
         self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
-        self._clip_is_learnt = not has_fixed_clip(plan)
-        self._greatest_clip = clip_ceiling(plan)[1]
-        first = min(FIRST_AUTOMATIC_CLIP, self._greatest_clip) if self._clip_is_learnt else self._greatest_clip
         self._noised = noised_training(plan, layout.dimension)
-        self.clip = clip if self._clip_is_learnt and clip is not None else first
+        self._clip_rule = clip_rule(plan)
+        if self._noised is not None:
+            self._clip_rule = ClipRule(self._noised.sums.clip, self._noised.sums.clip, follows=False)
+        self.clip = clip if self._clip_rule.follows and clip is not None else self._clip_rule.first
         self._clock = clock
         self._began = 0.0
         self._names = dict(enumerate((ParticipantId(name) for name in names), start=1))
@@ -212,9 +211,11 @@ class Protection:
         return Interrupted(record, asked, is_settled=bool(found.survivors))
 
     def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
-        """Return the totals of an opened sum, and learn the clip of the next round where the plan is `auto`."""
-        if self._clip_is_learnt and opened.histogram:
-            self.clip = automatic_clip(opened.histogram, self.clip, self._greatest_clip)
+        """Return the totals of an opened sum."""
         if self._noised is not None:
             return self._noised.totals(opened.body, opened.contributors)
         return plain_totals(opened, self._parts[purpose])
+
+    def accept(self, opened: OpenedSum) -> None:
+        """Note that the run has taken the totals of an opened sum: the clip follows the sizes of its changes."""
+        self.clip = self._clip_rule.after(self.clip, opened.histogram)

@@ -122,6 +122,43 @@ class SizeReport:
     largest: float = 0.0
     replaced: int = 0
 
+    def include(self, other: SizeReport) -> None:
+        """Take in what was seen of another part of the same body."""
+        self.clipped += other.clipped
+        self.largest = max(self.largest, other.largest)
+        self.replaced += other.replaced
+
+
+def measured(values: NDArray[np.floating], clip: float) -> tuple[NDArray[np.floating], SizeReport]:
+    """Return finite values for what a site would add, not yet clipped, and what is to be told of their sizes.
+
+    Args:
+        values: float array (n,), n at least 1; it stays as it is.
+        clip: C, above 0.
+    """
+    report = SizeReport()
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        report.replaced = int(np.count_nonzero(~np.isfinite(values)))
+        report.clipped = int(np.count_nonzero(np.isinf(values)))
+        values = np.nan_to_num(values, nan=0.0, posinf=clip, neginf=-clip)
+        low, high = float(values.min()), float(values.max())
+    report.largest = max(-low, high)
+    if report.largest > clip:
+        report.clipped += int(np.count_nonzero(np.abs(values) > clip))
+    return values, report
+
+
+def clipped_values(values: NDArray[np.floating], clip: float) -> tuple[NDArray[np.floating], SizeReport]:
+    """Return what counts of a site's values in a sum, up to one step of the ring, and what is told of their sizes.
+
+    Args:
+        values: float array (n,), n at least 1; it stays as it is, and is returned where nothing is to be clipped.
+        clip: C, above 0.
+    """
+    finite, report = measured(values, clip)
+    return (np.clip(finite, -clip, clip) if report.largest > clip else finite), report
+
 
 class BodyEncoder:
     """Encodes blocks of a body into ring elements, in memory that is used again.
@@ -153,23 +190,10 @@ class BodyEncoder:
             return
         real = cast("NDArray[np.floating]", body)  # Only a code with a unit has whole numbers.
         for first, last, clip in self._code.parts(start, start + out.size):
-            values = self._counted(real[first:last], clip)
+            values, seen = measured(real[first:last], clip)
+            self.report.include(seen)
             here = slice(first - start, last - start)
             self._round(values, clip, uniform[here], out[here])
-
-    def _counted(self, values: NDArray[np.floating], clip: float) -> NDArray[np.floating]:
-        """Return finite values for a block; count what is clipped, and what has no number to be clipped."""
-        low, high = float(values.min()), float(values.max())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            self.report.replaced += int(np.count_nonzero(~np.isfinite(values)))
-            self.report.clipped += int(np.count_nonzero(np.isinf(values)))
-            values = np.nan_to_num(values, nan=0.0, posinf=clip, neginf=-clip)
-            low, high = float(values.min()), float(values.max())
-        largest = max(-low, high)
-        self.report.largest = max(self.report.largest, largest)
-        if largest > clip:
-            self.report.clipped += int(np.count_nonzero(np.abs(values) > clip))
-        return values
 
     def _round(
         self, values: NDArray[np.floating], clip: float, uniform: NDArray[np.uint16], out: NDArray[np.uint32]
@@ -385,13 +409,17 @@ def _runs(runs: Sequence[HeaderRun], members: int) -> list[tuple[HeaderRun, slic
     return found
 
 
-def size_histogram(largest: float) -> NDArray[np.float64]:
-    """Return the one-hot histogram (32,) of a site's largest magnitude over powers of two."""
-    histogram = np.zeros(SIZE_BUCKETS)
-    exponent = math.frexp(largest)[1] if largest > 0 else -(1 << 10)
-    position = SIZE_BUCKETS - 1 - (GREATEST_BUCKET_EXPONENT - exponent)
-    histogram[min(max(position, 0), SIZE_BUCKETS - 1)] = 1.0
-    return histogram
+def size_histogram(*largest: float) -> NDArray[np.float64]:
+    """Return how many sites' largest magnitudes lie in each bucket, over powers of two: float64 array (32,).
+
+    Args:
+        largest: of each site, finite and at least 0.
+    """
+    sizes = np.array(largest, np.float64)
+    exponents = np.where(sizes > 0, np.frexp(sizes)[1], -(1 << 10))
+    positions = SIZE_BUCKETS - 1 - (GREATEST_BUCKET_EXPONENT - exponents)
+    within = np.clip(positions, 0, SIZE_BUCKETS - 1)
+    return np.bincount(within, minlength=SIZE_BUCKETS).astype(np.float64)
 
 
 def automatic_clip(histogram: Sequence[int], present: float, greatest: float) -> float:

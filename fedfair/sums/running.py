@@ -34,6 +34,9 @@ class Totals:
         replaced: how many values sites had to replace because they could not be summed; in the clear none, because
             a site refuses to send them.
         replacing: how many sites had such values.
+        clipped: how many values of the body were beyond the clip, over all sites; in the clear nothing is clipped.
+        sizes: how many sites' largest change fell into each power of two, by `secagg.fixedpoint`; () where nothing
+            can be clipped.
     """
 
     header: NDArray[np.float64]
@@ -41,6 +44,8 @@ class Totals:
     contributors: int
     replaced: int = 0
     replacing: int = 0
+    clipped: int = 0
+    sizes: tuple[int, ...] = ()
 
 
 class RunningSum(Protocol):

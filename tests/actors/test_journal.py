@@ -5,7 +5,9 @@ import math
 import random
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,12 @@ import pytest
 
 from aggregator.journal import PIECE_BYTES, Entry, Journal, forget
 from fedfair.errors import FedfairError
-from fedfair.ids import SumNumber
+from fedfair.ids import ParticipantId, SumNumber
+from fedfair.learning.costs import SumCost
 from fedfair.learning.snapshot import CourseSnapshot
+from fedfair.plan.purpose import Purpose
 from fedfair.rounds.continued import BLOCK_BITS, first_block
-from fedfair.rounds.events import UnfinishedSum
+from fedfair.rounds.events import Departed, UnfinishedSum
 
 DIGEST = bytes(range(32))
 NOW = 1_800_000_000.0
@@ -314,3 +318,59 @@ def found_unfinished(path: Path) -> UnfinishedSum | None:
         return journal.unfinished()
     finally:
         journal.close()
+
+
+COSTS = tuple(SumCost(Purpose.TRAINING, number, 0.1 * number, 3, 10, 20) for number in range(1, 4))
+
+
+def test_costs_are_added_to_those_of_earlier_entries_and_a_failed_entry_adds_none(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(replace(entry(), costs=COSTS[:2]))
+    with pytest.raises(TypeError):
+        journal.record(Entry(CourseSnapshot({"not for JSON": object()}, {}), 9.0, costs=COSTS[2:]))
+    journal.record(replace(entry(), costs=COSTS[2:]))
+    journal.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
+    journal.close()
+    again = Journal.open(path, DIGEST, RUN, NOW)
+    assert again.costs() == list(COSTS)
+    assert again.departures() == [Departed(ParticipantId("clinic-a"), 2, "budget")]
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE cost SET bytes_up = 11 WHERE position = 1",
+        "UPDATE cost SET purpose = 'other' WHERE position = 1",
+        "DELETE FROM cost WHERE position = 2",
+        "DELETE FROM cost WHERE position = 0",
+        "UPDATE departure SET round = 1",
+    ],
+)
+def test_a_damaged_row_of_costs_or_departures_is_told_before_the_run_goes_on(path: Path, harm: str) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(replace(entry(), costs=COSTS))
+    journal.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
+    journal.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(harm)
+        connection.commit()
+    again = Journal.open(path, DIGEST, RUN, NOW)
+    with pytest.raises(FedfairError, match=r"is damaged: the (row|table) of"):
+        again.latest()
+    again.close()
+
+
+def test_who_leaves_while_an_entry_is_written_waits_for_it(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    with ThreadPoolExecutor(2) as pool:
+        writing = [pool.submit(journal.record, replace(entry(length=PIECE_BYTES), costs=COSTS)) for _ in range(4)]
+        leaving = [
+            pool.submit(journal.add_departure, Departed(ParticipantId(f"clinic-{letter}"), 1, "budget"))
+            for letter in "abcdef"
+        ]
+        for done in (*writing, *leaving):
+            done.result()
+    assert len(journal.costs()) == 4 * len(COSTS)
+    assert len(journal.departures()) == 6
+    journal.close()

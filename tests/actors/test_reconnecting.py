@@ -12,6 +12,8 @@ from collaborator.answers import Answers
 from collaborator.driver import Driver, Patience
 from collaborator.inbox import Shapes
 from collaborator.link import Address, Link
+from collaborator.notice_words import notice_words
+from collaborator.notices import Notice
 from collaborator.observer import Observer, Silent
 from collaborator.records import Records
 from collaborator.worker import Granted
@@ -78,8 +80,8 @@ class Read(Silent):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    def noticed(self, notice: Notice) -> None:
+        self.notes.append(notice_words(notice))
 
 
 def waits_between(

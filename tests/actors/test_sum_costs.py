@@ -1,4 +1,4 @@
-"""What the aggregator's metrics say about a run, also after the machine failed while it wrote."""
+"""What the sums of a run cost and who left it, also after its process ended and its logs are gone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,24 @@ import pytest
 
 from aggregator.journal import Journal
 from aggregator.records import SMALL_MODEL_BYTES, Paths, Records, SumFigures
-from fedfair.ids import RoundNumber
+from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.costs import SumCost
+from fedfair.learning.data.dataset import FeatureSchema
 from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.server import Progress
+from fedfair.learning.server import Course, Progress
 from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.rounds.events import Departed
+
+PLAN = Plan.model_validate(
+    {
+        "federation": {"name": "heart", "collaborators": ["clinic-a", "clinic-b"]},
+        "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "none"},
+        "training": {"rounds": 9},
+    }
+)
+LAYOUT = Layout((LayoutEntry("weight", (1, 2)),), np.dtype(np.float32))
+COURSE = Course(PLAN, LAYOUT, FeatureSchema((2,), 2, (0, 1)), np.zeros(2, np.float32))
 
 
 def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> Records:
@@ -39,12 +52,50 @@ def test_a_large_model_waits_for_the_journal_unless_a_repeated_sum_would_cost_pr
     kept.close()
 
 
-def test_each_line_of_metrics_is_a_cost_and_a_torn_one_is_none(tmp_path: Path) -> None:
-    kept = records(tmp_path)
-    progress = Progress(Purpose.TRAINING, RoundNumber(1), 0.5, 3, None, is_best=False, model_changed=True)
-    figures = SumFigures(started=10.0, bytes_in=300, bytes_out=600)
+def closed(kept: Records, number: int) -> SumCost:
+    """Let a training sum close; return what it cost."""
+    progress = Progress(Purpose.TRAINING, RoundNumber(number), 0.5, 3, None, is_best=False, model_changed=True)
+    figures = SumFigures(started=10.0, bytes_in=300 * number, bytes_out=600)
+    kept.count_sum(progress, figures, 10.25)
     kept.append_line(progress, figures, 10.25)
-    with Paths(tmp_path).metrics.open("a") as lines:
-        lines.write('{"round": 2, "purpose": "trai')
-    assert kept.costs() == [SumCost(Purpose.TRAINING, 1, 0.25, contributors=3, bytes_up=300, bytes_down=600)]
+    return SumCost(Purpose.TRAINING, number, 0.25, contributors=3, bytes_up=300 * number, bytes_down=600)
+
+
+def enter(kept: Records) -> None:
+    kept.write(COURSE, (), None, journal=True)
+
+
+def test_the_cost_of_a_sum_outlives_the_process_with_its_total_and_whatever_becomes_of_the_logs(
+    tmp_path: Path,
+) -> None:
+    kept = records(tmp_path)
+    first, second = closed(kept, 1), closed(kept, 2)
+    enter(kept)
+    forgotten = closed(kept, 3)
+    assert kept.costs() == [first, second, forgotten]
     kept.close()
+    for log in Paths(tmp_path).metrics.parent.iterdir():
+        log.unlink()
+    again = records(tmp_path)
+    # The third sum is forgotten with its total; it is repeated, and counts once.
+    assert again.costs() == [first, second]
+    third = closed(again, 3)
+    enter(again)
+    enter(again)
+    assert again.costs() == [first, second, third]
+    again.close()
+
+
+def test_who_left_outlives_the_process_at_once_and_without_the_logs(tmp_path: Path) -> None:
+    kept = records(tmp_path)
+    for name in ("clinic-a", "clinic-b"):
+        kept.append_departure(Departed(ParticipantId(name), 3, "budget"))
+    told = kept.departures()
+    assert told[0] == {"collaborator": "clinic-a", "round": 3, "reason": "budget"}
+    kept.close()
+    for log in Paths(tmp_path).metrics.parent.iterdir():
+        log.unlink()
+    again = records(tmp_path)
+    assert again.departures() == told
+    assert again.informed() == {"clinic-a", "clinic-b"}
+    again.close()

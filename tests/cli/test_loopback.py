@@ -12,7 +12,9 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from fedfair.cli.loopback import Processes, Workspace
+from fedfair.cli.loopback import Processes, Workspace, prepare
+from fedfair.errors import AbortedError
+from tests.plans import small_plan
 
 
 class InterruptedNames(Sequence[str]):
@@ -58,3 +60,27 @@ def test_an_interrupt_in_the_middle_of_a_start_leaves_no_process(tmp_path: Path)
         interrupted.wait()
     watcher.join()
     assert [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_process_that_ends_with_an_error_is_told_at_once_with_its_last_words(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, ())
+    with Processes(workspace) as processes, pytest.raises(AbortedError) as told:
+        list(processes.progress())
+    assert told.value.message.startswith("aggregator ended with status 2: ")
+    assert "plan.yaml" in told.value.message
+
+
+def test_the_sums_of_a_run_are_told_as_they_are_taken_and_no_log_is_read_for_it(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=6))
+    with Processes(workspace) as processes:
+        told = processes.progress()
+        found = [next(told)]
+        # Whoever reads the pipe does not need the log, which may be gone by now.
+        workspace.metrics.unlink()
+        found += told
+        processes.wait()
+    assert [line["purpose"] for line in found[:3]] == ["standardisation", "evaluation", "training"]
+    assert [line["round"] for line in found if line["purpose"] == "training"] == [1, 2, 3, 4, 5, 6]
+    evaluated = [line["train"] for line in found if line["purpose"] == "evaluation"]
+    assert len(evaluated) == 3
+    assert all(isinstance(train, dict) and 0 < train["mean"] <= train["worst"] for train in evaluated)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aggregator.address import Listen
+from aggregator.notice_words import notice_words
+from aggregator.notices import Notice
 from aggregator.observer import Silent
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Binding, Run, Start, prepare
@@ -51,8 +53,8 @@ class Watching(Silent):
         self.progress: list[Progress] = []
         self._waiting: list[tuple[Callable[[], bool], asyncio.Event]] = []
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    def noticed(self, notice: Notice) -> None:
+        self.notes.append(notice_words(notice))
         self._look()
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:

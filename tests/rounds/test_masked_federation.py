@@ -94,6 +94,7 @@ class Play:
         self.deadlines: dict[events.DeadlineToken, int] = {}
         self.silent: Callable[[ParticipantId, Kind], bool] = lambda _name, _kind: False
         self.size: Callable[[int], float] = lambda _rounds_done: 0.5
+        self.threshold: Callable[[], float] = lambda: 0.0
 
     def site(self, name: ParticipantId) -> Participant:
         member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
@@ -148,7 +149,7 @@ class Play:
         if purpose == Purpose.TRAINING.value:
             body = np.zeros(5)
             body[self.names.index(name)] = self.size(self.course.rounds_done)
-            return Update(np.array([0.0, 1e-9 * number]), body, 1)
+            return Update(np.array([self.threshold(), 1e-9 * number]), body, 1)
         if purpose == Purpose.STANDARDISATION.value:
             # One record (1, 2): three counts, the whole parts of two sums and two sums of squares, their rests.
             return Update(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 4.0, 0.0, 0.0, 0.0, 0.0]), np.zeros(0), 1)
@@ -239,6 +240,21 @@ def test_the_automatic_clip_follows_the_changes_up_and_down_and_never_beyond_wha
     counted = sum(min(size, clip) for size, clip in zip(sizes, clips, strict=True)) / 4
     bound = sum(4 * clip * 16 * 2.0**-28 / 4 for clip in clips)
     np.testing.assert_allclose(play.course.model.vector, np.array([counted] * 4 + [0.0]), atol=bound)
+
+
+def test_a_total_that_is_refused_leaves_the_clip_where_it_was() -> None:
+    play = Play(make_plan(4, rounds=2, clip="auto"))
+    play.size = [0.25, 100.0].__getitem__
+    # In their first upload all four move the threshold by 16, which no honest site does; each can have 1 at most.
+    lies = iter([16.0] * 4)
+    play.threshold = lambda: next(lies, 0.0)
+    play.begin()
+    assert play.federation.phase is Phase.FINISHED
+    lost = [effect for effect in play.effects if isinstance(effect, events.SumLost)]
+    assert ["would move the threshold by" in effect.reason for effect in lost] == [True]
+    reports = [e.clipping for e in play.effects if isinstance(e, events.Report) and e.clipping is not None]
+    # The refused total was over changes of 0.25, whose clip is 2; the second attempt still has the first one.
+    assert [clipping.clip for clipping in reports] == [1.0, 2.0]
 
 
 def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:

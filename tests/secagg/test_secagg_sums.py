@@ -22,6 +22,7 @@ from fedfair.secagg.fixedpoint import (
     bounded_header,
     bucket_edge,
     check_header,
+    clipped_values,
     decode_body,
     decode_header,
     encode_header,
@@ -299,6 +300,39 @@ def test_the_automatic_clip_is_four_times_the_largest_bucket_anybody_reached() -
     assert automatic_clip([0] * 32, 7.0, 8.0) == 7.0
     assert [bucket_edge(0), bucket_edge(31)] == [2.0**-20, 2.0**11]
     assert size_histogram(1e30)[31] == 1.0
+
+
+@given(
+    st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20),
+    st.floats(2.0**-20, 2.0**10),
+    st.integers(1, 40),
+    st.sampled_from([np.float32, np.float64]),
+)
+def test_what_an_encoder_lets_through_is_the_clipped_value(
+    given_values: list[float], clip: float, weight: int, dtype: type[np.floating]
+) -> None:
+    body = np.array(given_values, dtype)
+    before = body.copy()
+    values, report = clipped_values(body, clip)
+    code = BodyCode(32, 3, 40, (body.size,), (clip,))
+    encoder, words = BodyEncoder(code, weight), np.empty(body.size, np.uint32)
+    encoder.encode(body, 0, np.zeros(body.size, np.uint16), words)
+    # One step of the ring, and the width of the clip itself, where it is rounded to 24 bits.
+    bound = code.step(clip) + weight * clip * float(np.finfo(dtype).eps)
+    sums = decode_body(words, code, np.dtype(np.float64))
+    np.testing.assert_allclose(sums, weight * values.astype(np.float64), rtol=0, atol=bound)
+    assert encoder.report == report
+    assert values.dtype == body.dtype
+    assert (np.abs(values.astype(np.float64)) <= clip * (1 + float(np.finfo(dtype).eps))).all()
+    assert np.array_equal(clipped_values(values, clip)[0], values)
+    assert report.clipped == int(np.count_nonzero(np.abs(body) > clip))
+    assert np.array_equal(body, before), "what the site holds is not changed"
+
+
+@CHEAP
+@given(st.lists(st.floats(0, 1e30), max_size=6))
+def test_a_histogram_of_several_sizes_is_the_sum_of_theirs(sizes: list[float]) -> None:
+    assert size_histogram(*sizes).tolist() == sum((size_histogram(size) for size in sizes), np.zeros(32)).tolist()
 
 
 @CHEAP

@@ -70,10 +70,10 @@ class PooledCohort:
         """Return what the last evaluation found at each collaborator."""
         return self._sites.last_losses
 
-    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return a training sum over the pooled records, and any other over the collaborators."""
         asked = self._pooled if sum_kind(request.purpose).is_round else self._sites
-        return asked.totals(request, model)
+        return asked.totals(request, model, clip)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features, and the pooled ones."""

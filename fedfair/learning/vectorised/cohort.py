@@ -27,6 +27,7 @@ from fedfair.evaluation.loss_sums import SPLITS
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.learning.averaging import TRAINING_LAYOUT
 from fedfair.learning.batches import round_length, round_weight, stated_batch_size
+from fedfair.learning.clip_rule import simulated_clip_rule
 from fedfair.learning.cohort import LocalChanges
 from fedfair.learning.data.dataset import Splits
 from fedfair.learning.device import plain_arithmetic
@@ -38,6 +39,7 @@ from fedfair.learning.parameters import FlatModel
 from fedfair.learning.result import Losses, SiteLosses
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import local_rule, objective_of
+from fedfair.learning.vectorised.clipping import Clipping
 from fedfair.learning.vectorised.descent import Descent
 from fedfair.learning.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
@@ -76,7 +78,9 @@ class VectorisedCohort:
         self._counts = np.array([len(site.train) for site in self._sites])
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._with_records = np.flatnonzero(self._counts)
-        self._groups = self._grouped(self._with_records, None, own_models=False)
+        # A change that is clipped must exist, and so everybody needs a model of its own.
+        clips = simulated_clip_rule(plan) is not None
+        self._groups = self._grouped(self._with_records, None, own_models=clips)
         self._last: list[SiteLosses] = [{} for _ in self._sites]
 
     @property
@@ -103,10 +107,10 @@ class VectorisedCohort:
         """Scale everybody's features; a second call replaces the first."""
         self._pools = self._pool(scaling)
 
-    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
-        """Return the sum over everybody, computed without anybody's addend."""
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody, computed without anybody's addend; see `Cohort.totals`."""
         if sum_kind(request.purpose).is_round:
-            return Totals(*self._training_totals(request, model), len(self._names))
+            return self._training_totals(request, model, None if clip is None else Clipping(clip))
         computed: Mapping[Purpose, Callable[[], NDArray[np.float64]]] = {
             Purpose.EVALUATION: lambda: self._evaluation_header(model),
             Purpose.STANDARDISATION: self._standardisation_header,
@@ -150,9 +154,7 @@ class VectorisedCohort:
 
     @training_faults()
     @plain_arithmetic()
-    def _training_totals(
-        self, request: SumRequest, model: GlobalModel
-    ) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
+    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: Clipping | None) -> Totals:
         start, header = self._on_device(model.vector), TRAINING_LAYOUT.zeros()
         sums = TRAINING_LAYOUT.read(header)
         total, weights = torch.zeros_like(start), self.weights
@@ -161,11 +163,16 @@ class VectorisedCohort:
             group = self._with_records[places]
             batches = self._batches(group, request.round, request.attempt, None)
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
-            early = itertools.islice(batches, self._length(group) - 1)
-            models, last = self._descent.walk(start, first, early)
+            # Nobody's last step is needed by itself, unless it is clipped.
+            apart = self._length(group) - (clipping is None)
+            models, last = self._descent.walk(start, first, itertools.islice(batches, apart))
             column = self._on_device(weights[group])[:, None]
-            last = self._descent.add_last_step(models, last, next(batches), column, total)
-            if models is not start:
+            if clipping is None:
+                last = self._descent.add_last_step(models, last, next(batches), column, total)
+            if clipping is not None:
+                clipping.limit(models.sub_(start))
+                total.addmv_(models.t(), column[:, 0])
+            elif models is not start:
                 total.addmv_(models.sub_(start).t(), column[:, 0])
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ np.clip(_difference(last, first), -limit, limit)
@@ -175,7 +182,8 @@ class VectorisedCohort:
                 f"the sum of round {request.round} holds values that are NaN or infinite",
                 "lower learning_rate, or look for missing or extreme values in the data",
             )
-        return header, body
+        totals = Totals(header, body, len(self._names))
+        return totals if clipping is None else clipping.tell(totals)
 
     def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
         """Return the blocks of everybody's records together, which are the sums of everybody's blocks."""

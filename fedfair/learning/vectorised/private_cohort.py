@@ -28,6 +28,7 @@ from fedfair.learning.private_steps import Protection, poisson_indices, sample_l
 from fedfair.learning.result import SiteLosses
 from fedfair.learning.sum_kinds import sum_kind
 from fedfair.learning.task import local_rule, mechanism_of
+from fedfair.learning.vectorised.clipping import Clipping
 from fedfair.learning.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.learning.vectorised.pool import Pool, pooled
 from fedfair.learning.vectorised.private_descent import PrivateDescent, group_samples
@@ -89,12 +90,12 @@ class PrivateCohort:
         """Return what the last evaluation found at each collaborator."""
         return self._loop.last_losses
 
-    def totals(self, request: SumRequest, model: GlobalModel) -> Totals:
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody; that of a round's changes without anybody's addend."""
         if not sum_kind(request.purpose).is_round:
             return self._loop.totals(request, model)
         with training_faults(), plain_arithmetic():
-            return self._training_totals(request, model)
+            return self._training_totals(request, model, None if clip is None else Clipping(clip))
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features; a second call replaces the first."""
@@ -125,7 +126,7 @@ class PrivateCohort:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
         return self._loop.losses(model, splits)
 
-    def _training_totals(self, request: SumRequest, model: GlobalModel) -> Totals:
+    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: Clipping | None) -> Totals:
         self._model.load(model.vector)
         start, header, weights = self._model.flat, TRAINING_LAYOUT.zeros(), self.weights
         sums = TRAINING_LAYOUT.read(header)
@@ -133,7 +134,10 @@ class PrivateCohort:
         for group in self._groups:
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
             models, last = self._walked(group, request, first)
-            total.addmv_(models.sub_(start).t(), torch.as_tensor(weights[group]).to(start))
+            changes = models.sub_(start)
+            if clipping is not None:
+                clipping.limit(changes)
+            total.addmv_(changes.t(), torch.as_tensor(weights[group]).to(start))
             moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ np.clip(moved, -limit, limit)
@@ -143,7 +147,8 @@ class PrivateCohort:
                 f"the sum of round {request.round} holds values that are NaN or infinite",
                 "lower learning_rate, or look for missing or extreme values in the data",
             )
-        return Totals(header, body, len(self._sites))
+        totals = Totals(header, body, len(self._sites))
+        return totals if clipping is None else clipping.tell(totals)
 
     def _walked(
         self, group: Members, request: SumRequest, first: torch.Tensor

@@ -1,0 +1,80 @@
+"""The sentence of each notice: one text for the terminal, the log and the notes."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from aggregator.notices import (
+    AbsentSitesAwaited,
+    AnswerUnawaited,
+    AttemptLost,
+    ChangesClipped,
+    EntryRefused,
+    EvaluationOmitted,
+    InvitationDeclined,
+    JournalBehind,
+    LieSuspected,
+    Notice,
+    OlderTrustKept,
+    PortOpened,
+    SentAway,
+    SitesAwaited,
+    SiteWithdrew,
+    StopBegun,
+    StreamEnded,
+    StreamOpened,
+    ValuesReplaced,
+)
+from aggregator.waiting import waiting_words
+
+
+def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
+    """Return what the operator reads, in one line."""
+    match notice:
+        case PortOpened(port, collaborators):
+            return f"listening on port {port} for {', '.join(collaborators)}"
+        case EntryRefused(who, reason):
+            return f"{who} was refused: {reason}"
+        case InvitationDeclined(who, reason):
+            return f"{who} declines to take part: {reason}"
+        case StreamOpened(who, replaces):
+            return f"{who} {'returned on a new stream' if replaces else 'connected'}"
+        case StreamEnded(who):
+            return f"{who} disconnected"
+        case SitesAwaited(facts, until, told_at):
+            return waiting_words(facts, until, told_at)
+        case AnswerUnawaited(who, purpose, number, reason):
+            return f"{who} is no longer waited for in the {purpose.value} sum of round {number}: {reason}"
+        case LieSuspected(who, reason):
+            return f"{who} may be lying, or those it contradicts: {reason}"
+        case SentAway(who, reason):
+            return f"{who} is sent away: {reason}"
+        case SiteWithdrew(who, rounds_done, reason):
+            return f"{who} leaves the federation after round {rounds_done}: {reason}"
+        case AttemptLost(purpose, number, attempt, reason):
+            return f"{purpose.value} sum of round {number}, attempt {attempt}, is lost: {reason}"
+        case EvaluationOmitted(number, reason):
+            return f"the evaluation of round {number} is left out: {reason}"
+        case JournalBehind(leads, rounds):
+            said = ", ".join(f"{who} by {lead} rounds" for who, lead in leads.items())
+            belief = f"{rounds} rounds are believed" if rounds else "too few say so, so the run goes on"
+            return f"sites are ahead of the journal, by their own words: {said}; {belief}"
+        case ChangesClipped(number, clipped, clip):
+            return (
+                f"round {number}: {clipped} changes were larger than the clip of "
+                f"{clip:g} and counted for no more than that; the metrics say how many later are"
+            )
+        case ValuesReplaced(number, purpose, values, sites):
+            return (
+                f"round {number}: {values} values of {sites} site(s) in the "
+                f"{purpose.value} sum could not be summed (NaN, infinite or beyond their bound) and were "
+                "replaced; each of these sites has a line about it in its own log; the metrics count later ones "
+                "-> lower training.learning_rate, or have the sites look for extreme values in their data"
+            )
+        case OlderTrustKept(reason):
+            return f"open streams are judged by the earlier revocation list: {reason}"
+        case StopBegun(signal_name):
+            return f"{signal_name}: telling the collaborators and recording the run; once more to stop at once"
+        case AbsentSitesAwaited(seconds, names):
+            return f"the run is over; listening {seconds:.0f} s longer to tell {', '.join(names)}, who are away"
+    assert_never(notice)

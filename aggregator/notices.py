@@ -1,0 +1,284 @@
+"""What the operator of an aggregator is told, as values; `notice_words` renders them.
+
+One class for each kind of news, all of them in the union `Notice`. The driver makes them; an observer shows,
+stores or counts them, and nobody reads a sentence back. Decides nothing about a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.purpose import Purpose
+from fedfair.rounds.events import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class PortOpened:
+    """Connections are accepted.
+
+    Attributes:
+        port: the TCP port.
+        collaborators: who may connect, in the plan's order.
+    """
+
+    port: int
+    collaborators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRefused:
+    """Somebody was not let in.
+
+    Attributes:
+        who: its name, or words for a stranger.
+        reason: why.
+    """
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationDeclined:
+    """A collaborator does not come.
+
+    Attributes:
+        who: its name.
+        reason: from the closed list, in words.
+    """
+
+    who: ParticipantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """A collaborator connected.
+
+    Attributes:
+        who: its name.
+        replaces: whether an older stream of the same collaborator makes way.
+    """
+
+    who: ParticipantId
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """A collaborator is no longer connected.
+
+    Attributes:
+        who: its name.
+    """
+
+    who: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class SitesAwaited:
+    """The run waits for collaborators.
+
+    Attributes:
+        facts: for whom, and what happens then.
+        until: when the first deadline passes, with a time zone.
+        told_at: when this is said, with a time zone.
+    """
+
+    facts: Waiting
+    until: datetime
+    told_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerUnawaited:
+    """A sum goes on without a collaborator.
+
+    Attributes:
+        who: its name.
+        purpose: of the sum.
+        round: of the sum.
+        reason: why.
+    """
+
+    who: ParticipantId
+    purpose: Purpose
+    round: RoundNumber
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LieSuspected:
+    """A collaborator's messages contradict those of others.
+
+    Attributes:
+        who: its name.
+        reason: in words, with the names of the others.
+    """
+
+    who: ParticipantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentAway:
+    """A collaborator is disconnected by this side.
+
+    Attributes:
+        who: its name.
+        reason: why.
+    """
+
+    who: ParticipantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteWithdrew:
+    """A collaborator leaves for good.
+
+    Attributes:
+        who: its name.
+        rounds_done: training rounds that were done.
+        reason: why, from the closed list, in words.
+    """
+
+    who: ParticipantId
+    rounds_done: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLost:
+    """An attempt at a sum has no total.
+
+    Attributes:
+        purpose: of the sum.
+        round: of the sum.
+        attempt: which attempt, from 1.
+        reason: why.
+    """
+
+    purpose: Purpose
+    round: RoundNumber
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOmitted:
+    """The run goes on without an evaluation.
+
+    Attributes:
+        round: after which it was due.
+        reason: why.
+    """
+
+    round: RoundNumber
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBehind:
+    """Collaborators say that they know more rounds than the journal.
+
+    Attributes:
+        leads: by how many rounds each is ahead.
+        rounds: how many of them are believed; 0 where too few say so.
+    """
+
+    leads: Mapping[ParticipantId, int]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesClipped:
+    """Changes of the model were larger than the clip, for the first time since a sum without any.
+
+    Attributes:
+        round: training rounds done.
+        clipped: how many changes, over all sites and parameters.
+        clip: the clip.
+    """
+
+    round: RoundNumber
+    clipped: int
+    clip: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesReplaced:
+    """Values could not be summed, for the first time since a sum without any.
+
+    Attributes:
+        round: training rounds done.
+        purpose: of the sum.
+        values: how many values were replaced.
+        sites: how many sites had such values.
+    """
+
+    round: RoundNumber
+    purpose: Purpose
+    values: int
+    sites: int
+
+
+@dataclass(frozen=True, slots=True)
+class OlderTrustKept:
+    """A newer revocation list cannot be relied upon.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopBegun:
+    """The operator asked for an orderly end.
+
+    Attributes:
+        signal_name: of the signal.
+    """
+
+    signal_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentSitesAwaited:
+    """The run is over, and collaborators that are away do not know it.
+
+    Attributes:
+        seconds: how long this side goes on listening.
+        names: who is away.
+    """
+
+    seconds: float
+    names: tuple[str, ...]
+
+
+Notice: TypeAlias = (
+    PortOpened
+    | EntryRefused
+    | InvitationDeclined
+    | StreamOpened
+    | StreamEnded
+    | SitesAwaited
+    | AnswerUnawaited
+    | LieSuspected
+    | SentAway
+    | SiteWithdrew
+    | AttemptLost
+    | EvaluationOmitted
+    | JournalBehind
+    | ChangesClipped
+    | ValuesReplaced
+    | OlderTrustKept
+    | StopBegun
+    | AbsentSitesAwaited
+)

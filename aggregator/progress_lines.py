@@ -1,0 +1,54 @@
+"""How far a run is, line by line as JSON, for the program that started this process and reads a pipe.
+
+One line for each sum that was taken, below the 4096 bytes that a pipe takes whole or not at all. The run never
+waits for its reader: a line for which the pipe has no room is left out, and so are all of them once nobody reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection
+
+from aggregator.notices import Notice
+from fedfair.ids import ParticipantId
+from fedfair.learning.server import Progress
+
+
+class ProgressLines:
+    """Writes to an open pipe, which belongs to it from now on.
+
+    Args:
+        pipe: number of the open file.
+        worst_group_size: the group size of the objective, whose risk the lines tell.
+
+    Raises:
+        OSError: no such file is open.
+    """
+
+    def __init__(self, pipe: int, worst_group_size: float) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe = pipe
+        self._worst_group_size = worst_group_size
+
+    def noticed(self, notice: Notice) -> None:
+        """Write nothing: a bar has no room for words."""
+
+    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
+        """Write nothing."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Write which sum was taken and, of an evaluation, the figures by split."""
+        line: dict[str, object] = {"round": progress.round, "purpose": progress.purpose.value}
+        if progress.evaluation is not None:
+            line |= {
+                name: {"mean": split.mean, "worst": split.by_group_size[self._worst_group_size].worst}
+                for name, split in progress.evaluation.splits.items()
+            }
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(self._pipe, json.dumps(line).encode() + b"\n")
+
+    def close(self) -> None:
+        """Let the reader know that nothing follows."""
+        os.close(self._pipe)

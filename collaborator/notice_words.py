@@ -1,0 +1,48 @@
+"""The sentence of each notice: one text for the terminal and for the site's own log."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from collaborator.notices import (
+    AggregatorUntold,
+    EvaluationDone,
+    LeavingBegun,
+    Notice,
+    PlanRefused,
+    PrivacyForecast,
+    RetryPlanned,
+    RunJoined,
+    SumDeclined,
+    SummaryUnwritten,
+    ValuesOmitted,
+)
+
+
+def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911 - one case per notice
+    """Return what the operator reads, in one line."""
+    match notice:
+        case RunJoined(run_id, rounds_done, rounds_total):
+            return f"connected; run {run_id[:8]} stands at round {rounds_done} of {rounds_total}"
+        case RetryPlanned(fault, seconds, longest_seconds, until):
+            end = "it answers" if until is None else f"{until:%Y-%m-%d %H:%M} UTC, then giving up"
+            later = f"every {longest_seconds:.0f} s or sooner until {end}"
+            return f"{fault}; trying again in {seconds:.1f} s, then {later}"
+        case SumDeclined(about, reason):
+            what = "the session" if about is None else f"the {about[0].value} sum of round {about[1]}"
+            return f"takes no part in {what}: {reason}"
+        case ValuesOmitted(fault):
+            return f"takes part in this sum, but not with all its values: {fault}"
+        case EvaluationDone(number, rounds_total):
+            return f"round {number} of {rounds_total} evaluated"
+        case PrivacyForecast(line):
+            return f"privacy: {line}"
+        case SummaryUnwritten(path, fault):
+            return f"{path} was not written, so no check will compare with this run: {fault}"
+        case LeavingBegun(signal_name):
+            return f"{signal_name}: leaving the federation; once more to stop at once"
+        case PlanRefused(reason):
+            return " ".join(reason.split())
+        case AggregatorUntold(reason):
+            return f"the aggregator was not told: {reason}"
+    assert_never(notice)

@@ -1,0 +1,154 @@
+"""What the operator of a site is told, as values; `notice_words` renders them.
+
+One class for each kind of news, all of them in the union `Notice`. Nobody reads a sentence back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from fedfair.ids import RoundNumber
+from fedfair.plan.purpose import Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class RunJoined:
+    """The aggregator has let this site in.
+
+    Attributes:
+        run_id: names the run.
+        rounds_done: training rounds that are done.
+        rounds_total: training rounds of the plan.
+    """
+
+    run_id: str
+    rounds_done: int
+    rounds_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPlanned:
+    """There is no stream to the aggregator.
+
+    Attributes:
+        fault: why.
+        seconds: until the next attempt.
+        longest_seconds: between any two later ones.
+        until: when this site gives up, with a time zone; None for never.
+    """
+
+    fault: str
+    seconds: float
+    longest_seconds: float
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SumDeclined:
+    """This site adds nothing to a sum, and says so.
+
+    Attributes:
+        sum: its purpose and round; None where it is about the session.
+        reason: why, in full; it stays at this site.
+    """
+
+    sum: tuple[Purpose, RoundNumber] | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesOmitted:
+    """Values of this site's contribution could not be summed and were replaced.
+
+    Attributes:
+        fault: which, and why.
+    """
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationDone:
+    """The aggregator has counted this site's part of an evaluation.
+
+    Attributes:
+        round: after which the model was evaluated.
+        rounds_total: training rounds of the plan.
+    """
+
+    round: RoundNumber
+    rounds_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyForecast:
+    """What the run will cost this site's privacy budget.
+
+    Attributes:
+        line: one line of the forecast.
+    """
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryUnwritten:
+    """The summary of this site's data cannot be kept.
+
+    Attributes:
+        path: its file.
+        fault: why.
+    """
+
+    path: Path
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingBegun:
+    """The operator asked for an orderly end.
+
+    Attributes:
+        signal_name: of the signal.
+    """
+
+    signal_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefused:
+    """This site does not take part in the plan.
+
+    Attributes:
+        reason: why, in full; it stays at this site.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorUntold:
+    """The aggregator does not know that this site does not come.
+
+    Attributes:
+        reason: why it could not be told.
+    """
+
+    reason: str
+
+
+Notice: TypeAlias = (
+    RunJoined
+    | RetryPlanned
+    | SumDeclined
+    | ValuesOmitted
+    | EvaluationDone
+    | PrivacyForecast
+    | SummaryUnwritten
+    | LeavingBegun
+    | PlanRefused
+    | AggregatorUntold
+)

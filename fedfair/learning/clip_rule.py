@@ -1,0 +1,64 @@
+"""Where the clip of masked training sums begins, and how it follows the sizes of the changes.
+
+One rule for a deployment (`rounds.protection`) and for a simulation of it (`simulate`). The rule holds no state:
+its owner takes the next clip when a total has been accepted, and not before. How values are clipped and sizes are
+counted is `secagg.fixedpoint`'s. No torch: the aggregator imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import clip_ceiling, has_fixed_clip, is_masked, is_unevaluated
+from fedfair.plan.schema import Plan
+from fedfair.secagg.fixedpoint import automatic_clip
+
+FIRST_AUTOMATIC_CLIP = 1.0
+"""The clip of the first round of `clip: auto`, before anybody's changes are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipRule:
+    """The clip of every training sum of a run.
+
+    Attributes:
+        first: that of the first sum, above 0.
+        greatest: the largest that the rule may come to.
+        follows: whether it follows the sizes of the changes; otherwise it stays as it is.
+    """
+
+    first: float
+    greatest: float
+    follows: bool
+
+    def after(self, present: float, sizes: Sequence[int]) -> float:
+        """Return the clip of the next sum.
+
+        Args:
+            present: that of the sum that was accepted.
+            sizes: how many sites' largest change fell into each power of two; empty for a sum without a body.
+        """
+        return automatic_clip(sizes, present, self.greatest) if self.follows and sizes else present
+
+
+def clip_rule(plan: Plan) -> ClipRule:
+    """Return the rule of a plan whose training sums are masked without noise of their own."""
+    greatest = clip_ceiling(plan)[1]
+    if has_fixed_clip(plan):
+        return ClipRule(greatest, greatest, follows=False)
+    return ClipRule(min(FIRST_AUTOMATIC_CLIP, greatest), greatest, follows=True)
+
+
+def simulated_clip_rule(plan: Plan) -> ClipRule | None:
+    """Return the rule that a simulation of the plan applies: the deployed one, where a deployment would clip.
+
+    Returns:
+        None where sums are plain, where whole collaborators are protected (their changes are clipped before they
+        are noised), and where no deployment can run the algorithm.
+    """
+    deployed = ALGORITHMS[plan.training.algorithm].deployed
+    if not (is_masked(plan) and deployed) or is_unevaluated(plan):
+        return None
+    return clip_rule(plan)

@@ -1,0 +1,161 @@
+"""Every notice has its sentence, the very one that operators and their scripts have read so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from aggregator import notices as aggregator
+from aggregator.notice_words import notice_words
+from aggregator.observer import Lines
+from collaborator import notices as site
+from collaborator.notice_words import notice_words as site_words
+from collaborator.observer import Lines as SiteLines
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.purpose import Purpose
+from fedfair.rounds.events import AfterWaiting, Waiting
+
+A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
+SEVEN = RoundNumber(7)
+NOON = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
+ABSENT = Waiting((B,), 1, 2, 2, (), AfterWaiting.END, None)
+
+AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
+    (aggregator.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
+    (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
+    (aggregator.InvitationDeclined(A, "budget"), "clinic-a declines to take part: budget"),
+    (aggregator.StreamOpened(A, replaces=False), "clinic-a connected"),
+    (aggregator.StreamOpened(A, replaces=True), "clinic-a returned on a new stream"),
+    (aggregator.StreamEnded(A), "clinic-a disconnected"),
+    (
+        aggregator.SitesAwaited(ABSENT, NOON, NOON),
+        (
+            "1 of 2 sites is here, 2 are needed. Waiting for clinic-b until 12:00:00 UTC, then ending the run, "
+            "which another start of the aggregator continues."
+        ),
+    ),
+    (
+        aggregator.AnswerUnawaited(A, Purpose.TRAINING, SEVEN, "no answer within 9 s"),
+        "clinic-a is no longer waited for in the training sum of round 7: no answer within 9 s",
+    ),
+    (
+        aggregator.LieSuspected(A, "clinic-b says so"),
+        "clinic-a may be lying, or those it contradicts: clinic-b says so",
+    ),
+    (aggregator.SentAway(A, "it broke the protocol"), "clinic-a is sent away: it broke the protocol"),
+    (aggregator.SiteWithdrew(A, 6, "budget"), "clinic-a leaves the federation after round 6: budget"),
+    (
+        aggregator.AttemptLost(Purpose.EVALUATION, SEVEN, 2, "1 of 2 contributed"),
+        "evaluation sum of round 7, attempt 2, is lost: 1 of 2 contributed",
+    ),
+    (aggregator.EvaluationOmitted(SEVEN, "too few"), "the evaluation of round 7 is left out: too few"),
+    (
+        aggregator.JournalBehind({A: 2, B: 3}, 2),
+        (
+            "sites are ahead of the journal, by their own words: clinic-a by 2 rounds, clinic-b by 3 rounds; "
+            "2 rounds are believed"
+        ),
+    ),
+    (
+        aggregator.JournalBehind({A: 2}, 0),
+        (
+            "sites are ahead of the journal, by their own words: clinic-a by 2 rounds; too few say so, so "
+            "the run goes on"
+        ),
+    ),
+    (
+        aggregator.ChangesClipped(SEVEN, 16, 0.0625),
+        (
+            "round 7: 16 changes were larger than the clip of 0.0625 and counted for no more than that; the "
+            "metrics say how many later are"
+        ),
+    ),
+    (
+        aggregator.ValuesReplaced(SEVEN, Purpose.TRAINING, 5, 1),
+        (
+            "round 7: 5 values of 1 site(s) in the training sum could not be summed (NaN, infinite or beyond "
+            "their bound) and were replaced; each of these sites has a line about it in its own log; the metrics "
+            "count later ones "
+            "-> lower training.learning_rate, or have the sites look for extreme values in their data"
+        ),
+    ),
+    (
+        aggregator.OlderTrustKept("it is damaged"),
+        "open streams are judged by the earlier revocation list: it is damaged",
+    ),
+    (
+        aggregator.StopBegun("SIGTERM"),
+        "SIGTERM: telling the collaborators and recording the run; once more to stop at once",
+    ),
+    (
+        aggregator.AbsentSitesAwaited(45.2, ("clinic-a", "clinic-b")),
+        "the run is over; listening 45 s longer to tell clinic-a, clinic-b, who are away",
+    ),
+]
+
+SITE: list[tuple[site.Notice, str]] = [
+    (site.RunJoined("0123456789abcdef", 3, 20), "connected; run 01234567 stands at round 3 of 20"),
+    (
+        site.RetryPlanned("nobody answers", 1.25, 30.0, None),
+        "nobody answers; trying again in 1.2 s, then every 30 s or sooner until it answers",
+    ),
+    (
+        site.RetryPlanned("nobody answers", 1.0, 30.0, NOON),
+        (
+            "nobody answers; trying again in 1.0 s, then every 30 s or sooner until 2031-05-04 12:00 UTC, "
+            "then giving up"
+        ),
+    ),
+    (
+        site.SumDeclined((Purpose.TRAINING, SEVEN), "its policy"),
+        "takes no part in the training sum of round 7: its policy",
+    ),
+    (site.SumDeclined(None, "its policy"), "takes no part in the session: its policy"),
+    (site.ValuesOmitted("3 are NaN"), "takes part in this sum, but not with all its values: 3 are NaN"),
+    (site.EvaluationDone(SEVEN, 20), "round 7 of 20 evaluated"),
+    (site.PrivacyForecast("epsilon 3"), "privacy: epsilon 3"),
+    (
+        site.SummaryUnwritten(Path("state/a.json"), "no space"),
+        "state/a.json was not written, so no check will compare with this run: no space",
+    ),
+    (site.LeavingBegun("SIGINT"), "SIGINT: leaving the federation; once more to stop at once"),
+    (site.PlanRefused("the mode\n  is off"), "the mode is off"),
+    (site.AggregatorUntold("nobody answers"), "the aggregator was not told: nobody answers"),
+]
+
+
+@pytest.mark.parametrize(("notice", "words"), AGGREGATOR)
+def test_the_words_of_an_aggregators_notice(notice: aggregator.Notice, words: str) -> None:
+    assert notice_words(notice) == words
+
+
+@pytest.mark.parametrize(("notice", "words"), SITE)
+def test_the_words_of_a_sites_notice(notice: site.Notice, words: str) -> None:
+    assert site_words(notice) == words
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [(aggregator, [notice for notice, _ in AGGREGATOR]), (site, [notice for notice, _ in SITE])],
+    ids=["aggregator", "collaborator"],
+)
+def test_every_kind_of_notice_is_in_the_union_and_has_its_words_here(module: object, told: list[object]) -> None:
+    defined = {
+        kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
+    }
+    union = set(get_args(module.Notice))
+    assert union == defined == {type(notice) for notice in told}
+    assert all(dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen for kind in union)
+
+
+def test_a_line_is_the_time_and_the_words() -> None:
+    lines = list[str]()
+    Lines(lines.append, 20, 0.1).noticed(aggregator.StreamEnded(A))
+    SiteLines(lines.append).noticed(site.EvaluationDone(SEVEN, 20))
+    times, words = zip(*(line.split("Z ", 1) for line in lines), strict=True)
+    assert words == ("clinic-a disconnected", "round 7 of 20 evaluated")
+    assert all(abs(datetime.now(UTC) - datetime.fromisoformat(f"{time}+00:00")).days == 0 for time in times)

@@ -1,0 +1,64 @@
+"""What a program reads that started an aggregator: whole lines, and never the reason that a run stands still."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from aggregator.notices import StreamEnded
+from aggregator.progress_lines import ProgressLines
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.learning.server import Progress
+from fedfair.plan.purpose import Purpose
+
+PROGRESS = Progress(Purpose.TRAINING, RoundNumber(1), 0.5, 3, None, is_best=False, model_changed=True)
+
+
+def told_after(*rounds: int) -> tuple[ProgressLines, int]:
+    reading, writing = os.pipe()
+    lines = ProgressLines(writing, 0.1)
+    for number in rounds:
+        lines.progressed(replace(PROGRESS, round=RoundNumber(number)))
+    return lines, reading
+
+
+def read(reading: int) -> bytes:
+    with os.fdopen(reading, "rb") as source:
+        return source.read()
+
+
+def test_each_sum_is_a_line_and_the_end_of_the_run_is_the_end_of_the_pipe() -> None:
+    lines, reading = told_after(1, 2)
+    lines.noticed(StreamEnded(ParticipantId("clinic-a")))
+    lines.waiting((), ())
+    lines.close()
+    found = [json.loads(line) for line in read(reading).splitlines()]
+    assert found == [{"round": 1, "purpose": "training"}, {"round": 2, "purpose": "training"}]
+
+
+def test_a_reader_that_does_not_read_stops_nothing_and_misses_whole_lines() -> None:
+    lines, reading = told_after(*range(1, 20_000))
+    lines.close()
+    text = read(reading)
+    assert text.endswith(b"\n")
+    rounds = [json.loads(line)["round"] for line in text.splitlines()]
+    assert rounds == list(range(1, len(rounds) + 1))
+    assert len(rounds) < 19_999
+
+
+def test_a_reader_that_is_gone_stops_nothing() -> None:
+    lines, reading = told_after(1)
+    os.close(reading)
+    lines.progressed(PROGRESS)
+    lines.close()
+
+
+def test_a_pipe_that_is_not_open_is_refused() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.close(writing)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        ProgressLines(writing, 0.1)
