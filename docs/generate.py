@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedfair.plan import egress, published_page, reference
-from fedfair.rounds.machine import TRANSITIONS, Standing, Step
+from fedfair.rounds.machine import TRANSITIONS
 from fedfair.rounds.phases import PHASES
+from fedfair.rounds.sum_round import Standing, Step
 from fedfair.secagg.params import Mode, drop_outs_survived, guarantee_in_words, threshold
 
 DOCS = Path(__file__).resolve().parent

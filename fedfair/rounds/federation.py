@@ -65,11 +65,12 @@ from fedfair.rounds.events import (
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.liars import Liars
 from fedfair.rounds.lost_sums import End, LostSums
-from fedfair.rounds.machine import Standing, Step, SumMachine, SumState
+from fedfair.rounds.machine import SumMachine
 from fedfair.rounds.masked import MaskedMachine, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.next_cohort import NextCohort
 from fedfair.rounds.phases import PHASES, Phase
+from fedfair.rounds.sum_round import Standing, Step, SumRound, SumState
 
 if TYPE_CHECKING:
     from fedfair.learning.exchange import SumRequest
@@ -113,7 +114,7 @@ class Federation:
         self._quorum = quorum(plan)
         self._deadlines = Deadlines()
         self._phase = Phase.NEW
-        self._sum: SumMachine | MaskedMachine | None = None
+        self._sum: SumRound | None = None
         self._sum_number = SumNumber(last_sum_number)
         self._model_version = 1
         self._continued = continued
@@ -326,7 +327,7 @@ class Federation:
         if rounds and not continued.goes_on:
             yield from self._abort(*continued.words(rounds), ExitReason.RESTORED)
 
-    def _machine(self, number: SumNumber, request: SumRequest) -> SumMachine | MaskedMachine:
+    def _machine(self, number: SumNumber, request: SumRequest) -> SumRound:
         cohort, quorum = self._next.take(), self._quorum
         if self._protection is None:
             return SumMachine(number, request, cohort, quorum, self._make_sum(request.spec))
@@ -334,15 +335,18 @@ class Federation:
         model, scaling = self._course.model, self._course.scaling
         return MaskedMachine(number, request, cohort, quorum, self._protection, model, scaling, record)
 
-    def _pass_on(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
-        """Send what the masked sum has to say, after what a later process needs to say the same is kept."""
-        messages = machine.take_messages()
+    def _pass_on(self, machine: SumRound) -> Iterator[Effect]:
+        """Say what the sum has to say, after what a later process needs to say the same is kept."""
+        messages: list[tuple[ParticipantId, bytes]] = []
+        while outgoing := machine.take_outgoing():
+            messages += outgoing.messages
+            yield from self._liars.blame(outgoing.suspicions, machine)
         if messages:
             yield from self._lost.unsaved(machine)
         for participant, message in messages:
             yield SendMessage(participant, message)
 
-    def _ask(self, participant: ParticipantId, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
+    def _ask(self, participant: ParticipantId, machine: SumRound) -> Iterator[Effect]:
         scaling_exists = self._course.scaling is not None
         yield from self._members.brief(participant, self._model_version, scaling_exists)
         seconds = self._federation.round_deadline_seconds
@@ -427,7 +431,7 @@ class Federation:
     def _is_over(self, number: SumNumber) -> bool:
         return 1 <= number <= self._newest_over
 
-    def _open_sum(self, number: SumNumber) -> SumMachine | MaskedMachine:
+    def _open_sum(self, number: SumNumber) -> SumRound:
         """Return the open sum, or refuse an answer to a sum that never was."""
         if self._sum is None or number != self._sum.number:
             raise RemoteProtocolError(f"an answer to sum {number} arrived, the newest sum is {self._sum_number}")
@@ -441,7 +445,7 @@ class Federation:
                 yield from self._go_on(outcome)
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
-            case (DeadlineKind.SUM | DeadlineKind.MASKS, _), (SumMachine() | MaskedMachine()) as machine:
+            case (DeadlineKind.SUM | DeadlineKind.MASKS, _), machine if machine is not None:
                 late, seconds = machine.waiting_for, self._federation.round_deadline_seconds
                 machine.pass_deadline()
                 for member in late:
@@ -449,7 +453,7 @@ class Federation:
                 if machine.state is SumState.OPEN:
                     yield self._deadlines.set(DeadlineKind.MASKS, seconds)
                 yield from self._close_if_settled(machine)
-            case (DeadlineKind.GRACE, str() as participant), (SumMachine() | MaskedMachine()) as machine:
+            case (DeadlineKind.GRACE, str() as participant), machine if machine is not None:
                 member, grace = ParticipantId(participant), self._federation.reconnect_grace_seconds
                 machine.step(member, Step.LAPSE)
                 yield Unawaited(member, machine.number, machine.request, f"it did not return within {grace} s")
@@ -457,8 +461,7 @@ class Federation:
 
     # -------------------------------------------------------------- between two sums
 
-    def _close_if_settled(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
-        yield from self._liars.blame(machine.take_suspicions(), machine)
+    def _close_if_settled(self, machine: SumRound) -> Iterator[Effect]:
         yield from self._pass_on(machine)
         if machine.state is SumState.OPEN:
             return
@@ -467,12 +470,11 @@ class Federation:
         if machine.state is SumState.LOST:
             yield from self._lose(machine, machine.reason)
             return
-        if isinstance(machine, MaskedMachine):
-            for participant in machine.counted:
-                yield Accept(participant, machine.number)
+        for participant in machine.aftermath.accepted:
+            yield Accept(participant, machine.number)
         yield from self._absorb(machine)
 
-    def _absorb(self, machine: SumMachine | MaskedMachine) -> Iterator[Effect]:
+    def _absorb(self, machine: SumRound) -> Iterator[Effect]:
         try:
             progress = self._course.absorb(machine.totals(), machine.counted)
         except RemoteProtocolError as fault:
@@ -482,7 +484,7 @@ class Federation:
         machine.commit()
         if progress.model_changed:
             self._model_version += 1
-        yield Report(progress, machine.clipping)
+        yield Report(progress, machine.aftermath.clipping)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
         if progress.evaluation is not None:
@@ -490,7 +492,7 @@ class Federation:
         self._lost.follow(machine)
         yield from self._proceed()
 
-    def _lose(self, machine: SumMachine | MaskedMachine, reason: str) -> Iterator[Effect]:
+    def _lose(self, machine: SumRound, reason: str) -> Iterator[Effect]:
         yield SumLost(machine.number, machine.request, reason)
         yield from self._go_on(self._lost.after(machine, reason))
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from fedfair.rounds.events import Refuse, Suspected
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
-from fedfair.rounds.machine import Step
 from fedfair.rounds.membership import Presence
+from fedfair.rounds.sum_round import Step
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId
-    from fedfair.rounds.machine import SumMachine, Suspicion
-    from fedfair.rounds.masked import MaskedMachine
     from fedfair.rounds.membership import Membership
+    from fedfair.rounds.sum_round import SumRound, Suspicion
 
 _REMEDY = (
     "find out what runs under that name; if most sites are honest, it lies; it is let in again when the "
@@ -46,9 +45,7 @@ class Liars:
             self._members.refuse(participant)
             yield Refuse(participant, self._reasons[participant], _REMEDY, TRY_AGAIN[ExitReason.MISBEHAVED])
 
-    def blame(
-        self, suspicions: Iterable[Suspicion], machine: SumMachine | MaskedMachine | None
-    ) -> Iterator[Refuse | Suspected]:
+    def blame(self, suspicions: Iterable[Suspicion], machine: SumRound | None) -> Iterator[Refuse | Suspected]:
         """Act on what a sum has found: send proven liars away, tell of the others.
 
         Args:

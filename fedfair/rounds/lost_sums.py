@@ -16,10 +16,9 @@ from fedfair.rounds.exit_reasons import ExitReason
 if TYPE_CHECKING:
     from fedfair.ids import SumNumber
     from fedfair.learning.server import Course
-    from fedfair.rounds.machine import SumMachine
-    from fedfair.rounds.masked import MaskedMachine
     from fedfair.rounds.next_cohort import NextCohort
     from fedfair.rounds.protection import Interrupted, Protection
+    from fedfair.rounds.sum_round import SumRound
 
 End = tuple[str, str, ExitReason]
 """Why the run ends, what to do about it, and what that means for the sites."""
@@ -85,21 +84,21 @@ class LostSums:
         self._reopened = self._reopened + 1 if record else 0
         return record
 
-    def unsaved(self, machine: SumMachine | MaskedMachine) -> Iterator[SaveUnfinished]:
+    def unsaved(self, machine: SumRound) -> Iterator[SaveUnfinished]:
         """Yield what must be kept before the messages of a sum are sent, unless it is kept already."""
-        if machine.round_record not in (b"", self._saved):
-            self._saved = machine.round_record
+        if machine.aftermath.record not in (b"", self._saved):
+            self._saved = machine.aftermath.record
             yield SaveUnfinished(UnfinishedSum(machine.request.attempt, self._saved))
 
-    def after(self, machine: SumMachine | MaskedMachine, reason: str) -> Skipped | End | None:
+    def after(self, machine: SumRound, reason: str) -> Skipped | End | None:
         """Decide what follows a lost sum: None for another attempt or opening."""
         request = machine.request
         # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
-        is_known = bool(machine.settled) and not sum_kind(request.purpose).is_round
+        is_known = bool(machine.aftermath.settled) and not sum_kind(request.purpose).is_round
         if (is_known or request.attempt >= self._max_attempts) and self._course.may_skip:
             return Skipped(request, reason, self._course.skip(reason))
-        if machine.reopens and self._reopened < self._max_attempts and self._protection is not None:
-            self._reopen(self._protection.interrupted(machine.round_record))
+        if machine.aftermath.reopens and self._reopened < self._max_attempts and self._protection is not None:
+            self._reopen(self._protection.interrupted(machine.aftermath.record))
             return None
         if request.attempt >= self._max_attempts:
             why = f"the {self.due} failed {request.attempt} times; the last time, {reason}"
@@ -108,7 +107,7 @@ class LostSums:
         self._next.note_lost(machine)
         return None
 
-    def follow(self, machine: SumMachine | MaskedMachine) -> None:
+    def follow(self, machine: SumRound) -> None:
         """Ask the same sites next where that sum is, to them, the one that is done: of the output model."""
         self._next.note_opened(machine, self._course.next_sum())
 

@@ -15,7 +15,8 @@ least a quorum is COUNTED, otherwise it is LOST. Someone who comes back while th
 again under the same number, even after its grace: it costs nobody anything. An answer is final: a second upload is
 not added again, and neither answer can be turned into the other.
 
-A masked sum needs more from its survivors between uploads and totals; `masked` is its machine, with this face.
+A masked sum needs more from its survivors between uploads and totals; `masked` is its machine. Both keep the
+contract of `sum_round`.
 
 Left to others: deadlines and connections (`federation`), the arithmetic (`RunningSum`), what a total means
 (`learning.server`). Source of the form: h11's transition tables.
@@ -23,47 +24,16 @@ Left to others: deadlines and connections (`federation`), the arithmetic (`Runni
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.rounds.sum_round import Aftermath, Outgoing, Standing, Step, SumState
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.learning.exchange import SumRequest
     from fedfair.sums.running import RunningSum, Totals
-
-
-class Standing(enum.Enum):
-    """How a member of the cohort stands in this sum."""
-
-    ASKED = "asked"
-    AWAY = "away"
-    LAPSED = "lapsed"
-    COUNTED = "counted"
-    ABSTAINED = "abstained"
-    EXPELLED = "expelled"
-
-
-class Step(enum.Enum):
-    """What can happen to a member."""
-
-    UPLOAD = "upload"
-    ABSTAIN = "abstain"
-    LEAVE = "leave"
-    RETURN = "return"
-    LAPSE = "lapse"
-    EXPEL = "expel"
-
-
-class SumState(enum.Enum):
-    """Whether the sum still waits, has its total, or will never have one."""
-
-    OPEN = "open"
-    COMPLETE = "complete"
-    LOST = "lost"
 
 
 TRANSITIONS: Final[Mapping[Standing, Mapping[Step, Standing]]] = {
@@ -102,21 +72,6 @@ TRANSITIONS: Final[Mapping[Standing, Mapping[Step, Standing]]] = {
 
 _STEPS_OF_A_PEER: Final = frozenset({Step.UPLOAD, Step.ABSTAIN})
 _WAITED_FOR: Final = frozenset({Standing.ASKED, Standing.AWAY})
-
-
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """A member's messages contradict those of others: it lies, or they do.
-
-    Attributes:
-        member: whose messages.
-        reason: in words, with the names of the others.
-        proven: whether it lies, if most members are honest; it takes no further part in the run.
-    """
-
-    member: ParticipantId
-    reason: str
-    proven: bool
 
 
 class SumMachine:
@@ -176,37 +131,13 @@ class SumMachine:
         return f"{len(self.counted)} of {len(self.cohort)} contributed, {self.quorum} are needed"
 
     @property
-    def clipping(self) -> None:
-        """Return nothing: in a plain sum nothing is clipped."""
-        return
+    def aftermath(self) -> Aftermath:
+        """Return that a plain sum leaves nothing behind: it is repeated, and asks everybody again."""
+        return Aftermath()
 
-    @property
-    def settled(self) -> tuple[ParticipantId, ...]:
-        """Return nobody: nothing of a plain sum was hidden, so nobody helped to open it."""
-        return ()
-
-    @property
-    def reopens(self) -> bool:
-        """Return False: nothing of a lost plain sum is kept."""
-        return False
-
-    @property
-    def round_record(self) -> bytes:
-        """Return nothing: a plain sum is repeated, not opened again."""
-        return b""
-
-    @property
-    def missing(self) -> tuple[ParticipantId, ...]:
-        """Return nobody: the next attempt asks everybody again, and takes whoever answers."""
-        return ()
-
-    def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
-        """Return nothing: a plain sum says no more than its question."""
-        return ()
-
-    def take_suspicions(self) -> tuple[Suspicion, ...]:
-        """Return nobody: a plain upload says nothing about others that could contradict them."""
-        return ()
+    def take_outgoing(self) -> Outgoing:
+        """Return that a plain sum says no more than its question."""
+        return Outgoing()
 
     def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
         """Refuse a message of secure aggregation.

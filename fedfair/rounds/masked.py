@@ -1,8 +1,8 @@
 """One masked sum over one cohort: keys first where they are due, then uploads, votes if somebody left, answers.
 
-Has the face of `machine.SumMachine`, so that `federation` drives either; what is said is carried by messages that
-nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the protocol is
-complete; this decides who may be waited for, and which refused message costs its sender the connection.
+Keeps the contract of `sum_round`, so that `federation` drives it like a sum in the clear. What is said is carried
+by messages that nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the
+protocol is complete. This decides who may be waited for, and which refused message costs its sender the stream.
 
     [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.rounds.events import Clipping
-from fedfair.rounds.machine import Standing, Step, SumMachine, SumState, Suspicion
+from fedfair.rounds.sum_round import Aftermath, Outgoing, Standing, Step, SumRound, SumState, Suspicion
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import (
     Contradicted,
@@ -50,10 +50,6 @@ class MaskedMachine:
         request: what everybody in the cohort was asked for.
         quorum: fewest contributors; the protocol's server opens nothing for fewer.
         reason: why the sum is lost; empty unless it is.
-        settled: whose sum some sites may have helped to open; they open it again for the same sites only. Empty
-            before they were asked to.
-        missing: without whom a lost sum is repeated: whose upload did not come, or who kept it from being opened.
-        reopens: whether the lost sum can be opened for the very same sites, once they are back.
     """
 
     def __init__(
@@ -80,9 +76,9 @@ class MaskedMachine:
         self._suspicions: list[Suspicion] = []
         self._opened: OpenedSum | None = None
         self._clip = 0.0
-        self.settled: tuple[ParticipantId, ...] = ()
-        self.missing: tuple[ParticipantId, ...] = ()
-        self.reopens = False
+        self._settled: tuple[ParticipantId, ...] = ()
+        self._missing: tuple[ParticipantId, ...] = ()
+        self._reopens = False
         self._begin(record)
 
     def _begin(self, record: bytes) -> None:
@@ -137,15 +133,13 @@ class MaskedMachine:
         return SumState.LOST if self.reason else SumState.OPEN
 
     @property
-    def round_record(self) -> bytes:
-        """Return what must be kept before `take_messages` are sent, so that this sum can be opened later."""
-        return self._protection.round_record
-
-    @property
-    def clipping(self) -> Clipping | None:
-        """Return what the opened sum says about the size of changes; None for a sum without a body."""
-        opened = self._opened
-        return Clipping(self._clip, opened.clipped) if opened is not None and opened.histogram else None
+    def aftermath(self) -> Aftermath:
+        """Return what the sum leaves behind, as things stand."""
+        opened, clipping = self._opened, None
+        if opened is not None and opened.histogram:
+            clipping = Clipping(self._clip, opened.clipped)
+        record = self._protection.round_record
+        return Aftermath(self.counted, self._settled, self._missing, self._reopens, record, clipping)
 
     def totals(self) -> Totals:
         """Return the sum over the survivors.
@@ -167,15 +161,11 @@ class MaskedMachine:
             raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
         self._protection.accept(self._opened)
 
-    def take_messages(self) -> tuple[tuple[ParticipantId, bytes], ...]:
-        """Return what is to be sent to whom, in order, once."""
-        messages, self._outgoing = tuple(self._outgoing), []
-        return messages
-
-    def take_suspicions(self) -> tuple[Suspicion, ...]:
-        """Return whose messages contradict those of others, in order, once."""
-        suspicions, self._suspicions = tuple(self._suspicions), []
-        return suspicions
+    def take_outgoing(self) -> Outgoing:
+        """Return what is to be said, once."""
+        outgoing = Outgoing(tuple(self._outgoing), tuple(self._suspicions))
+        self._outgoing, self._suspicions = [], []
+        return outgoing
 
     # -------------------------------------------------------------- what can happen
 
@@ -285,13 +275,13 @@ class MaskedMachine:
                         self._leave_out(found.member)
                 case SumOpened():
                     self._opened = self._protection.server.take_sum()
-                    self.settled = self.counted
+                    self._settled = self.counted
                 case SessionFailed(reason):
                     self.reason = reason
                 case RoundAborted(_, reason, _, missing, survivors, reopens):
-                    self.reason, self.reopens = reason, reopens
-                    self.missing = tuple(self._members[index] for index in missing)
-                    self.settled = tuple(self._members[index] for index in survivors)
+                    self.reason, self._reopens = reason, reopens
+                    self._missing = tuple(self._members[index] for index in missing)
+                    self._settled = tuple(self._members[index] for index in survivors)
 
 
 def accuse_late(protection: Protection, member: ParticipantId, accused: int) -> tuple[Suspicion, ...]:
@@ -321,7 +311,7 @@ def _suspicion(protection: Protection, found: Contradicted) -> Suspicion:
     return Suspicion(protection.name(found.member), found.reason, found.proven)
 
 
-def abstention(machine: SumMachine | MaskedMachine, reason: str) -> str:
+def abstention(machine: SumRound, reason: str) -> str:
     """Return that somebody takes no part, its reason, and how the sum goes on, unless its loss is told next."""
     told = f"it abstains: {reason}"
     if machine.state is SumState.LOST:

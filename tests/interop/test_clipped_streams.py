@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation_kit import FIVE, Federation, metrics, model_files_agree, play, small_plan
 from numpy.typing import NDArray
 
 from fedfair.cli.loopback import Workspace, prepare
@@ -32,6 +31,8 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.source import load_plan
 from fedfair.secagg.fixedpoint import fraction_bits
+from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play
+from tests.plans import small_plan
 
 DIFFERENCE = 1e-6
 """How far two models are apart whose rounds tell a derivative: far above rounding, far below what bends."""

@@ -11,7 +11,8 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.learning.exchange import SumRequest
 from fedfair.plan.purpose import Purpose
-from fedfair.rounds.machine import TRANSITIONS, Standing, Step, SumMachine, SumState
+from fedfair.rounds.machine import TRANSITIONS, SumMachine
+from fedfair.rounds.sum_round import Standing, Step, SumState
 from fedfair.sums.running import PlainSum
 from fedfair.sums.spec import SumSpec
 from tests.rounds.rounds_play import state_of

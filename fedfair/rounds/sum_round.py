@@ -1,0 +1,190 @@
+"""What a run needs of one sum, in the clear or masked: one contract, and the words that it is made of.
+
+`machine` sums in the clear, `masked` under masks. `federation` drives either and does not know which. What only
+masks bring about is a value here, `Aftermath` or `Outgoing`, and it is empty for a sum in the clear.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from fedfair.rounds.events import Clipping
+
+if TYPE_CHECKING:
+    from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.learning.exchange import SumRequest
+    from fedfair.sums.running import Totals
+
+
+class Standing(enum.Enum):
+    """How a member of the cohort stands in this sum."""
+
+    ASKED = "asked"
+    AWAY = "away"
+    LAPSED = "lapsed"
+    COUNTED = "counted"
+    ABSTAINED = "abstained"
+    EXPELLED = "expelled"
+
+
+class Step(enum.Enum):
+    """What can happen to a member."""
+
+    UPLOAD = "upload"
+    ABSTAIN = "abstain"
+    LEAVE = "leave"
+    RETURN = "return"
+    LAPSE = "lapse"
+    EXPEL = "expel"
+
+
+class SumState(enum.Enum):
+    """Whether the sum still waits, has its total, or will never have one."""
+
+    OPEN = "open"
+    COMPLETE = "complete"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A member's messages contradict those of others: it lies, or they do.
+
+    Attributes:
+        member: whose messages.
+        reason: in words, with the names of the others.
+        proven: whether it lies, if most members are honest; it takes no further part in the run.
+    """
+
+    member: ParticipantId
+    reason: str
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What a sum has to say after a step, in order.
+
+    Attributes:
+        messages: of secure aggregation, and to whom.
+        suspicions: whose messages contradict those of others.
+    """
+
+    messages: tuple[tuple[ParticipantId, bytes], ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to be said."""
+        return bool(self.messages or self.suspicions)
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a sum leaves behind for the next one, and for whoever took part.
+
+    Attributes:
+        accepted: whose contributions are acknowledged only now that the sum is opened.
+        settled: whose sum some sites may have helped to open; they open it again for the same sites only. Empty
+            before they were asked to.
+        missing: without whom a lost sum is repeated: whose upload did not come, or who kept it from being opened.
+        reopens: whether the lost sum can be opened for the very same sites, once they are back.
+        record: what must be kept before messages are sent, so that this sum can be opened later; may be empty.
+        clipping: what the opened sum says about the size of changes; None where nothing is clipped.
+    """
+
+    accepted: tuple[ParticipantId, ...] = ()
+    settled: tuple[ParticipantId, ...] = ()
+    missing: tuple[ParticipantId, ...] = ()
+    reopens: bool = False
+    record: bytes = b""
+    clipping: Clipping | None = None
+
+
+class SumRound(Protocol):
+    """One sum from its first question to its total."""
+
+    @property
+    def number(self) -> SumNumber:
+        """Return the name of this sum; never used for another one."""
+
+    @property
+    def request(self) -> SumRequest:
+        """Return what everybody in the cohort was asked for."""
+
+    @property
+    def quorum(self) -> int:
+        """Return how many contributors a total needs, at least 1."""
+
+    @property
+    def reason(self) -> str:
+        """Return why the sum has no total, if it has none."""
+
+    @property
+    def cohort(self) -> tuple[ParticipantId, ...]:
+        """Return everybody who was asked."""
+
+    @property
+    def waiting_for(self) -> tuple[ParticipantId, ...]:
+        """Return those who may still answer in time."""
+
+    @property
+    def counted(self) -> tuple[ParticipantId, ...]:
+        """Return those whose contribution is in the sum."""
+
+    @property
+    def remaining(self) -> int:
+        """Return how many have contributed or may still do so."""
+
+    @property
+    def state(self) -> SumState:
+        """Return whether the sum is open, complete or lost."""
+
+    @property
+    def aftermath(self) -> Aftermath:
+        """Return what the sum leaves behind, as things stand."""
+
+    def take_outgoing(self) -> Outgoing:
+        """Return what is to be said, once."""
+
+    def upload(self, member: ParticipantId, payload: bytes | bytearray | memoryview) -> None:
+        """Take a contribution in the clear; refuse it where the sum is masked.
+
+        Raises:
+            RemoteProtocolError: it cannot be added; nothing has changed.
+        """
+
+    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+        """Take a message of secure aggregation; refuse it where the sum is in the clear.
+
+        Returns:
+            Why it was passed over, or an empty string.
+
+        Raises:
+            RemoteProtocolError: no honest member sends it; nothing has changed.
+        """
+
+    def accuse(self, member: ParticipantId, accused: int) -> str:
+        """Note that a member cannot open what another one sealed for it; as `receive`."""
+
+    def step(self, member: ParticipantId, step: Step) -> Standing:
+        """Take any step but an upload; return the member's new standing.
+
+        Raises:
+            RemoteProtocolError: the member may not abstain now; nothing has changed.
+            LocalProtocolError: the step is impossible; nothing has changed.
+        """
+
+    def pass_deadline(self) -> None:
+        """Wait no longer for whoever is late."""
+
+    def totals(self) -> Totals:
+        """Return the sum over everybody who was counted.
+
+        Raises:
+            LocalProtocolError: the sum is still open, or lost.
+        """
+
+    def commit(self) -> None:
+        """Note that the run has taken the totals: only then does anything of a later sum follow from them."""
