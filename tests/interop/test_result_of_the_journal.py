@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from federation_kit import Federation, play, prepared, small_plan
 
 from aggregator.outcome import Ending, State, write_result
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.rounds.exit_reasons import ExitReason
+from tests.interop.federation_kit import Federation, play, prepared
+from tests.plans import small_plan
 
 
 @pytest.fixture(autouse=True)
