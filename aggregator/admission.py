@@ -16,7 +16,7 @@ from pathlib import Path
 from fedfair.errors import ApprovalError, FedfairError, IdentityError, RemoteProtocolError
 from fedfair.identity.roster import Roster, verify_binding
 from fedfair.identity.store import Trust, load_trust
-from fedfair.identity.tls import Peer, authenticate
+from fedfair.identity.tls import AuthenticatedPeer, authenticate
 from fedfair.ids import FederationName
 from fedfair.plan.approval import verify_approval
 from fedfair.wire.frames import CheckItem, CheckReply, CheckRequest, Hello
@@ -48,7 +48,7 @@ class Admission:
     roster: Roster
     cert_folder: Path
 
-    def authenticate(self, auth_context: AuthContext, trust: Trust | None = None) -> Peer:
+    def authenticate(self, auth_context: AuthContext, trust: Trust | None = None) -> AuthenticatedPeer:
         """Return whose connection this is, by its certificate alone.
 
         Args:
@@ -68,7 +68,7 @@ class Admission:
             auth_context, federation=self.federation, roster=self.roster, ca=trust.ca, crl=trust.crl, now=now
         )
 
-    def admit(self, peer: Peer, hello: Hello) -> None:
+    def admit(self, peer: AuthenticatedPeer, hello: Hello) -> None:
         """Let an authenticated peer take part.
 
         Raises:
@@ -77,7 +77,7 @@ class Admission:
         for _, check in self._checks(peer, hello):
             check()
 
-    def identify(self, peer: Peer, hello: Hello) -> None:
+    def identify(self, peer: AuthenticatedPeer, hello: Hello) -> None:
         """Make sure that an authenticated peer has the key that the plan pins, and of nothing else.
 
         Raises:
@@ -86,7 +86,7 @@ class Admission:
         self._check_version(hello)
         self._check_binding(peer, hello)
 
-    def check(self, peer: Peer, request: CheckRequest) -> CheckReply:
+    def check(self, peer: AuthenticatedPeer, request: CheckRequest) -> CheckReply:
         """Return what `admit` would say, item by item, and how far the clocks are apart."""
         items = [CheckItem("certificate", True, f"{peer.name} of {self.federation}")]
         items += [_item(name, check) for name, check in self._checks(peer, request)]
@@ -95,7 +95,7 @@ class Admission:
         return CheckReply(tuple(items))
 
     def _checks(
-        self, peer: Peer, introduction: Hello | CheckRequest
+        self, peer: AuthenticatedPeer, introduction: Hello | CheckRequest
     ) -> tuple[tuple[str, Callable[[], None]], ...]:
         return (
             ("version", lambda: self._check_version(introduction)),
@@ -112,7 +112,7 @@ class Admission:
                 "install the same version of fedfair on both sides",
             )
 
-    def _check_plan(self, peer: Peer, introduction: Hello | CheckRequest) -> None:
+    def _check_plan(self, peer: AuthenticatedPeer, introduction: Hello | CheckRequest) -> None:
         if introduction.plan_digest != self.plan_digest:
             raise ApprovalError(
                 f"{peer.name} has plan sha256:{introduction.plan_digest.hex()}, "
@@ -120,7 +120,7 @@ class Admission:
                 "use the same plan, roster and versions on both sides; compare with `fedfair plan digest`",
             )
 
-    def _check_binding(self, peer: Peer, introduction: Hello | CheckRequest) -> None:
+    def _check_binding(self, peer: AuthenticatedPeer, introduction: Hello | CheckRequest) -> None:
         verify_binding(
             introduction.certificate_binding,
             public_key=self.roster[peer.name],
@@ -129,7 +129,7 @@ class Admission:
             name=peer.name,
         )
 
-    def _check_approval(self, peer: Peer, introduction: Hello | CheckRequest) -> None:
+    def _check_approval(self, peer: AuthenticatedPeer, introduction: Hello | CheckRequest) -> None:
         verify_approval(
             introduction.approval,
             plan_digest=self.plan_digest,

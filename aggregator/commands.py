@@ -12,18 +12,18 @@ import typer
 from rich.text import Text
 
 from aggregator.address import Listen
-from aggregator.live import LiveDisplay
-from aggregator.memory import use_one_heap
-from aggregator.observer import Lines, Observer, Several, Silent
-from aggregator.outcome import Ending, State, write_result
+from aggregator.malloc import use_one_heap
+from aggregator.observer import RunLines, RunObserver, SeveralRunObservers, SilentRunObserver
+from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
+from aggregator.terminal_dashboard import TerminalDashboard
 from fedfair.errors import AbortedError, FedfairError, StoppedError
-from fedfair.report.doubts import doubts
-from fedfair.report.stopping import service, uninterrupted
-from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.process.stopping import service, uninterrupted
+from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
+from fedfair.results.warnings import result_warnings
 from fedfair.rounds.exit_reasons import ExitReason
 
 app = typer.Typer(
@@ -151,10 +151,10 @@ def _carry(
         run.records.close()
     if as_json:
         console.print_json(to_text(result))
-    if ending.state is not State.FINISHED:
+    if ending.state is not EndState.FINISHED:
         raise _unfinished(run, ending, trains=start.model is None)
     if isinstance(result, ResultDocument):
-        for doubt in doubts(result):
+        for doubt in result_warnings(result):
             warn(doubt)
     if not as_json and not quiet:
         console.print(Text(f"{ending.state.value}: {ending.words}"))
@@ -166,10 +166,10 @@ def warn(text: str) -> None:
 
 
 def _finished_before(run: Run) -> Ending | None:
-    if run.course.next_sum() is not None or untold(run):
+    if run.training_run.next_sum() is not None or untold(run):
         return None
     words = f"all {run.plan.training.rounds} rounds were done before; nothing was repeated"
-    return Ending(State.FINISHED, ExitReason.FINISHED, words)
+    return Ending(EndState.FINISHED, ExitReason.FINISHED, words)
 
 
 def _written(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
@@ -185,7 +185,9 @@ def _written(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
 def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
     words = f"the {'run' if trains else 'evaluation'} was {ending.state.value}: {ending.words}"
     again = (
-        f"continues after round {run.course.rounds_done}" if trains else "evaluates the model from the beginning"
+        f"continues after round {run.training_run.rounds_done}"
+        if trains
+        else "evaluates the model from the beginning"
     )
     remedy = ending.remedy or f"start it again: it {again}"
     if ending.signal_name:
@@ -193,9 +195,9 @@ def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
     return AbortedError(words, remedy)
 
 
-def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[Observer]) -> Ending:
+def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver]) -> Ending:
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    observer = Several(*observers, Lines(run.records.append_note, rounds, group_size))
+    observer = SeveralRunObservers(*observers, RunLines(run.records.append_note, rounds, group_size))
 
     def announce(port: int) -> None:
         if ready_file is not None:
@@ -207,13 +209,13 @@ def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequen
         observer.close()
 
 
-def _shown(run: Run, *, quiet: bool) -> Observer:
+def _shown(run: Run, *, quiet: bool) -> RunObserver:
     if quiet:
-        return Silent()
+        return SilentRunObserver()
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
     if error_console.is_terminal:
-        return LiveDisplay(error_console, rounds, run.course.rounds_done, group_size)
-    return Lines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
+        return TerminalDashboard(error_console, rounds, run.training_run.rounds_done, group_size)
+    return RunLines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
 
 
 def _own_address(run: Run) -> Listen:

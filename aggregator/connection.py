@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aggregator.publication import Publication
+from aggregator.broadcast import Broadcast
+from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.rounds.continued import NOTHING_SEEN, Seen
-from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, Refused, SecaggMessage, SumStart
 
@@ -33,7 +33,7 @@ FAREWELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LatestRequest:
     """The sum that a stream was asked for last."""
 
     number: SumNumber
@@ -66,12 +66,12 @@ class Connection:
         self.seen = seen
         self.occasion = AT_CONNECTION
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._queue: deque[bytes | Publication] = deque()
+        self._queue: deque[bytes | Broadcast] = deque()
         self._filled = asyncio.Event()
         self._leaving = False
         self.sent_away = False
         self._first_asked: SumNumber | None = None
-        self._asked: Asked | None = None
+        self._asked: LatestRequest | None = None
         self._unasked = 0
 
     # -------------------------------------------------------------- the driver's side
@@ -82,7 +82,7 @@ class Connection:
             self._unasked = 0
         self._put(encode_aggregator_frame(frame))
 
-    def publish(self, publication: Publication) -> None:
+    def publish(self, publication: Broadcast) -> None:
         """Queue a vector."""
         self._put(publication)
 
@@ -90,7 +90,7 @@ class Connection:
         """Note that this stream is being asked for a sum, so that its upload is expected."""
         self.occasion = occasion
         self._first_asked = number if self._first_asked is None else self._first_asked
-        self._asked = Asked(number, spec)
+        self._asked = LatestRequest(number, spec)
 
     def leave(self, farewell: Finished | Refused) -> None:
         """Queue the last frame; the stream ends when it was read, or soon after."""
@@ -117,11 +117,11 @@ class Connection:
         """Return whether the last frame was written."""
         return self._leaving and not self._queue
 
-    def still_needs(self, publication: Publication) -> bool:
+    def still_needs(self, publication: Broadcast) -> bool:
         """Return whether some of this vector has not been written yet."""
         return publication in self._queue
 
-    def _put(self, item: bytes | Publication) -> None:
+    def _put(self, item: bytes | Broadcast) -> None:
         if self._leaving:
             return
         if len(self._queue) >= MAX_QUEUED:
@@ -172,13 +172,13 @@ class Connection:
                 await self._filled.wait()
                 continue
             item = self._queue[0]
-            if isinstance(item, Publication):
+            if isinstance(item, Broadcast):
                 await self._write_vector(item, write)
             else:
                 await write(item)
             self._queue.popleft()
 
-    async def _write_vector(self, publication: Publication, write: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _write_vector(self, publication: Broadcast, write: Callable[[bytes], Awaitable[None]]) -> None:
         for frame in publication.frames():
             await write(frame)
             if publication.withdrawn:

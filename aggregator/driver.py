@@ -8,7 +8,7 @@ a masked sum did is written before anybody hears of it, because no site sends th
 scaling of the features, because no site takes two of them in one run.
 
 When a training sum changes the global vector in place, whoever is still being sent the old one is cut off
-(`publication.py` says why).
+(`broadcast.py` says why).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from aggregator.broadcast import Broadcast, publish_model, publish_scaling
 from aggregator.connection import Connection
 from aggregator.notices import (
     AbsentSitesAwaited,
@@ -39,15 +40,13 @@ from aggregator.notices import (
     StreamOpened,
     ValuesReplaced,
 )
-from aggregator.observer import Observer
-from aggregator.outcome import Ending, State
-from aggregator.publication import Publication, publish_model, publish_scaling
-from aggregator.records import Records, SumFigures
-from aggregator.standing import Standing
+from aggregator.observer import RunObserver
+from aggregator.outcome import Ending, EndState
+from aggregator.records import RunRecords, SumFigures
+from aggregator.standing import ConnectionStanding
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
-from fedfair.learning.server import Course, Progress
-from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import (
     Abort,
@@ -87,6 +86,7 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
+from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.wire.frames import Accepted, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 MAX_DECLINED = 8
@@ -111,25 +111,25 @@ class Farewell:
 NO_FAREWELL = Farewell(0.0)
 
 
-class Driver:
+class RunDriver:
     """Carries one run; belongs to one event loop."""
 
     def __init__(
         self,
         federation: Federation,
-        course: Course,
-        records: Records,
-        observer: Observer,
+        training_run: TrainingRun,
+        records: RunRecords,
+        observer: RunObserver,
         farewell: Farewell = NO_FAREWELL,
         *,
         masked: bool = False,
-        standing: Standing | None = None,
+        standing: ConnectionStanding | None = None,
     ) -> None:
         self._farewell_terms = farewell
         self._untold = set(farewell.names)
         self._farewell_over = asyncio.Event()
         self._federation = federation
-        self._course = course
+        self._training_run = training_run
         self._records = records
         self._observer = observer
         self._masked = masked
@@ -143,8 +143,8 @@ class Driver:
         self._quiet.set()
         self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
         self._due: dict[DeadlineToken, datetime] = {}
-        self._model: Publication | None = None
-        self._scaling: Publication | None = None
+        self._model: Broadcast | None = None
+        self._scaling: Broadcast | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
         self._closed_at = self._figures.started
@@ -172,7 +172,7 @@ class Driver:
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
         done, total = self._federation.rounds_done, self._federation.rounds_total
-        return Welcome(self._records.run_id, done, total, self._course.evaluation_only)
+        return Welcome(self._records.run_id, done, total, self._training_run.evaluation_only)
 
     def connect(self, connection: Connection) -> None:
         """Take a stream over; an older one of the same participant is half-open, or a second process."""
@@ -197,7 +197,7 @@ class Driver:
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
-        if self._ending is not None and self._ending.state is State.FINISHED and connection.told:
+        if self._ending is not None and self._ending.state is EndState.FINISHED and connection.told:
             self._tell(connection.participant)
         self._streams -= 1
         if self._streams == 0:
@@ -235,7 +235,7 @@ class Driver:
             await self._written()
         except (OSError, sqlite3.Error) as fault:
             self._ending = Ending(
-                State.ABORTED,
+                EndState.ABORTED,
                 ExitReason.UNWRITABLE,
                 f"the aggregator cannot write its files: {fault}",
                 "make room on the disk and start it again; it continues after the last recorded sum",
@@ -245,7 +245,7 @@ class Driver:
         for connection in tuple(self._connections.values()):
             connection.leave(self._farewell(self._ending))
         await self._quiet.wait()
-        if self._ending.state is State.FINISHED:
+        if self._ending.state is EndState.FINISHED:
             await self._wait_for_untold()
         return self._ending
 
@@ -368,9 +368,9 @@ class Driver:
             case Checkpoint() | SaveUnfinished():
                 pass  # `_begin_writing` writes all files of a step together.
             case Finish(_, outcome):
-                self._ending = Ending(State.FINISHED, ExitReason.FINISHED, outcome)
+                self._ending = Ending(EndState.FINISHED, ExitReason.FINISHED, outcome)
             case Abort(reason, remedy, why):
-                state = State.ABORTED if self._stop_reason is None else State.STOPPED
+                state = EndState.ABORTED if self._stop_reason is None else EndState.STOPPED
                 self._ending = Ending(state, why, reason, remedy)
 
     # -------------------------------------------------------------- sending
@@ -382,8 +382,8 @@ class Driver:
             self._figures.bytes_out += model.nbytes
 
     async def _send_scaling(self, participant: ParticipantId) -> None:
-        if self._scaling is None and self._course.scaling is not None:
-            self._scaling = await publish_scaling(self._course.scaling)
+        if self._scaling is None and self._training_run.scaling is not None:
+            self._scaling = await publish_scaling(self._training_run.scaling)
         if self._scaling is not None and participant in self._connections:
             self._connections[participant].publish(self._scaling)
             self._figures.bytes_out += self._scaling.nbytes
@@ -407,9 +407,9 @@ class Driver:
                 )
             )
 
-    async def _publication(self) -> Publication:
+    async def _publication(self) -> Broadcast:
         if self._model is None:
-            self._model = await publish_model(self._course.model)
+            self._model = await publish_model(self._training_run.model)
         return self._model
 
     def _withdraw(self, effects: Sequence[Effect]) -> None:
@@ -428,7 +428,7 @@ class Driver:
         self._model = None
 
     def _farewell(self, ending: Ending) -> Finished | Refused:
-        if ending.state is State.FINISHED:
+        if ending.state is EndState.FINISHED:
             return Finished(self._federation.rounds_done, ending.words)
         words = f"the run was {ending.state.value}: {ending.words}"
         return Refused(words, ending.remedy, TRY_AGAIN[ending.why])
@@ -477,7 +477,7 @@ class Driver:
         if kinds or journal or unfinished:
             work = asyncio.to_thread(
                 self._records.write,
-                self._course,
+                self._training_run,
                 kinds,
                 self._federation.clip,
                 journal=journal,

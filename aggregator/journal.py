@@ -37,12 +37,12 @@ from numpy.typing import NDArray
 
 from fedfair.errors import FedfairError, StateError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.learning.costs import SumCost
-from fedfair.learning.snapshot import CourseSnapshot
 from fedfair.plan.purpose import Purpose
-from fedfair.process_lock import HeldError, ProcessLock, runs_already
+from fedfair.process.lock import HeldError, ProcessLock, runs_already
+from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
+from fedfair.run.state import RunSnapshot
 
 FORMAT = "fedfair/journal/5"
 OWNER_ONLY = 0o600
@@ -74,17 +74,17 @@ CREATE TABLE IF NOT EXISTS departure (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One recorded state of a run.
 
     Attributes:
-        course: what the course restores itself from; every vector is one-dimensional.
+        training_run: what the course restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
         clip: of the next masked sum; None where sums are plain.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
     """
 
-    course: CourseSnapshot
+    training_run: RunSnapshot
     seconds: float
     clip: float | None = None
     costs: tuple[SumCost, ...] = ()
@@ -176,12 +176,12 @@ class Journal:
             "run each plan in a folder of its own, or start with --fresh to give the older run up",
         )
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: JournalEntry) -> None:
         """Replace the recorded state by this one; afterwards a crash can no longer lose it."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM vector")
             connection.execute("DELETE FROM piece")
-            digests = {name: self._insert(name, vector) for name, vector in entry.course.vectors.items()}
+            digests = {name: self._insert(name, vector) for name, vector in entry.training_run.vectors.items()}
             (sums,) = connection.execute("SELECT sums FROM run").fetchone()
             for position, cost in enumerate(entry.costs, sums):
                 about, moved = (
@@ -190,7 +190,7 @@ class Journal:
                 )
                 row = (position, *about, float(cost.seconds), *moved)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
-            words = (json.dumps(entry.course.state), entry.seconds, entry.clip, json.dumps(digests))
+            words = (json.dumps(entry.training_run.state), entry.seconds, entry.clip, json.dumps(digests))
             update = "UPDATE run SET words = ?, seconds = ?, clip = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
@@ -279,7 +279,7 @@ class Journal:
             self._connection.execute("INSERT INTO piece VALUES (?, ?, ?)", piece)
         return _vector_sha256(row[1], view)
 
-    def latest(self) -> Entry | None:
+    def latest(self) -> JournalEntry | None:
         """Return the recorded state; None where nothing was recorded yet.
 
         Raises:
@@ -297,7 +297,7 @@ class Journal:
         # What the result will need is looked at here too: damage is told before the run goes on.
         self.costs()
         self.departures()
-        return Entry(CourseSnapshot(json.loads(words), found), seconds, clip)
+        return JournalEntry(RunSnapshot(json.loads(words), found), seconds, clip)
 
     def _select(self, name: str, digest: str) -> NDArray[np.floating]:
         row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()

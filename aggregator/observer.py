@@ -1,7 +1,7 @@
 """Who is told what happens in a run; the driver gives notice, an observer shows it.
 
-Silence, one plain line per event for a log file, a live display for a terminal (`live.py`), or several of them.
-None decides anything, and none sees more than the sums do.
+Silence, one plain line per event for a log file, a live display for a terminal (`terminal_dashboard.py`), or
+several of them. None decides anything, and none sees more than the sums do.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Protocol
 from aggregator.notice_words import notice_words
 from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
-from fedfair.learning.server import Progress
+from fedfair.run.training_run import Progress
 
 
-class Observer(Protocol):
+class RunObserver(Protocol):
     """What the driver tells."""
 
     def noticed(self, notice: Notice) -> None:
@@ -32,7 +32,7 @@ class Observer(Protocol):
         """The run is over."""
 
 
-class Silent:
+class SilentRunObserver:
     """Shows nothing."""
 
     def noticed(self, notice: Notice) -> None:
@@ -48,10 +48,10 @@ class Silent:
         """Show nothing."""
 
 
-class Several:
+class SeveralRunObservers:
     """Tells several observers."""
 
-    def __init__(self, *observers: Observer) -> None:
+    def __init__(self, *observers: RunObserver) -> None:
         self._observers = observers
 
     def noticed(self, notice: Notice) -> None:
@@ -75,7 +75,7 @@ class Several:
             observer.close()
 
 
-class Lines:
+class RunLines:
     """Writes one line per event that a log should keep; a round that was only trained is not one."""
 
     def __init__(self, write: Callable[[str], None], rounds_total: int, worst_group_size: float) -> None:

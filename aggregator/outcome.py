@@ -6,19 +6,19 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.learning.evaluated import evaluation_record
-from fedfair.learning.noised_training import noised_training
-from fedfair.learning.result import deployed_result
+from fedfair.aggregation.distributed_dp import distributed_dp
+from fedfair.aggregation.evaluation_record import evaluation_record
 from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.results.document import FORMAT, ResultDocument, UnfinishedResult
+from fedfair.results.writing import deployed_result
 from fedfair.rounds.exit_reasons import ExitReason
 
 if TYPE_CHECKING:
     from aggregator.preparation import Run
 
 
-class State(enum.Enum):
+class EndState(enum.Enum):
     """How a run ended; the value is the word in `result.json`."""
 
     FINISHED = "finished"
@@ -38,7 +38,7 @@ class Ending:
         signal_name: of the signal by which the operator stopped it; empty where it ended in another way.
     """
 
-    state: State
+    state: EndState
     why: ExitReason
     words: str
     remedy: str = ""
@@ -48,15 +48,15 @@ class Ending:
 def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     """Write what the run has come to and return it; a run that was not evaluated yet has only its state."""
     digest = format_digest(run.plan_digest)
-    course = run.course.result()
-    noised = noised_training(run.plan, run.layout.dimension)
+    training_run = run.training_run.result()
+    noised = distributed_dp(run.plan, run.layout.dimension)
     left = run.records.departures()
     result: ResultDocument | UnfinishedResult
-    if course.evaluation is None and noised is None:
+    if training_run.evaluation is None and noised is None:
         result = UnfinishedResult(
             format=FORMAT,
             plan_digest=digest,
-            rounds=course.rounds,
+            rounds=training_run.rounds,
             state=ending.state.value,
             outcome=ending.words,
             left=left,
@@ -65,7 +65,7 @@ def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
         figures = deployed_result(
             run.plan,
             digest,
-            course,
+            training_run,
             classes=run.schema.classes,
             seconds=run.records.seconds,
             costs=run.records.costs(),
@@ -73,7 +73,7 @@ def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
         )
         ended = {"state": ending.state.value, "outcome": ending.words, "left": left}
         result = figures.model_copy(update=ended)
-    evaluated = run.course.evaluated
+    evaluated = run.training_run.evaluated
     if evaluated is not None:
         masked = is_masked(run.plan)
         run.records.write_evaluation(

@@ -1,8 +1,8 @@
 """Everything that must be right before the aggregator listens, gathered from files and one child process.
 
-The initial model comes from `python -m fedfair.learning.initial`, run to its end before anything else, so that
-torch is never loaded into the process that faces the network. Nothing here is left half done: a fault ends the
-start with a sentence.
+The initial model comes from `python -m fedfair.training.initial_model`, run to its end before anything else, so
+that torch is never loaded into the process that faces the network. Nothing here is left half done: a fault ends
+the start with a sentence.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.admission import Admission, check_roster_complete
-from aggregator.journal import Entry, Journal, forget
-from aggregator.records import Paths, Records
+from aggregator.journal import Journal, JournalEntry, forget
+from aggregator.records import RunPaths, RunRecords
 from fedfair import __version__
+from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation.masked_encoding import IN_THE_CLEAR, guarantee
+from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import FedfairError, StateError
 from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import AGGREGATOR, FederationName
-from fedfair.learning import checkpoint
-from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.layout import Layout
-from fedfair.learning.masked_sums import IN_THE_CLEAR, guarantee
-from fedfair.learning.saved_model import evaluation_course, load_saved
-from fedfair.learning.server import Course
-from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import evaluates_exactly, is_masked, is_unevaluated
 from fedfair.plan.digest import format_digest, parse_digest
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
-from fedfair.plan.source import load_plan
+from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
-from fedfair.rounds.protection import is_due
+from fedfair.rounds.secagg_session import is_due
+from fedfair.run.saved_model import evaluation_run, load_saved
+from fedfair.run.training_run import TrainingRun
 
 FILES_OF_A_SITE, OTHER_FILES = 3, 256
 """Open files of the process: a record, its lock and a connection for each collaborator, and all others."""
@@ -77,8 +77,8 @@ class Run:
     plan_digest: bytes
     layout: Layout
     schema: FeatureSchema
-    course: Course
-    records: Records
+    training_run: TrainingRun
+    records: RunRecords
     last_sum_number: int
     continued: Continued | None
     clip: float | None
@@ -120,19 +120,19 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
     binding = (bind or initial_binding)(start.plan)
-    course = _course(plan, binding, start.model)
-    paths = Paths(start.folder)
+    training_run = _training_run(plan, binding, start.model)
+    paths = RunPaths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
-    beginning = course.next_sum()
-    clip, unfinished = _resume(course, journal, note, masked=is_masked(plan))
-    following = course.next_sum()
+    beginning = training_run.next_sum()
+    clip, unfinished = _resume(training_run, journal, note, masked=is_masked(plan))
+    following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
     metadata = {
         "plan_digest": format_digest(binding.plan_digest),
         "federation": plan.federation.name,
         "fedfair": __version__,
     }
-    records = Records(
+    records = RunRecords(
         paths,
         binding.layout,
         journal,
@@ -142,14 +142,18 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     )
     vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
     continued = Continued(
-        journal.run_id, course.rounds_done, records.rounds_at_risk(course.rounds_done), vouchers, start.goes_on
+        journal.run_id,
+        training_run.rounds_done,
+        records.rounds_at_risk(training_run.rounds_done),
+        vouchers,
+        start.goes_on,
     )
     return Run(
         plan,
         binding.plan_digest,
         binding.layout,
         binding.schema,
-        course,
+        training_run,
         records,
         journal.last_sum_number,
         continued if has_progress else None,
@@ -160,12 +164,12 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     )
 
 
-def _course(plan: Plan, binding: Binding, model: Path | None) -> Course:
+def _training_run(plan: Plan, binding: Binding, model: Path | None) -> TrainingRun:
     if model is None:
-        return Course(plan, binding.layout, binding.schema, binding.vector)
+        return TrainingRun(plan, binding.layout, binding.schema, binding.vector)
     saved = load_saved(model, plan, binding.layout, binding.schema)
     exact = evaluates_exactly(plan)
-    return evaluation_course(plan, binding.layout, binding.schema, saved, exact=exact)
+    return evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)
 
 
 def initial_binding(plan: Path) -> Binding:
@@ -176,7 +180,7 @@ def initial_binding(plan: Path) -> Binding:
     """
     with tempfile.TemporaryDirectory(prefix="fedfair-") as folder:
         path = Path(folder) / "initial.safetensors"
-        command = [sys.executable, "-m", "fedfair.learning.initial", str(plan), str(path)]
+        command = [sys.executable, "-m", "fedfair.training.initial_model", str(plan), str(path)]
         child = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)  # noqa: S603 - our own module
         if child.returncode != 0:
             words = child.stderr.strip()
@@ -188,7 +192,7 @@ def initial_binding(plan: Path) -> Binding:
     return Binding(layout, vector, schema, parse_digest(metadata["plan_digest"]))
 
 
-def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
+def _open_journal(paths: RunPaths, plan_digest: bytes, *, fresh: bool) -> Journal:
     paths.save.mkdir(parents=True, exist_ok=True)
     paths.metrics.parent.mkdir(parents=True, exist_ok=True)
     if fresh:
@@ -198,7 +202,7 @@ def _open_journal(paths: Paths, plan_digest: bytes, *, fresh: bool) -> Journal:
     return Journal.open(paths.journal, plan_digest, uuid.uuid4().hex, time.time())
 
 
-def _check_nothing_lost(paths: Paths) -> None:
+def _check_nothing_lost(paths: RunPaths) -> None:
     """Refuse to begin a run over the files of another one, whose journal is gone."""
     found = paths.left_behind()
     if found:
@@ -210,7 +214,7 @@ def _check_nothing_lost(paths: Paths) -> None:
 
 
 def _resume(
-    course: Course, journal: Journal, note: Callable[[str], None], *, masked: bool
+    training_run: TrainingRun, journal: Journal, note: Callable[[str], None], *, masked: bool
 ) -> tuple[float | None, UnfinishedSum | None]:
     """Continue where the journal stands.
 
@@ -219,14 +223,14 @@ def _resume(
     """
     entry, unfinished = journal.latest(), journal.unfinished()
     if entry is not None:
-        course.restore(entry.course)
-    if unfinished is not None and not (masked and is_due(unfinished, journal.run_id, course)):
+        training_run.restore(entry.training_run)
+    if unfinished is not None and not (masked and is_due(unfinished, journal.run_id, training_run)):
         unfinished = None
     if entry is None:
         return None, unfinished
-    if masked and unfinished is None and course.next_sum() is not None:
+    if masked and unfinished is None and training_run.next_sum() is not None:
         # The sum after the recorded one may have been opened; no site sends the same update again.
-        course.retry()
-        journal.record(Entry(course.snapshot(), entry.seconds, entry.clip))
-    note(f"continuing run {journal.run_id[:8]} after round {course.rounds_done}, as recorded in the journal")
+        training_run.retry()
+        journal.record(JournalEntry(training_run.snapshot(), entry.seconds, entry.clip))
+    note(f"continuing run {journal.run_id[:8]} after round {training_run.rounds_done}, as recorded in the journal")
     return entry.clip, unfinished

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
-from fedfair.learning.server import Progress
+from fedfair.run.training_run import Progress
 
 
 class ProgressLines:

@@ -2,7 +2,7 @@
 
     save/init.safetensors, last, best   the models, for anybody to load
     save/journal.sqlite                 what a restart continues from (`journal.py`)
-    received/<name>.jsonl               what each collaborator sent (`mirror.py`)
+    received/<name>.jsonl               what each collaborator sent (`received_log.py`)
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
     logs/aggregator_departures.jsonl    one line for every collaborator that left, or did not come, in words
@@ -17,7 +17,7 @@ Notes, departures and refusals grow with what collaborators say, so each begins 
 oldest one: 64 MiB a log at most. The mirror forgets nothing; how much of it one stream can cause is
 `connection.py`'s business.
 
-Decides when each is due; what is in them is decided by the course and by `learning.result`.
+Decides when each is due; what is in them is decided by the course and by `results.writing`.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aggregator.journal import Entry, Journal
-from fedfair.evaluation.record import EvaluationRecord, to_text
-from fedfair.evaluation.secure_cvar import SplitSummary
+from aggregator.journal import Journal, JournalEntry
+from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation.cvar_bounds import SplitSummary
+from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.atomic_file import write_whole
 from fedfair.ids import ParticipantId
-from fedfair.learning import checkpoint
-from fedfair.learning.costs import SumCost
-from fedfair.learning.exchange import SumRequest
-from fedfair.learning.layout import Layout
-from fedfair.learning.saved_model import model_words
-from fedfair.learning.server import Course, Progress
-from fedfair.learning.sum_kinds import sum_kind
-from fedfair.log_lines import log_line
+from fedfair.process.log_lines import log_line
+from fedfair.process.rotated_log import RotatedLog
+from fedfair.results.costs import SumCost
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
 from fedfair.results.parts import Departure
-from fedfair.rotated_log import RotatedLog
 from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
-from fedfair.whole_file import write_whole
+from fedfair.run.saved_model import model_words
+from fedfair.run.training_run import Progress, TrainingRun
 
 SMALL_MODEL_BYTES = 1 << 20
 """Up to this size every sum is recorded: it takes a fraction of a millisecond."""
@@ -74,7 +74,7 @@ class SumFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class RunPaths:
     """Where the files are.
 
     Attributes:
@@ -145,7 +145,7 @@ class Paths:
         return [path for path in found if path.is_file() and path.stat().st_size]
 
 
-class Records:
+class RunRecords:
     """The files of one run; the methods that take long are called from one thread at a time.
 
     Args:
@@ -165,7 +165,7 @@ class Records:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: RunPaths,
         layout: Layout,
         journal: Journal,
         metadata: Mapping[str, str],
@@ -221,7 +221,7 @@ class Records:
 
     def write(
         self,
-        course: Course,
+        training_run: TrainingRun,
         kinds: Collection[CheckpointKind],
         clip: float | None,
         *,
@@ -231,20 +231,23 @@ class Records:
         """Write model files and, if asked for, the journal; the course may not change meanwhile.
 
         Args:
-            course: whose state is written.
+            training_run: whose state is written.
             kinds: which model files.
             clip: of the next masked sum; None where sums are plain.
             journal: whether the journal is written.
             unfinished: the sum that is asked for next, if it can be opened later.
         """
         for kind in kinds:
-            model = course.best if kind is CheckpointKind.BEST else course.model
+            model = training_run.best if kind is CheckpointKind.BEST else training_run.model
             plan_digest = self._metadata["plan_digest"]
-            words = {**self._metadata, **model_words(model, course.rounds_done, plan_digest, course.scaling)}
+            words = {
+                **self._metadata,
+                **model_words(model, training_run.rounds_done, plan_digest, training_run.scaling),
+            }
             checkpoint.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
             costs = tuple(self._unrecorded)
-            self._journal.record(Entry(course.snapshot(), self.seconds, clip, costs))
+            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, clip, costs))
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:

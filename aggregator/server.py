@@ -14,24 +14,24 @@ from pathlib import Path
 import grpc
 
 from aggregator.address import Listen
-from aggregator.driver import Driver, Farewell
-from aggregator.intake import UploadBudget
-from aggregator.mirror import Mirror
+from aggregator.driver import Farewell, RunDriver
 from aggregator.notices import PortOpened, StopBegun
-from aggregator.observer import Observer
-from aggregator.outcome import Ending, State
+from aggregator.observer import RunObserver
+from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
+from aggregator.received_log import ReceivedLog
 from aggregator.service import SERVER_OPTIONS, Service
-from aggregator.standing import Standing
+from aggregator.standing import ConnectionStanding
+from aggregator.upload_budget import UploadBudget
+from fedfair.aggregation.running_sum import PlainSum
+from fedfair.aggregation.sum_kinds import sum_specs
+from fedfair.atomic_file import write_whole
 from fedfair.identity.tls import server_credentials
 from fedfair.ids import ParticipantId
-from fedfair.learning.sum_kinds import sum_specs
 from fedfair.plan.derived import is_masked
-from fedfair.report.stopping import stopping
+from fedfair.process.stopping import stopping
 from fedfair.rounds.federation import Federation
-from fedfair.rounds.protection import Protection, RunIdentity
-from fedfair.sums.running import PlainSum
-from fedfair.whole_file import write_whole
+from fedfair.rounds.secagg_session import RunIdentity, SecaggSession
 
 CALL_SECONDS = 45.0
 """A site that waits for its aggregator calls at least every 30 seconds (`collaborator.backoff`)."""
@@ -40,7 +40,7 @@ CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
 
 
-async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable[[int], None]) -> Ending:
+async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Callable[[int], None]) -> Ending:
     """Listen, drive the run to its end, tell everybody, and return how it ended.
 
     Args:
@@ -55,17 +55,17 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
     protection = _protection(run)
     federation = Federation(
         run.plan,
-        run.course,
+        run.training_run,
         PlainSum,
         protection=protection,
         last_sum_number=run.last_sum_number,
         continued=run.continued,
         unfinished=run.unfinished,
     )
-    standing = Standing(run.admission, observer.noticed)
-    driver = Driver(
+    standing = ConnectionStanding(run.admission, observer.noticed)
+    driver = RunDriver(
         federation,
-        run.course,
+        run.training_run,
         run.records,
         observer,
         _farewell(run),
@@ -83,7 +83,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
         observer.noticed(StopBegun(name))
         driver.stop(f"its operator stopped it ({name})")
 
-    with closing(Mirror(run, driver.stop)) as mirror:
+    with closing(ReceivedLog(run, driver.stop)) as mirror:
         service = Service(run.admission, driver, mirror, budget, vectors)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
         with stopping(stop):
@@ -91,7 +91,7 @@ async def serve(run: Run, listen: Listen, observer: Observer, announce: Callable
                 announce(port)
                 observer.noticed(PortOpened(port, run.plan.federation.collaborators))
                 ending = await driver.run()
-    if ending.state is State.STOPPED and stopped_by:
+    if ending.state is EndState.STOPPED and stopped_by:
         return replace(ending, signal_name=stopped_by[0])
     return ending
 
@@ -102,7 +102,7 @@ def _farewell(run: Run) -> Farewell:
     A run that is under way waits for those who took part and have lost their connection, as long as the plan lets
     a lost connection return. A run that was over before was started again for those who do not know it yet.
     """
-    if run.course.next_sum() is not None:
+    if run.training_run.next_sum() is not None:
         return Farewell(run.plan.federation.reconnect_grace_seconds)
     return Farewell(CALL_SECONDS, untold(run))
 
@@ -112,11 +112,11 @@ def untold(run: Run) -> frozenset[ParticipantId]:
     return frozenset(run.admission.roster) - run.records.informed()
 
 
-def _protection(run: Run) -> Protection | None:
+def _protection(run: Run) -> SecaggSession | None:
     if not is_masked(run.plan):
         return None
     identity = RunIdentity(run.records.run_id, run.plan_digest)
-    return Protection(run.plan, identity, run.layout, run.schema, secrets.token_bytes, time.monotonic, run.clip)
+    return SecaggSession(run.plan, identity, run.layout, run.schema, secrets.token_bytes, time.monotonic, run.clip)
 
 
 @asynccontextmanager

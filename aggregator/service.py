@@ -17,14 +17,14 @@ import grpc
 
 from aggregator.admission import Admission, TrustUnreadableError
 from aggregator.connection import Connection
-from aggregator.incoming import STALL_SECONDS, Incoming, Stalled
-from aggregator.intake import UploadBudget
-from aggregator.mirror import Mirror
+from aggregator.frame_reader import STALL_SECONDS, FrameReader, Stalled
+from aggregator.received_log import ReceivedLog
 from aggregator.server_call import Context, ServerCall, StreamEnded
-from fedfair.audit.items import Item
+from aggregator.upload_budget import UploadBudget
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
-from fedfair.identity.tls import Peer
+from fedfair.identity.tls import AuthenticatedPeer
 from fedfair.ids import ParticipantId
 from fedfair.rounds.continued import Seen
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
@@ -51,7 +51,7 @@ from fedfair.wire.service import CHECK_METHOD, PARTICIPATE_METHOD, SERVICE
 HELLO_SECONDS = 30.0
 """How long an authenticated peer may take to say hello."""
 
-LEAST_BYTES_PER_SECOND = 128 << 10
+MIN_BYTES_PER_SECOND = 128 << 10
 """The pace below which an upload gives its place up while others wait for one."""
 
 SERVER_OPTIONS = (
@@ -71,7 +71,7 @@ SERVER_OPTIONS = (
 )
 
 
-class Floor(Protocol):
+class StreamHandler(Protocol):
     """What the service needs of the driver."""
 
     def turned_away(self, who: str, reason: str) -> None:
@@ -107,8 +107,8 @@ class Service:
     def __init__(
         self,
         admission: Admission,
-        floor: Floor,
-        mirror: Mirror,
+        floor: StreamHandler,
+        mirror: ReceivedLog,
         budget: UploadBudget,
         vector_lengths: frozenset[int] = frozenset(),
     ) -> None:
@@ -132,7 +132,7 @@ class Service:
         call = ServerCall(context)
         try:
             peer = self._admission.authenticate(call.auth_context)
-            self._mirror.received(peer.name, request, Item.PREFLIGHT, AT_CONNECTION)
+            self._mirror.received(peer.name, request, MessageKind.PREFLIGHT, AT_CONNECTION)
             frame = decode_check_request(request)
         except FedfairError as fault:
             await call.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
@@ -153,7 +153,7 @@ class Service:
         try:
             peer = self._admission.authenticate(call.auth_context)
             who = peer.name
-            incoming = Incoming(call, peer.name, self._mirror)
+            incoming = FrameReader(call, peer.name, self._mirror)
             async with asyncio.timeout(HELLO_SECONDS):
                 hello = await self._take_hello(peer, incoming)
         except TimeoutError:
@@ -178,7 +178,7 @@ class Service:
         if connection.cut_reason.done():
             await call.abort(grpc.StatusCode.ABORTED, connection.cut_reason.result())
 
-    async def _take_hello(self, peer: Peer, incoming: Incoming) -> Hello | Abstain:
+    async def _take_hello(self, peer: AuthenticatedPeer, incoming: FrameReader) -> Hello | Abstain:
         """Return an introduction that was checked, or why this site does not come.
 
         Whoever declines introduces itself too, but without an approval: words in a site's name are taken from
@@ -199,7 +199,7 @@ class Service:
             f"approve the plan first: `fedfair plan approve -n {peer.name}`",
         )
 
-    async def _carry(self, connection: Connection, incoming: Incoming, call: ServerCall) -> None:
+    async def _carry(self, connection: Connection, incoming: FrameReader, call: ServerCall) -> None:
         """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
         reader = asyncio.create_task(self._read(connection, incoming))
         writer = asyncio.create_task(connection.drain(call.write))
@@ -218,7 +218,7 @@ class Service:
             if not task.cancelled() and not connection.cut_reason.done():
                 task.result()
 
-    async def _read(self, connection: Connection, incoming: Incoming) -> None:
+    async def _read(self, connection: Connection, incoming: FrameReader) -> None:
         try:
             while (frame := await incoming.frame()) is not None:
                 await self._take(frame, connection, incoming)
@@ -230,7 +230,7 @@ class Service:
             # The rules answer with a refusal; the writer sends it and ends the stream.
             await asyncio.wait([connection.cut_reason])
 
-    async def _take(self, frame: CollaboratorFrame, connection: Connection, incoming: Incoming) -> None:
+    async def _take(self, frame: CollaboratorFrame, connection: Connection, incoming: FrameReader) -> None:
         connection.heard()
         match frame:
             case UploadStart():
@@ -247,7 +247,7 @@ class Service:
                     f"{type(frame).__name__} is out of place here", "restart the collaborator"
                 )
 
-    async def _take_upload(self, start: UploadStart, connection: Connection, incoming: Incoming) -> None:
+    async def _take_upload(self, start: UploadStart, connection: Connection, incoming: FrameReader) -> None:
         spec = connection.expected(start.sum_number)
         if spec is None:
             await self._skip(start, incoming)
@@ -260,7 +260,7 @@ class Service:
             # The place is free only when the bytes are: no name may keep them.
             del event, assembler
 
-    async def _take_message(self, start: SecaggMessage, connection: Connection, incoming: Incoming) -> None:
+    async def _take_message(self, start: SecaggMessage, connection: Connection, incoming: FrameReader) -> None:
         if not start.vector_length:
             await self._floor.submit(connection, MessageArrived(connection.participant, start.message))
             return
@@ -272,19 +272,19 @@ class Service:
             await self._floor.submit(connection, event)
             del event, assembler
 
-    async def _fill(self, assembler: Assembler, incoming: Incoming) -> None:
+    async def _fill(self, assembler: Assembler, incoming: FrameReader) -> None:
         length, started = assembler.missing, time.monotonic()
         while not assembler.complete:
             assembler.add(await incoming.chunk())
             self._check_pace(length - assembler.missing, time.monotonic() - started)
 
     def _check_pace(self, arrived: int, seconds: float) -> None:
-        if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * LEAST_BYTES_PER_SECOND:
+        if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * MIN_BYTES_PER_SECOND:
             raise Stalled(
                 f"the upload brought {arrived} bytes in {seconds:.0f} s while others waited for its place"
             )
 
-    async def _skip(self, start: UploadStart, incoming: Incoming) -> None:
+    async def _skip(self, start: UploadStart, incoming: FrameReader) -> None:
         """Read past an upload that came after its sum had closed, without keeping any of it."""
         if start.length > self._budget.capacity:
             raise RemoteProtocolError(f"an upload of {start.length} bytes is longer than any sum of this plan")

@@ -17,7 +17,7 @@ from fedfair.identity.trust_watch import TrustWatch
 from fedfair.ids import ParticipantId
 
 
-class Standing:
+class ConnectionStanding:
     """The check of one run.
 
     Args:

@@ -24,17 +24,18 @@ from machine import report
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.fairness.cvar import cvar, rcvar
+from fedfair.fairness.superquantile_weights import worst_weights
 from fedfair.ids import ParticipantId
-from fedfair.learning.centralised.dro import chi_square_weights
-from fedfair.learning.centralised.pooled import pooled_losses
-from fedfair.learning.cohort import LoopCohort
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.simulate import simulate_sites
-from fedfair.learning.tail_weights import worst_weights
-from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
+from fedfair.simulation.centralised.dro import chi_square_weights
+from fedfair.simulation.centralised.pooled import pooled_losses
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.simulate import simulate_sites
+from fedfair.training.client import TrainingClient, flat_model
 
 ORACLE = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "make_algorithms_bc10.py"
 RATES = (0.5, 0.05, 0.005)
@@ -151,7 +152,7 @@ def reached(
     """Return what an objective comes to after a run, and how many seconds that took."""
     outcome = simulate_sites(plan, sites, Path())
     model = flat_model(plan, next(iter(sites.values())).train.schema, torch.device("cpu"), Path())
-    cohort = LoopCohort({who: TrainingTask(plan, who, splits, model) for who, splits in sites.items()})
+    cohort = LoopClients({who: TrainingClient(plan, who, splits, model) for who, splits in sites.items()})
     result: dict[str, Any] = to_json(outcome.result)
     return objective(pooled_losses(cohort, outcome.model)), float(result["timing"]["seconds"])
 

@@ -21,19 +21,19 @@ from pathlib import Path
 import numpy as np
 from machine import report
 
-from collaborator.inbox import Question
 from collaborator.request_record import ANSWERED, RequestRecord
 from collaborator.table_file import TableFile
 from collaborator.worker import Granted
+from fedfair.aggregation.requests import GlobalModel
 from fedfair.ids import SumNumber
-from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import GlobalModel
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.request_limits import Admitted, RequestLimits
+from fedfair.policy.site_config import SitePolicy
 from fedfair.wire.frames import SumStart
+from fedfair.wire.receiving import ReceivedRequest
 
 NAMES = ["clinic-a", "clinic-b", "clinic-c"]
 PLAN = Plan.model_validate(
@@ -48,10 +48,10 @@ PLAN = Plan.model_validate(
 BLOCK = 1000
 
 
-def question(number: int) -> Question:
+def question(number: int) -> ReceivedRequest:
     digest = hashlib.sha256(number.to_bytes(8)).digest()
     start = SumStart(SumNumber(number), Purpose.TRAINING, number, 1, digest, 60)
-    return Question(start, GlobalModel(np.zeros(1), 0.0), "a" * 32, False, None, (1, 2, 3))
+    return ReceivedRequest(start, GlobalModel(np.zeros(1), 0.0), "a" * 32, False, None, (1, 2, 3))
 
 
 SCHEMA = FeatureSchema((30,), 2, tuple(range(30)))

@@ -19,9 +19,9 @@ import yaml
 from machine import report
 from sklearn.datasets import load_breast_cancer
 
-from fedfair.learning.simulate import simulate
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.results.document import to_json
+from fedfair.simulation.simulate import simulate
 
 VECTORS = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "bc10.json"
 SETTINGS = ((0.3, 0.1), (0.2, 0.01))

@@ -24,12 +24,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout, loss_block
 from fedfair.certificate.document import Population
-from fedfair.certificate.issue import FEWEST_RECORDS
+from fedfair.certificate.issue import MIN_RECORDS
 from fedfair.certificate.proof import statements
-from fedfair.evaluation.loss_sums import HistogramSpec, block_layout, loss_block
-from fedfair.fairness.certificate import METHODS, LossHistogram, join_small_bins
 from fedfair.fairness.cvar import cvar
+from fedfair.fairness.population_bounds import METHODS, LossHistogram, join_small_bins
 
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 BINS = 256
@@ -61,7 +61,7 @@ def certified(losses: np.ndarray, spec: HistogramSpec, population: Population) -
         tuple(int(count) for count in block["counts"]),
         tuple(block["losses"].tolist()),
     )
-    proven = statements(join_small_bins(planned, FEWEST_RECORDS), SIZES, population)
+    proven = statements(join_small_bins(planned, MIN_RECORDS), SIZES, population)
     return [(*statement.sample, statement.population or 0.0) for statement in proven]
 
 

@@ -40,7 +40,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfair.report.launch import launch
+from fedfair.process.launch import launch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
     from aggregator.preparation import Binding
     from collaborator.egress import EgressRecord
-    from fedfair.audit.items import Item
+    from fedfair.aggregation.running_sum import Totals
+    from fedfair.audit.items import MessageKind
     from fedfair.audit.keeper import Occasion
-    from fedfair.learning.server import Course, Progress
     from fedfair.plan.purpose import Purpose
+    from fedfair.run.training_run import Progress, TrainingRun
     from fedfair.secagg.effects import SiteEffect
     from fedfair.secagg.masking import Update
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import OpenedSum
-    from fedfair.secagg.transcript import Subject
-    from fedfair.sums.running import Totals
+    from fedfair.secagg.transcript import RoundSubject
 
 ROUNDS = 150
 FULL_DISK_BYTES = 4096
@@ -170,21 +170,21 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
     """Have this process write down what it contributes, sends under a transcript, and opens."""
     from aggregator import preparation
     from collaborator.egress import EgressRecord
-    from fedfair.learning.binding import plan_binding
-    from fedfair.learning.server import Course
-    from fedfair.plan.source import load_plan, workspace_of
+    from fedfair.plan.loading import load_plan, workspace_of
+    from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.effects import Send
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant
-    from fedfair.secagg.recovery import Gathering
-    from fedfair.secagg.round_messages import Answer, Upload, Vote
+    from fedfair.secagg.recovery import RoundState
+    from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
+    from fedfair.training.binding import plan_binding
     from fedfair.wire.codec import decode_collaborator_frame
     from fedfair.wire.frames import SecaggMessage
 
-    decoders: dict[Kind, Callable[[bytes], Upload | Vote | Answer]] = {
+    decoders: dict[Kind, Callable[[bytes], Upload | ConsistencyCheck | UnmaskShares]] = {
         Kind.UPLOAD: Upload.decode,
-        Kind.VOTE: Vote.decode,
-        Kind.ANSWER: Answer.decode,
+        Kind.VOTE: ConsistencyCheck.decode,
+        Kind.ANSWER: UnmaskShares.decode,
     }
 
     def write(**line: object) -> None:
@@ -192,10 +192,10 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
             target.write(json.dumps({"name": name, **line}) + "\n")
 
     sending, contribute = EgressRecord.sending, Participant.contribute
-    opening, absorb = Gathering.open, Course.absorb
+    opening, apply_aggregate = RoundState.open, TrainingRun.apply_aggregate
     opened = b""  # the transcript of the sum that was opened last
 
-    def tapped_sending(self: EgressRecord, raw: bytes, what: Item, occasion: Occasion) -> None:
+    def tapped_sending(self: EgressRecord, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         sending(self, raw, what, occasion)
         frame = decode_collaborator_frame(raw) if what.value != "preflight question" else None
         if not isinstance(frame, SecaggMessage) or kind_of(frame.message) not in decoders:
@@ -215,14 +215,14 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
                 write(kind="PUT IN", transcript=transcript, header=float(update.header.sum()), body=body)
         return effects
 
-    def tapped_opening(self: Gathering, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
+    def tapped_opening(self: RoundState, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
         nonlocal opened
         opened = self.transcript
         return opening(self, dtype, threads)
 
-    def tapped_absorb(self: Course, totals: Totals, members: Collection[str] = ()) -> Progress:
+    def tapped_absorb(self: TrainingRun, totals: Totals, members: Collection[str] = ()) -> Progress:
         request = self.next_sum()
-        progress = absorb(self, totals, members)
+        progress = apply_aggregate(self, totals, members)
         place = None if request is None else [request.purpose.value, request.round, request.attempt]
         body, header = totals.body.astype(np.float64).tolist(), float(totals.header.sum())
         transcript = opened.hex()
@@ -235,26 +235,28 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
 
     EgressRecord.sending = tapped_sending  # type: ignore[method-assign]  # this process is the experiment
     Participant.contribute = tapped_contribute  # type: ignore[method-assign]
-    Gathering.open = tapped_opening  # type: ignore[method-assign]
-    Course.absorb = tapped_absorb  # type: ignore[method-assign]
+    RoundState.open = tapped_opening  # type: ignore[method-assign]
+    TrainingRun.apply_aggregate = tapped_absorb  # type: ignore[method-assign]
     # The child process that makes the first model would import torch once more.
     preparation.initial_binding = binding
 
 
 def _sabotage(what: str, name: str) -> None:
     """Break one thing in this process, so that a detector has something to find."""
-    from fedfair.rounds.protection import Protection
+    from fedfair.rounds.secagg_session import SecaggSession
     from fedfair.secagg.effects import Send
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant
 
-    totals, receive, contribute = Protection.totals, Participant.receive, Participant.contribute
+    totals, receive, contribute = SecaggSession.totals, Participant.receive, Participant.contribute
     calls = 0
 
-    def wrong_totals(self: Protection, purpose: Purpose, opened: OpenedSum) -> Totals:
+    def wrong_totals(self: SecaggSession, purpose: Purpose, opened: OpenedSum) -> Totals:
         return totals(self, purpose, replace(opened, body=opened.body * 1.01))
 
-    def two_answers(self: Participant, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
+    def two_answers(
+        self: Participant, raw: bytes, subject: RoundSubject, computed: bytes = b""
+    ) -> list[SiteEffect]:
         effects = receive(self, raw, subject, computed)
         if kind_of(raw) is Kind.OPEN:
             sent = [effect.message for effect in effects if isinstance(effect, Send)]
@@ -271,7 +273,7 @@ def _sabotage(what: str, name: str) -> None:
         return contribute(self, update, draws)
 
     if what == "wrong-sum":
-        Protection.totals = wrong_totals  # type: ignore[method-assign]
+        SecaggSession.totals = wrong_totals  # type: ignore[method-assign]
     elif name == SABOTEUR and what == "second-message":
         Participant.receive = two_answers  # type: ignore[method-assign]
     elif name == SABOTEUR:

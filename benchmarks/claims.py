@@ -22,21 +22,22 @@ import torch
 from machine import report
 from numpy.typing import NDArray
 
+from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.aggregation.requests import FeatureScaling
+from fedfair.aggregation.sum_kinds import sum_specs
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
-from fedfair.learning.centralised.pooled import POOLED, pool, pooled_losses
-from fedfair.learning.cohort import LoopCohort
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.data.source import load_federation
-from fedfair.learning.exchange import FeatureScaling
-from fedfair.learning.simulate import SimulationOutcome, simulate_sites
-from fedfair.learning.standardisation import scale_columns
-from fedfair.learning.sum_kinds import sum_specs
-from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
+from fedfair.simulation.centralised.pooled import POOLED, pool, pooled_losses
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.training.client import TrainingClient, flat_model
 
 Sites = Mapping[ParticipantId, Splits]
 Vector = NDArray[np.float64]
@@ -147,8 +148,8 @@ class Bench:
         """Return everybody's training losses under a run's model."""
         plan = self.plan()
         model = flat_model(plan, self.schema, torch.device("cpu"), Path())
-        tasks = {name: TrainingTask(plan, name, splits, model) for name, splits in self.sites.items()}
-        return pooled_losses(LoopCohort(tasks), outcome.model)
+        tasks = {name: TrainingClient(plan, name, splits, model) for name, splits in self.sites.items()}
+        return pooled_losses(LoopClients(tasks), outcome.model)
 
     @property
     def schema(self) -> FeatureSchema:

@@ -27,15 +27,15 @@ import torch
 from machine import report
 from private_risk import DELTA, EPSILONS, NOISELESS, bc10
 
+from fedfair.data.acs import load_acs_employment
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.ranges import scaled_by_ranges
 from fedfair.ids import ParticipantId
-from fedfair.learning.data.acs import load_acs_employment
-from fedfair.learning.data.dataset import Dataset, Splits
-from fedfair.learning.data.ranges import scaled_by_ranges
-from fedfair.learning.noise_price import multiplier_for
-from fedfair.learning.simulate import simulate_sites
-from fedfair.plan.data import AcsEmploymentData
 from fedfair.plan.schema import Plan
+from fedfair.plan.sources import AcsEmploymentData
+from fedfair.report.privacy_cost import multiplier_for
 from fedfair.results.document import to_json
+from fedfair.simulation.simulate import simulate_sites
 
 SHOWN, TRADEOFF = 0.5, 0.1
 """The worse-off half: of a smaller group a linear model of these data can say no more than the uniform guess."""

@@ -20,9 +20,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from machine import report
 
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Keeper, Occasion, Ownership
-from fedfair.audit.reader import Reader, bounded_lines
+from fedfair.audit.reader import RecordReader, bounded_lines
 from fedfair.plan.purpose import Purpose
 
 CHUNK = os.urandom((1 << 20) + 9)
@@ -40,7 +40,7 @@ def seconds(work: Callable[[], object]) -> float:
 def record(keeper: Keeper, raw: bytes, count: int, rounds: int) -> None:
     """Record so many messages, evenly over so many rounds."""
     for number in range(count):
-        keeper.message(raw, Item.MASKED_VECTOR, Occasion(Purpose.TRAINING, number * rounds // count + 1, 1))
+        keeper.message(raw, MessageKind.MASKED_VECTOR, Occasion(Purpose.TRAINING, number * rounds // count + 1, 1))
 
 
 def hashed(raw: bytes, count: int) -> None:
@@ -61,7 +61,7 @@ def one_run(folder: Path, number: int) -> dict[str, float]:
         "sync": seconds(keeper.sync),
     }
     keeper.close()
-    reader = Reader()
+    reader = RecordReader()
     with path.open("rb") as source:
         found["reading"] = seconds(lambda: reader.read(bounded_lines(source))) / reader.entries
     return found

@@ -42,22 +42,22 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
+from fedfair.aggregation.contribution import Contribution, encode
+from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import PlanError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.device import Records, choose_device, plain_arithmetic
-from fedfair.learning.local import AUTOCAST, Batch, LocalSteps, loss_function
-from fedfair.learning.models import mlp
-from fedfair.learning.parameters import FlatModel
-from fedfair.learning.resnet import resnet18
 from fedfair.plan.purpose import Purpose
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
-from fedfair.sums.contribution import Contribution, encode
-from fedfair.sums.spec import SumSpec
+from fedfair.training.device import SplitRecords, choose_device, plain_arithmetic
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import AUTOCAST, Batch, LocalSteps, loss_function
+from fedfair.training.loss_weightings.fedavg import equal_coefficients
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
+from fedfair.training.models import mlp
+from fedfair.training.resnet import resnet18
 
 RATE, CLASSES = 1e-4, 10
 CASES: dict[str, tuple[int, ...]] = {"mlp-512": (784,), "resnet18-32": (3, 32, 32), "resnet18-64": (3, 64, 64)}
@@ -86,15 +86,15 @@ def module_of(case: str) -> nn.Module:
         return mlp(shape[0], (512,), CLASSES) if len(shape) == 1 else resnet18(3, shape[1], CLASSES, "group")
 
 
-def records_of(case: str, count: int, device: torch.device) -> Records:
+def records_of(case: str, count: int, device: torch.device) -> SplitRecords:
     source = np.random.Generator(np.random.PCG64(0))
     features = source.standard_normal((count, *CASES[case]), dtype=np.float32)
     labels = source.integers(0, CLASSES, count)
-    held = Records(torch.from_numpy(features), torch.from_numpy(labels), device)
-    return Records(*held.everything(), device)
+    held = SplitRecords(torch.from_numpy(features), torch.from_numpy(labels), device)
+    return SplitRecords(*held.everything(), device)
 
 
-def own_step(kind: str, model: FlatModel, records: Records, precision: str, batch: int) -> Step:
+def own_step(kind: str, model: FlatModel, records: SplitRecords, precision: str, batch: int) -> Step:
     losses = loss_function(model, precision, compiled=False)
     objective = Objective(0.1, 0.01, smoothing("softplus", 0.05))
     threshold = torch.tensor(0.5, device=records.device)
@@ -103,13 +103,13 @@ def own_step(kind: str, model: FlatModel, records: Records, precision: str, batc
         gradients, mechanism = per_sample_gradients(model.module, WAYS[kind]), Mechanism(objective, 1.0, 1.0)
         steps = PrivateSteps(model, losses, gradients, mechanism, batch, RATE, RATE, Draws(0))
     elif kind == "fedsrcvar":
-        steps = LocalSteps(model, losses, tail_rule(objective), RATE, RATE)
+        steps = LocalSteps(model, losses, tail_weighting(objective), RATE, RATE)
     else:
         steps = LocalSteps(model, losses, equal_coefficients, RATE, None)
     return lambda indices: steps.descend([Batch(*records.take(indices))], threshold)
 
 
-def library_step(kind: str, module: nn.Module, records: Records, precision: str, batch: int) -> Step:
+def library_step(kind: str, module: nn.Module, records: SplitRecords, precision: str, batch: int) -> Step:
     """Return the loop of somebody who uses torch, or Opacus, alone."""
     module = module.to(records.device)
     noise = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": batch}

@@ -19,15 +19,15 @@ from machine import report
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
-from fedfair.evaluation.loss_sums import HistogramSpec, loss_block
-from fedfair.evaluation.radix import STEPS, SplitQuery, StepAnswer, answer
-from fedfair.evaluation.secure_cvar import Interval, cvar_bounds
+from fedfair.aggregation.cvar_bounds import Interval, cvar_bounds
+from fedfair.aggregation.loss_histogram import HistogramSpec, loss_block
+from fedfair.aggregation.radix_select import STEPS, SplitQuery, StepAnswer, answer
+from fedfair.data.source import load_federation
 from fedfair.fairness.cvar import cvar
-from fedfair.learning.data.source import load_federation
-from fedfair.learning.device import choose_device
-from fedfair.learning.simulate import simulate
-from fedfair.learning.task import TrainingTask, flat_model
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
+from fedfair.simulation.simulate import simulate
+from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.device import choose_device
 
 SIZES = (0.01, 0.05, 0.1, 0.3, 0.5, 0.9)
 BINS = (64, 256, 1024, 4096)
@@ -70,7 +70,7 @@ def held_out_losses(plan_file: Path) -> list[NDArray[np.float64]]:
     model = flat_model(plan, schema, choose_device("cpu"), root)
     losses = []
     for name, splits in sites.items():
-        task = TrainingTask(plan, name, splits, model)
+        task = TrainingClient(plan, name, splits, model)
         if outcome.scaling is not None:
             task.apply_scaling(outcome.scaling)
         losses.append(task.losses(outcome.model)["test"].values)
@@ -88,7 +88,7 @@ def by_query(sites: list[NDArray[np.float64]]) -> list[Interval]:
     for step in range(1, STEPS + 1):
         answers = [answer(own, step, query.prefixes) for own in sites]
         counts = np.sum([one.counts for one in answers], axis=0)
-        query = query.absorb(StepAnswer(counts, np.sum([one.sums for one in answers], axis=0)))
+        query = query.apply_aggregate(StepAnswer(counts, np.sum([one.sums for one in answers], axis=0)))
     return [query.risks[size].bound for size in SIZES]
 
 

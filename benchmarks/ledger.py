@@ -20,13 +20,13 @@ from pathlib import Path
 
 from machine import report
 
-from collaborator.account import Account, Holder, forecast
 from collaborator.ledger import Ledger
-from collaborator.ledger_witness import Witness
-from fedfair.learning.private_steps import training_release
+from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
+from collaborator.rollback_guard import RollbackGuard
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SiteConfig
-from fedfair.privacy.entries import Entry, Origin
+from fedfair.policy.site_config import SiteConfig
+from fedfair.privacy.entries import LedgerEntry, Origin
+from fedfair.training.dp_sgd import training_release
 
 RECORDS = 1000
 LONG = 5000
@@ -84,13 +84,13 @@ def measured(folder: Path) -> dict[str, float | int]:
         for most in (50.0, 2.0)
     )
     path, release = folder / "ledger.sqlite", training_release(of_plan, RECORDS)
-    account = Account(Ledger(path, Witness(folder / "seen")), roomy, lambda: datetime.now(UTC))
+    account = PrivacyBudget(Ledger(path, RollbackGuard(folder / "seen")), roomy, lambda: datetime.now(UTC))
     short = [seconds(lambda: account.record(release)) for _ in range(REPEATS)]
     ledger, now = Ledger(path), datetime.now(UTC).isoformat()
 
     def fill() -> None:
         for _ in range(LONG):
-            ledger.record(Entry(now, origin, release), lambda _: None)
+            ledger.record(LedgerEntry(now, origin, release), lambda _: None)
 
     without_budget = seconds(fill) / LONG
     long = [seconds(lambda: account.record(release)) for _ in range(REPEATS)]

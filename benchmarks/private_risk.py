@@ -31,20 +31,21 @@ from machine import report
 from scipy.optimize import brentq
 from sklearn.datasets import load_breast_cancer
 
+from fedfair.data.acs import load_acs_employment
+from fedfair.data.builtin import RANGES
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.eicu import load_eicu
+from fedfair.data.ranges import scaled_by_ranges
 from fedfair.ids import ParticipantId
-from fedfair.learning.data.acs import load_acs_employment
-from fedfair.learning.data.builtin import RANGES
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.data.eicu import load_eicu
-from fedfair.learning.data.ranges import scaled_by_ranges
-from fedfair.learning.simulate import simulate_sites
-from fedfair.plan.data import AcsEmploymentData, EicuData
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.plan.sources import AcsEmploymentData, EicuData
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease
-from fedfair.report.figures import Axis, Chart, Series, draw
+from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.svg import standalone
 from fedfair.results.document import to_json
+from fedfair.simulation.simulate import simulate_sites
 
 TRADEOFF, DELTA = 0.01, 1e-5
 SHOWN = 0.1
@@ -174,8 +175,8 @@ def _panel(risk: Mapping[str, Any], which: str) -> Chart:
         series.append(Series(words, EPSILONS, [_unclipped(rows, algorithm)[which]] * len(EPSILONS)))
     whose = f"worst-served {SHOWN:.0%}" if which == "worst" else "everybody"
     return Chart(
-        Axis("ε (less is more private)", log=True),
-        Axis("mean loss (nats)"),
+        ChartAxis("ε (less is more private)", log=True),
+        ChartAxis("mean loss (nats)"),
         series,
         (),
         f"{risk['data']}: {whose}",

@@ -30,13 +30,13 @@ from torch.nn import functional
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.local import Batch, LocalSteps, loss_function
-from fedfair.learning.models import mlp
-from fedfair.learning.parameters import FlatModel
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
+from fedfair.training.models import mlp
 
 RHO, EPS = 0.1, 0.01
 WAYS: dict[str, Way] = {way: way for way in get_args(Way)}
@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 
 def plain(model: FlatModel, objective: Objective, records: Batch) -> Callable[[], object]:
-    steps = LocalSteps(model, loss_function(model, "fp32", compiled=False), tail_rule(objective), 1e-4, 1e-4)
+    steps = LocalSteps(model, loss_function(model, "fp32", compiled=False), tail_weighting(objective), 1e-4, 1e-4)
     return lambda: steps.descend([records], torch.tensor(0.5))
 
 

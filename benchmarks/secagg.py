@@ -173,10 +173,10 @@ def opening(members: int, colluders: int, length: int, dropped: int, repeat: int
         body = np.zeros(length, np.float32)
         wire.updates = {m: Update(np.array([m / 8]), body, 1) for m in range(1, members + 1)}
         effects = wire.server.start_round("training", MODEL, (1.0,), wire.updates)
-        gathering = wire.server._gathering  # noqa: SLF001  # to time one step of a whole round
-        if gathering is None:
+        round_state = wire.server._round_state  # noqa: SLF001  # to time one step of a whole round
+        if round_state is None:
             raise SystemExit("no round")
-        gathering.open = partial(_timed, times, gathering.open)  # type: ignore[method-assign]
+        round_state.open = partial(_timed, times, round_state.open)  # type: ignore[method-assign]
         wire.deliver(effects)
         while wire.opened is None:
             wire.deliver(wire.server.deadline())

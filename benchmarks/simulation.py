@@ -31,15 +31,16 @@ import numpy as np
 import torch
 from machine import report
 
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
-from fedfair.learning.cohort import Cohort
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.server import Course
-from fedfair.learning.simulate import cohort_of
-from fedfair.learning.task import flat_model
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
+from fedfair.run.training_run import TrainingRun
+from fedfair.simulation.clients import Clients
+from fedfair.simulation.simulate import cohort_of
+from fedfair.training.client import flat_model
 
 FLOWER = "flwr[simulation]==1.41.0"
 COLUMNS, HIDDEN, CLASSES, RECORDS, BATCH = 16, 512, 2, 200, 64
@@ -90,13 +91,13 @@ def plan_of(local_steps: int, *, private: bool) -> Plan:
     )
 
 
-def everybody(engine: str, plan: Plan, sites: Sites) -> tuple[Course, Cohort]:
+def everybody(engine: str, plan: Plan, sites: Sites) -> tuple[TrainingRun, Clients]:
     """Return a course and everybody in it."""
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, torch.device("cpu"), Path())
-    course = Course(plan, model.layout, schema, model.vector())
+    training_run = TrainingRun(plan, model.layout, schema, model.vector())
     logs = {name: ReleaseLog() for name in sites}
-    return course, cohort_of(plan, sites, model, logs, vectorised=engine == "vectorised")
+    return training_run, cohort_of(plan, sites, model, logs, vectorised=engine == "vectorised")
 
 
 def measure(
@@ -105,15 +106,15 @@ def measure(
     """Return rounds per second over about so many seconds, and what a local step takes."""
     began = time.perf_counter()
     processor: list[float] = []
-    course, cohort = everybody(engine, plan_of(steps, private=private), sites_of(collaborators))
+    training_run, cohort = everybody(engine, plan_of(steps, private=private), sites_of(collaborators))
     set_up = time.perf_counter() - began
     rounds: list[float] = []
     while len(rounds) < WARM_UP + FEWEST or (sum(rounds) < seconds and len(rounds) < MOST):
-        request = course.next_sum()
+        request = training_run.next_sum()
         if request is None:
             raise SystemExit("the course ended before the measurement")
         start, worked = time.perf_counter(), time.process_time()
-        course.absorb(cohort.totals(request, course.model))
+        training_run.apply_aggregate(cohort.totals(request, training_run.model))
         if request.purpose is Purpose.TRAINING:
             rounds.append(time.perf_counter() - start)
             processor.append(time.process_time() - worked)

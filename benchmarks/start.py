@@ -15,7 +15,7 @@ import time
 from machine import report
 
 COMMANDS = (("--help",), ("--version",), ("plan", "--help"), ("aggregator", "--help"), ("simulate", "--help"))
-MOST_MODULES = 8
+MAX_MODULES = 8
 
 
 def seconds(words: tuple[str, ...]) -> tuple[float, float]:
@@ -32,7 +32,7 @@ def slowest() -> list[str]:
     command = [sys.executable, "-X", "importtime", "-m", "fedfair.cli", "--help"]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stderr.splitlines()
     lines = [line for line in told if line.startswith("import time:") and "|" in line and "self" not in line]
-    return sorted(lines, key=lambda line: -int(line.split(":")[1].split("|")[0]))[:MOST_MODULES]
+    return sorted(lines, key=lambda line: -int(line.split(":")[1].split("|")[0]))[:MAX_MODULES]
 
 
 def figures(words: tuple[str, ...], runs: int) -> dict[str, float]:

@@ -15,10 +15,10 @@ from machine import report
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.local import Batch, LocalSteps, loss_function
-from fedfair.learning.parameters import FlatModel
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
+from fedfair.training.loss_weightings.fedavg import equal_coefficients
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 
 BLOCKS, STEPS, BATCH, HIDDEN = 60, 50, 64, 512
 
@@ -34,7 +34,7 @@ def measure(inputs: int, classes: int) -> dict[str, object]:
     losses = loss_function(model, "fp32", compiled=False)
     rules = {
         "fedavg": equal_coefficients,
-        "fedsrcvar": tail_rule(objective),
+        "fedsrcvar": tail_weighting(objective),
     }
     threshold_rates = {"fedavg": None, "fedsrcvar": 1e-4}
     steps = {name: LocalSteps(model, losses, rule, 1e-4, threshold_rates[name]) for name, rule in rules.items()}

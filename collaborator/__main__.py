@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedfair.report.launch import launch
+from fedfair.process.launch import launch
 
 if TYPE_CHECKING:
     import typer

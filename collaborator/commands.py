@@ -23,16 +23,16 @@ from rich.text import Text
 
 from collaborator.link import Address
 from collaborator.notices import PrivacyForecast, SummaryUnwritten
-from collaborator.observer import Lines, Observer, Silent
+from collaborator.observer import SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
-from fedfair.plan.proxy import choose_route
-from fedfair.report.exit_status import exit_status
-from fedfair.report.stopping import service
-from fedfair.report.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.policy.proxy import choose_route
+from fedfair.process.exit_status import exit_status
+from fedfair.process.stopping import service
+from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 if TYPE_CHECKING:
-    from collaborator.preflight import Item
-    from collaborator.preparation import Site
+    from collaborator.preflight import CheckedStep
+    from collaborator.preparation import PreparedSite
 
 app = typer.Typer(
     help="Take part with this site's own data, which stay here.",
@@ -114,12 +114,12 @@ def _take_part(
     quiet: bool,
 ) -> None:
     from collaborator.data_history import keep_summary, summary_path
-    from collaborator.declining import decline
-    from collaborator.participation import Terms, participate, worker_of
+    from collaborator.participation import ParticipationTerms, participate, worker_of
     from collaborator.preparation import find_site, keep_policy, make_ready
-    from fedfair.learning.masked_sums import IN_THE_CLEAR
+    from collaborator.withdrawal import withdraw
+    from fedfair.aggregation.masked_encoding import IN_THE_CLEAR
     from fedfair.plan.derived import is_masked
-    from fedfair.plan.policy import PolicyError
+    from fedfair.policy.plan_check import PolicyError
 
     site, logs = find_site(name, config, plan, approval), LOGS
     address = _address(site, aggregator)
@@ -130,12 +130,12 @@ def _take_part(
             error_console.print(Text(warning, style="yellow"), soft_wrap=True)
         ready = make_ready(site)
     except (PolicyError, PrivacyError) as fault:
-        decline(site, address, logs, fault)
+        withdraw(site, address, logs, fault)
         raise
-    observer: Observer = Silent() if quiet else Lines(_say)
+    observer: SiteObserver = SilentSiteObserver() if quiet else SiteLines(_say)
     for line in () if ready.account is None else ready.account.forecast:
         observer.noticed(PrivacyForecast(line))
-    terms = Terms(address, logs, give_up_after)
+    terms = ParticipationTerms(address, logs, give_up_after)
     worker = worker_of(ready)
     try:
         keep_summary(site, ready.profile, datetime.now(UTC))
@@ -157,7 +157,7 @@ def _say(line: str) -> None:
     error_console.print(Text(line), soft_wrap=True)
 
 
-def _table(items: tuple[Item, ...]) -> Table:
+def _table(items: tuple[CheckedStep, ...]) -> Table:
     table = Table("", "", box=None)
     # Digests are longer than a column; somebody has to compare them.
     for heading in ("found", "what to do"):
@@ -168,7 +168,7 @@ def _table(items: tuple[Item, ...]) -> Table:
     return table
 
 
-def _document(item: Item) -> dict[str, object]:
+def _document(item: CheckedStep) -> dict[str, object]:
     """Return an item for programs; only the one about the data has what belongs to data."""
     document = asdict(item)
     for name in ("profile", "last_run"):
@@ -177,7 +177,7 @@ def _document(item: Item) -> dict[str, object]:
     return document
 
 
-def _data_lines(item: Item) -> Iterator[Text]:
+def _data_lines(item: CheckedStep) -> Iterator[Text]:
     """Yield one line for the labels, and one for every column that has something to say."""
     profile = item.profile
     if profile is None:
@@ -194,7 +194,7 @@ def _data_lines(item: Item) -> Iterator[Text]:
         yield Text(f"data: {item.last_run.words}")
 
 
-def _address(site: Site, given: str | None) -> Address:
+def _address(site: PreparedSite, given: str | None) -> Address:
     stated = site.plan.federation.aggregator
     host, port = (stated.host, stated.port) if given is None else host_and_port(given, "--aggregator", 1)
     return Address(host, port, choose_route(host, port, site.config.network.proxy, os.environ))

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from collaborator.preparation import Site
-from fedfair.learning.data.profile import DataProfile
-from fedfair.learning.data.profile_changes import DataSummary, changes, summary_of
-from fedfair.whole_file import OWNER_ONLY, write_whole
+from collaborator.preparation import PreparedSite
+from fedfair.atomic_file import OWNER_ONLY, write_whole
+from fedfair.data.profile import DataProfile
+from fedfair.data.profile_changes import DataSummary, changes, summary_of
 
 _SUMMARIES = TypeAdapter(DataSummary)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class DataComparison:
     """This site's records beside those of its last run.
 
     Attributes:
@@ -47,12 +47,12 @@ class Comparison:
         return f"changed since the run of {day}: {'; '.join(self.changes)}"
 
 
-def summary_path(site: Site) -> Path:
+def summary_path(site: PreparedSite) -> Path:
     """Return where the summary of the last run is."""
     return site.state / f"{site.participant}.data-profile.json"
 
 
-def keep_summary(site: Site, profile: DataProfile, now: datetime) -> None:
+def keep_summary(site: PreparedSite, profile: DataProfile, now: datetime) -> None:
     """Write down what the records look like at a start, in place of the last one.
 
     Raises:
@@ -63,24 +63,24 @@ def keep_summary(site: Site, profile: DataProfile, now: datetime) -> None:
     write_whole(summary_path(site), _SUMMARIES.dump_json(summary, indent=1).decode() + "\n", OWNER_ONLY)
 
 
-def compare_with_last_run(site: Site, profile: DataProfile, now: datetime) -> Comparison:
+def compare_with_last_run(site: PreparedSite, profile: DataProfile, now: datetime) -> DataComparison:
     """Return what changed since the last start; whatever is wrong with the file is words, not a fault."""
     path = summary_path(site)
     try:
         before = _SUMMARIES.validate_json(path.read_bytes())
         files = _file_digests(site)
     except FileNotFoundError:
-        return Comparison(None)
+        return DataComparison(None)
     except OSError as error:
         reason = error.strerror or str(error)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
     else:
-        return Comparison(before.written, changes(before, summary_of(profile, files, now.isoformat())))
-    return Comparison(None, fault=f"{path} cannot be compared with: {reason}; the next start replaces it")
+        return DataComparison(before.written, changes(before, summary_of(profile, files, now.isoformat())))
+    return DataComparison(None, fault=f"{path} cannot be compared with: {reason}; the next start replaces it")
 
 
-def _file_digests(site: Site) -> Mapping[str, str]:
+def _file_digests(site: PreparedSite) -> Mapping[str, str]:
     """Return the digest of each single file that holds records; a folder of files has none."""
     data = site.config.data
     paths = {"train": data.train, "test": data.test}

@@ -18,20 +18,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from collaborator.backoff import LONGEST_SECONDS, Backoff
-from collaborator.declining import refusals, take_leave, told_of
-from collaborator.inbox import Inbox, Question, RunScalings, Shapes
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.notices import EvaluationDone, RetryPlanned, RunJoined, SumDeclined, ValuesOmitted
-from collaborator.observer import Observer
-from collaborator.records import Records
+from collaborator.observer import SiteObserver
+from collaborator.records import SiteLogs
 from collaborator.refusal_limit import RefusalLimit
+from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
+from fedfair.aggregation.requests import FeatureScaling
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.ids import RoundNumber, SumNumber
-from fedfair.learning.exchange import FeatureScaling
-from fedfair.learning.sum_kinds import sum_kind
-from fedfair.plan.policy import PolicyError
+from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import (
     Abstain,
@@ -45,6 +44,7 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
+from fedfair.wire.receiving import ReceivedRequest, Receiver, RunScalings, Shapes
 
 Greeting = Callable[[Welcome], None]
 """Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
@@ -76,7 +76,7 @@ class Patience:
     give_up_after_seconds: float | None = None
 
 
-class Driver:
+class SiteDriver:
     """Carries one site through one run; belongs to one event loop."""
 
     def __init__(
@@ -84,8 +84,8 @@ class Driver:
         dial: Dial,
         shapes: Shapes,
         worker: Worker,
-        records: Records,
-        observer: Observer,
+        records: SiteLogs,
+        observer: SiteObserver,
         patience: Patience,
         greeting: Greeting,
     ) -> None:
@@ -126,8 +126,8 @@ class Driver:
 
     def _end_if_left(self) -> None:
         """End where this site has taken its leave, however the stream ended after that."""
-        if self._has_left and self._worker.standing.parting is not None:
-            raise self._worker.standing.parting
+        if self._has_left and self._worker.standing.exit_reason is not None:
+            raise self._worker.standing.exit_reason
 
     async def _pause(self, fault: UnreachableError) -> None:
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
@@ -185,7 +185,7 @@ class Driver:
                     pass
 
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
-        inbox = Inbox(self._shapes, self._worker.standing.last_sum, self._scalings)
+        inbox = Receiver(self._shapes, self._worker.standing.last_sum, self._scalings)
         async for frame in link.frames():
             self._last_contact = time.monotonic()
             match inbox.take(frame):
@@ -193,7 +193,7 @@ class Driver:
                     self._greet(welcome)
                 case FeatureScaling() as scaling:
                     await self._worker.apply_scaling(scaling)
-                case Question() as question:
+                case ReceivedRequest() as question:
                     link.recheck()
                     self._worker.standing.expect(question)
                     self._records.asked(question.start, link)
@@ -220,7 +220,7 @@ class Driver:
         asked: SumStart | None = None
         while True:
             said = await questions.take()
-            if isinstance(said, Question):
+            if isinstance(said, ReceivedRequest):
                 asked = said.start
                 link.answer(asked)
                 self._limit.asked()
@@ -248,11 +248,11 @@ class Driver:
         """Tell the aggregator, before this site leaves it, what of its requests was refused; keep it on record."""
         if not isinstance(fault, PolicyError | RemoteProtocolError):
             return
-        for refusal in refusals(fault):
+        for refusal in refusals_of(fault):
             self._records.refused(refusal, None)
         with contextlib.suppress(*LISTENER_TELLS, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await take_leave(link, told_of(fault))
+                await send_withdrawal(link, told_of(fault))
 
     async def _leave(self, link: Link) -> None:
         """Wait until the aggregator has read the last words and closed the stream; that ends the listener too."""

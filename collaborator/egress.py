@@ -11,9 +11,9 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from collaborator.preparation import Site
+from collaborator.preparation import PreparedSite
 from fedfair.audit.head import Head, head_path, present_boot
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Keeper, Occasion, Ownership
 from fedfair.plan.digest import format_digest
 
@@ -30,7 +30,7 @@ class EgressRecord:
         IdentityError: the site's signing key cannot be read.
     """
 
-    def __init__(self, site: Site, plan_digest: bytes) -> None:
+    def __init__(self, site: PreparedSite, plan_digest: bytes) -> None:
         owner = Ownership(site.federation, site.participant, site.participant, site.identity().signing_key)
         head = Head(head_path(site.state, site.participant), site.egress, present_boot())
         try:
@@ -41,7 +41,7 @@ class EgressRecord:
         self._disk = ThreadPoolExecutor(1, "egress")
         self._syncing: Future[None] | None = None
 
-    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         """Record a message that is about to be sent.
 
         Raises:

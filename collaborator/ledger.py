@@ -7,7 +7,7 @@ one site cannot both spend the last of a budget. Nothing is held open between tw
 written in the meantime, or has done to the file, is seen each time, and a ledger that no longer holds what this
 process has seen is not written to.
 
-That the file was replaced by an older copy of itself between two starts is what `ledger_witness.py` notices.
+That the file was replaced by an older copy of itself between two starts is what `rollback_guard.py` notices.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from collaborator.ledger_witness import Witness
+from collaborator.rollback_guard import RollbackGuard
 from fedfair.errors import PrivacyError
-from fedfair.privacy.entries import START, Entry, Origin, parse_release
+from fedfair.privacy.entries import START, LedgerEntry, Origin, parse_release
 
 APPLICATION_ID = 0x6666_6C31
 """Marks the file as a ledger of fedfair ("ffl1")."""
@@ -40,7 +40,7 @@ CREATE TABLE entry (
 """
 _COLUMNS = "number, at, participant, federation, plan_digest, data_set, kind, parameters, chain"
 
-Permit: TypeAlias = Callable[[Sequence[Entry]], None]
+Permit: TypeAlias = Callable[[Sequence[LedgerEntry]], None]
 """Takes the entries that were not seen before; raises a PrivacyError where there is no room for the next one."""
 
 
@@ -55,7 +55,7 @@ class Ledger:
         PrivacyError: it cannot be made, or is gone although this site has written to it.
     """
 
-    def __init__(self, path: Path, witness: Witness | None = None) -> None:
+    def __init__(self, path: Path, witness: RollbackGuard | None = None) -> None:
         self._path = path
         self._witness = witness
         self._head = (0, START)
@@ -65,7 +65,7 @@ class Ledger:
                 raise self._unusable(f"it is gone, and this site wrote {self._noted[0]} entries or more to it")
             self._create()
 
-    def look(self) -> tuple[Entry, ...]:
+    def look(self) -> tuple[LedgerEntry, ...]:
         """Return what was written since the last look, by whomever; at first, everything.
 
         Raises:
@@ -77,7 +77,7 @@ class Ledger:
             fresh, self._head = self._after(connection, self._head)
         return fresh
 
-    def record(self, entry: Entry, permit: Permit) -> None:
+    def record(self, entry: LedgerEntry, permit: Permit) -> None:
         """Write one entry if it is permitted; it is on the disk when this returns.
 
         Args:
@@ -157,7 +157,7 @@ class Ledger:
 
     def _after(
         self, connection: sqlite3.Connection, head: tuple[int, bytes]
-    ) -> tuple[tuple[Entry, ...], tuple[int, bytes]]:
+    ) -> tuple[tuple[LedgerEntry, ...], tuple[int, bytes]]:
         """Return the entries behind `head` and the new head, after checking that each fits the one before it."""
         number, chain = head
         query = f"SELECT {_COLUMNS} FROM entry WHERE number >= ? ORDER BY number"  # noqa: S608 - our own columns
@@ -173,7 +173,7 @@ class Ledger:
                 raise self._unusable(f"entry {number} holds what is no text")
             at, participant, federation, plan_digest, data_set, kind, parameters = row[1:-1]
             origin = Origin(participant, federation, plan_digest, data_set)
-            entry = Entry(at, origin, parse_release(kind, parameters))
+            entry = LedgerEntry(at, origin, parse_release(kind, parameters))
             chain = entry.chained(chain)
             if (row[0], row[-1]) != (number, chain):
                 raise self._unusable(

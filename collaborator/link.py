@@ -1,8 +1,9 @@
 """One stream to the aggregator: opened, introduced, read and written.
 
 Carries frames and tells two kinds of failure apart: the network's, after which trying again makes sense
-(`UnreachableError`), and the other side's, after which it does not. What the frames mean is `inbox.py`'s business.
-No other module hands anything to gRPC, and here nothing is handed over that was not recorded before (`egress.py`).
+(`UnreachableError`), and the other side's, after which it does not. What the frames mean is `receiving.py`'s
+business. No other module hands anything to gRPC, and here nothing is handed over that was not recorded before
+(`egress.py`).
 
 Every await of gRPC goes through `carried_out`, which knows all the ways in which one can end.
 """
@@ -17,10 +18,10 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from fedfair.audit.items import Item, StreamItems
+from fedfair.audit.items import MessageKind, StreamItems
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, UnreachableError
-from fedfair.plan.proxy import DIRECT, Route
+from fedfair.policy.proxy import DIRECT, Route
 from fedfair.wire.codec import (
     decode_aggregator_frame,
     decode_check_reply,
@@ -45,7 +46,8 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     # Attempts and their waiting times are ours (`backoff.py`).
     ("grpc.enable_retries", 0),
-    # Which proxy is used is ours to say (`fedfair.plan.proxy`); gRPC would read the environment by its own rules.
+    # Which proxy is used is ours to say (`fedfair.policy.proxy`); gRPC would read the environment by its own
+    # rules.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -74,7 +76,7 @@ class Address:
 class Egress(Protocol):
     """Who receives everything before it is sent: `egress.EgressRecord`."""
 
-    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         """Record one message, or raise so that it is not sent."""
 
 
@@ -207,7 +209,7 @@ async def ask(
     """
     raw = encode_check_request(request)
     async with _channel(address, credentials) as channel:
-        egress.sending(raw, Item.PREFLIGHT, AT_CONNECTION)
+        egress.sending(raw, MessageKind.PREFLIGHT, AT_CONNECTION)
         call = channel.unary_unary(CHECK, bytes, bytes)(raw, timeout=CHECK_SECONDS)
         reply = await carried_out(call, call, address)
     return decode_check_reply(reply)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from collaborator.inbox import Question
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.wire.frames import SecaggMessage
+from fedfair.wire.receiving import ReceivedRequest
 
 MAX_WAITING = 8
 """One question, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
@@ -28,13 +28,13 @@ class Mailbox:
     """One stream's entries; one task puts, one takes, both on one event loop."""
 
     def __init__(self) -> None:
-        self._entries: deque[Question | SecaggMessage] = deque()
+        self._entries: deque[ReceivedRequest | SecaggMessage] = deque()
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def put(self, said: Question | SecaggMessage) -> None:
+    async def put(self, said: ReceivedRequest | SecaggMessage) -> None:
         """Add what was said last; wait while too much is there already."""
         superseded = _superseded_by(said)
         if superseded:
@@ -43,14 +43,14 @@ class Mailbox:
         while len(self._entries) >= MAX_WAITING:
             self._changed.clear()
             await self._changed.wait()
-        if isinstance(said, Question):
+        if isinstance(said, ReceivedRequest):
             # In place of the older question: what is left of the set-up is heard under this one.
             self._entries.appendleft(said)
         else:
             self._entries.append(said)
         self._changed.set()
 
-    async def take(self) -> Question | SecaggMessage:
+    async def take(self) -> ReceivedRequest | SecaggMessage:
         """Return the oldest entry; wait until there is one."""
         while not self._entries:
             self._changed.clear()
@@ -60,15 +60,15 @@ class Mailbox:
         return entry
 
 
-def _superseded_by(said: Question | SecaggMessage) -> frozenset[Kind | None]:
+def _superseded_by(said: ReceivedRequest | SecaggMessage) -> frozenset[Kind | None]:
     """Return of which kinds an older entry is worthless now; None stands for a question."""
-    if isinstance(said, Question):
+    if isinstance(said, ReceivedRequest):
         return _OF_A_ROUND | {None}
     return frozenset(_OF_A_SET_UP) if _kind(said) is Kind.PROPOSAL else frozenset()
 
 
-def _kind(entry: Question | SecaggMessage) -> Kind | str | None:
-    if isinstance(entry, Question):
+def _kind(entry: ReceivedRequest | SecaggMessage) -> Kind | str | None:
+    if isinstance(entry, ReceivedRequest):
         return None
     try:
         return kind_of(entry.message)

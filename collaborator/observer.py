@@ -10,24 +10,24 @@ from collaborator.notice_words import notice_words
 from collaborator.notices import Notice
 
 
-class Observer(Protocol):
+class SiteObserver(Protocol):
     """What the driver tells."""
 
     def noticed(self, notice: Notice) -> None:
         """Something worth a line; `notice_words` has the words."""
 
 
-class Silent:
+class SilentSiteObserver:
     """Shows nothing."""
 
     def noticed(self, notice: Notice) -> None:
         """Show nothing."""
 
 
-class Several:
+class SeveralSiteObservers:
     """Tells several observers."""
 
-    def __init__(self, *observers: Observer) -> None:
+    def __init__(self, *observers: SiteObserver) -> None:
         self._observers = observers
 
     def noticed(self, notice: Notice) -> None:
@@ -36,7 +36,7 @@ class Several:
             observer.noticed(notice)
 
 
-class Lines:
+class SiteLines:
     """Writes the sentence of each notice with the time in front."""
 
     def __init__(self, write: Callable[[str], None]) -> None:

@@ -11,37 +11,37 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from collaborator.answers import Answers
 from collaborator.backoff import Backoff
-from collaborator.driver import Driver, Patience
+from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
-from collaborator.inbox import Question
 from collaborator.link import Address, Egress, Link, open_link
-from collaborator.masked_answers import MaskedAnswers
+from collaborator.masked_worker import MaskedWorker
 from collaborator.notices import LeavingBegun
-from collaborator.observer import Lines, Observer, Several
+from collaborator.observer import SeveralSiteObservers, SiteLines, SiteObserver
+from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
-from collaborator.records import Records
+from collaborator.records import SiteLogs
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted, Worker
 from collaborator.write_ahead import WriteAheadLog
+from fedfair.aggregation.masked_encoding import header_parts
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
 from fedfair.identity.trust_watch import TrustWatch
-from fedfair.learning.masked_sums import header_parts
-from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.derived import is_masked, is_noised
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
-from fedfair.report.stopping import stopping
+from fedfair.process.stopping import stopping
 from fedfair.wire.frames import Finished, Hello
+from fedfair.wire.receiving import ReceivedRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ParticipationTerms:
     """How to take part.
 
     Attributes:
@@ -74,31 +74,33 @@ def worker_of(ready: Readiness) -> Worker:
             log.close()
         raise
 
-    def rule(question: Question) -> Refusal | Granted:
+    def rule(question: ReceivedRequest) -> Refusal | Granted:
         said = record.admit(question)
         if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
             ready.account.record_unprotected(question.start)
         return said
 
     if log is None:
-        return Answers(ready.task, ready.specs, rule, record.close)
+        return PlainWorker(ready.task, ready.specs, rule, record.close)
     parts = header_parts(site.plan, ready.binding.schema)
     try:
-        return MaskedAnswers(ready.task, ready.specs, parts, rule, masking_site(ready), log, record.close)
+        return MaskedWorker(ready.task, ready.specs, parts, rule, masking_site(ready), log, record.close)
     except LocalProtocolError as fault:
         record.close()
         log.close()
         raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 
 
-async def participate(ready: Readiness, worker: Worker, terms: Terms, observer: Observer) -> Finished:
+async def participate(
+    ready: Readiness, worker: Worker, terms: ParticipationTerms, observer: SiteObserver
+) -> Finished:
     """Take part in the run until it ends.
 
     Raises:
         FedfairError: the run ended in another way than finished, for this site at least.
     """
-    records = Records(terms.logs, ready.site.participant)
-    told = Several(observer, Lines(records.append_note))
+    records = SiteLogs(terms.logs, ready.site.participant)
+    told = SeveralSiteObservers(observer, SiteLines(records.append_note))
 
     async def taking_part() -> Finished:
         try:
@@ -114,15 +116,15 @@ async def participate(ready: Readiness, worker: Worker, terms: Terms, observer: 
 def driver_of(
     ready: Readiness,
     worker: Worker,
-    terms: Terms,
-    records: Records,
+    terms: ParticipationTerms,
+    records: SiteLogs,
     egress: Egress,
-    observer: Observer,
-) -> Driver:
+    observer: SiteObserver,
+) -> SiteDriver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
     call = partial(dial, ready, terms.address, egress, partial(introduced, worker))
-    return Driver(call, ready.shapes, worker, records, observer, patience, partial(check_run, ready.site))
+    return SiteDriver(call, ready.shapes, worker, records, observer, patience, partial(check_run, ready.site))
 
 
 def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
@@ -172,7 +174,7 @@ async def dial(
         yield link, complete(hello)
 
 
-async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer: Observer) -> Finished:
+async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer: SiteObserver) -> Finished:
     """Take part; the first SIGINT or SIGTERM closes stream and files in order, a later one ends the process."""
     running, stopped_by = asyncio.create_task(taking_part), [""]
 

@@ -13,8 +13,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfair.plan.code import code_digests, freeze
 from fedfair.plan.digest import code_digest
+from fedfair.plan.module_code import code_digests, freeze
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from collaborator.data_history import Comparison, compare_with_last_run
+from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
 from collaborator.participation import worker_of
 from collaborator.preparation import (
+    PreparedSite,
     Readiness,
-    Site,
     assemble,
     foretold,
     introduction,
@@ -30,20 +30,20 @@ from collaborator.preparation import (
     read_approval,
     read_records,
 )
-from collaborator.records import Records
+from collaborator.records import SiteLogs
+from fedfair.aggregation.masked_encoding import guarantee
+from fedfair.data.profile import DataProfile
+from fedfair.data.source import SiteRecords
 from fedfair.errors import FedfairError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
-from fedfair.learning.binding import PlanBinding, plan_binding
-from fedfair.learning.data.profile import DataProfile
-from fedfair.learning.data.source import SiteRecords
-from fedfair.learning.masked_sums import guarantee
 from fedfair.plan.derived import greatest_weight, is_masked
 from fedfair.plan.digest import format_digest
-from fedfair.plan.policy import PolicyError
-from fedfair.plan.terms import CODE_TERMS
-from fedfair.report.exit_status import ExitStatus, exit_status
+from fedfair.policy.plan_check import PolicyError
+from fedfair.policy.terms import CODE_TERMS
+from fedfair.process.exit_status import ExitStatus, exit_status
+from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.wire.frames import CheckReply, CheckRequest, Hello
 
 _Found = TypeVar("_Found")
@@ -51,7 +51,7 @@ _OS_REMEDY = "let this user read and write there, and make room on the disk"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CheckedStep:
     """One thing that was looked at.
 
     Attributes:
@@ -70,30 +70,30 @@ class Item:
     remedy: str = ""
     status: int = ExitStatus.DONE
     profile: DataProfile | None = None
-    last_run: Comparison | None = None
+    last_run: DataComparison | None = None
 
 
 class _Checklist:
     """Collects items; `look` returns what a step found, or None where it failed."""
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
+        self.items: list[CheckedStep] = []
 
     def look(self, name: str, step: Callable[[], _Found], words: Callable[[_Found], str]) -> _Found | None:
         try:
             found = step()
         except FedfairError as fault:
-            self.items.append(Item(name, False, fault.message, fault.remedy, exit_status(fault)))
+            self.items.append(CheckedStep(name, False, fault.message, fault.remedy, exit_status(fault)))
             return None
         except OSError as fault:
             words_of_fault = f"{fault.strerror or fault} ({fault.filename})" if fault.filename else str(fault)
-            self.items.append(Item(name, False, words_of_fault, _OS_REMEDY, exit_status(fault)))
+            self.items.append(CheckedStep(name, False, words_of_fault, _OS_REMEDY, exit_status(fault)))
             return None
-        self.items.append(Item(name, True, words(found)))
+        self.items.append(CheckedStep(name, True, words(found)))
         return found
 
 
-def check_site(site: Site, find_address: Callable[[], Address], logs: Path) -> tuple[Item, ...]:
+def check_site(site: PreparedSite, find_address: Callable[[], Address], logs: Path) -> tuple[CheckedStep, ...]:
     """Return every item, in the order of a start.
 
     Args:
@@ -113,7 +113,7 @@ def check_site(site: Site, find_address: Callable[[], Address], logs: Path) -> t
     identity = look("certificate", site.identity, _identity_words)
     if local is not None and identity is not None:
         local = _look_at_state(site, identity, local, checklist)
-    look("logs", lambda: Records(logs, site.participant).close(), lambda _: str(logs))
+    look("logs", lambda: SiteLogs(logs, site.participant).close(), lambda _: str(logs))
     if identity is None:
         return tuple(checklist.items)
     now = datetime.now(UTC)
@@ -149,7 +149,7 @@ class _Local:
     approval: bytes | None = None
 
 
-def _broken_terms(site: Site) -> frozenset[str]:
+def _broken_terms(site: PreparedSite) -> frozenset[str]:
     """Return the terms of the policy that the plan breaks; the item `policy` says so in words."""
     try:
         keep_policy(site)
@@ -158,7 +158,7 @@ def _broken_terms(site: Site) -> frozenset[str]:
     return frozenset()
 
 
-def _look_at_computation(site: Site, checklist: _Checklist) -> _Local | None:
+def _look_at_computation(site: PreparedSite, checklist: _Checklist) -> _Local | None:
     """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest."""
     look = checklist.look
     read = look("data", lambda: read_records(site), lambda found: f"{len(found.splits.train)} training records")
@@ -175,7 +175,7 @@ def _look_at_computation(site: Site, checklist: _Checklist) -> _Local | None:
     return _Local(binding, read)
 
 
-def _look_at_state(site: Site, identity: SiteIdentity, local: _Local, checklist: _Checklist) -> _Local:
+def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, checklist: _Checklist) -> _Local:
     """Look at the approval, and at what this site must not forget; return what was found with the approval."""
     look, binding, records = checklist.look, local.binding, local.records
     approval = look(
@@ -215,9 +215,9 @@ def _identity_words(identity: SiteIdentity) -> str:
     return "; ".join((f"{identity.participant.uri} until {until}", *identity.warnings))
 
 
-def _remote_items(reply: CheckReply | None) -> Iterator[Item]:
+def _remote_items(reply: CheckReply | None) -> Iterator[CheckedStep]:
     for item in reply.items if reply is not None else ():
         detail, _, remedy = item.detail.partition("   -> ")
         # A start is refused by its peer then.
         status = ExitStatus.DONE if item.passed else ExitStatus.FAULT
-        yield Item(f"aggregator: {item.name}", item.passed, detail, remedy, status)
+        yield CheckedStep(f"aggregator: {item.name}", item.passed, detail, remedy, status)

@@ -13,27 +13,22 @@ from pathlib import Path
 
 import torch
 
-from collaborator.account import Account, Holder, forecast
-from collaborator.inbox import Shapes
 from collaborator.ledger import Ledger
-from collaborator.ledger_witness import Witness, witness_of
 from collaborator.plan_code import PlanCode, plan_code
+from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
+from collaborator.rollback_guard import RollbackGuard, witness_of
 from fedfair import __version__
+from fedfair.aggregation.masked_encoding import check_protection, roster_of, session_plan, suite_of, sum_shapes
+from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
+from fedfair.data.dataset import Splits
+from fedfair.data.profile import DataProfile
+from fedfair.data.source import SiteRecords, read_site_records
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.roster import bind_certificate
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
-from fedfair.learning.binding import PlanBinding, plan_binding
-from fedfair.learning.data.dataset import Splits
-from fedfair.learning.data.profile import DataProfile
-from fedfair.learning.data.source import SiteRecords, read_site_records
-from fedfair.learning.device import choose_device
-from fedfair.learning.masked_sums import check_protection, roster_of, session_plan, suite_of, sum_shapes
-from fedfair.learning.private_steps import site_protection
-from fedfair.learning.sum_kinds import sum_kind, sum_specs
-from fedfair.learning.task import TrainingTask, flat_model
-from fedfair.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import (
@@ -47,23 +42,28 @@ from fedfair.plan.derived import (
     standardises,
 )
 from fedfair.plan.digest import format_digest
-from fedfair.plan.policy import DEPRECATED_CODE, check_policy
+from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SiteConfig, SitePolicy, load_site_config
-from fedfair.plan.source import load_plan, workspace_of
-from fedfair.plan.terms import Asked
+from fedfair.policy.plan_check import DEPRECATED_CODE, check_policy
+from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
+from fedfair.policy.terms import AskedTerms
 from fedfair.privacy.entries import Origin
+from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
-from fedfair.secagg.params import SitePolicy as SecaggPolicy
-from fedfair.sums.spec import SumSpec
+from fedfair.secagg.params import SecaggPolicy
+from fedfair.training.binding import PlanBinding, plan_binding
+from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.device import choose_device
+from fedfair.training.dp_sgd import site_protection
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
+from fedfair.wire.receiving import Shapes
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PreparedSite:
     """A site's configuration, read and fitting together.
 
     Attributes:
@@ -103,7 +103,7 @@ class Site:
         return wanted or config.budget is not None or config.ledger is not None or begun
 
     @property
-    def ledger_witness(self) -> Witness:
+    def ledger_witness(self) -> RollbackGuard:
         """Return what remembers how far this site's ledger had come."""
         return witness_of(self.state, self.participant)
 
@@ -126,17 +126,17 @@ class Site:
 class Readiness:
     """What a site takes part with; no account where it keeps no ledger."""
 
-    site: Site
+    site: PreparedSite
     binding: PlanBinding
     approval: bytes
     shapes: Shapes
     specs: dict[Purpose, SumSpec]
-    task: TrainingTask
-    account: Account | None
+    task: TrainingClient
+    account: PrivacyBudget | None
     profile: DataProfile
 
 
-def keep_policy(site: Site) -> None:
+def keep_policy(site: PreparedSite) -> None:
     """Hold the plan against the site's policy, before anything is loaded or sent.
 
     A plan passes if a saved model of it may be evaluated: whether it is to be run is for the aggregator to say,
@@ -145,11 +145,11 @@ def keep_policy(site: Site) -> None:
     Raises:
         PolicyError: the policy forbids the plan.
     """
-    asked = Asked(site.plan, site.code.digest, evaluation_only=not is_unevaluated(site.plan))
+    asked = AskedTerms(site.plan, site.code.digest, evaluation_only=not is_unevaluated(site.plan))
     check_policy(asked, site.config.policy, site.participant)
 
 
-def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
+def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> PreparedSite:
     """Read the plan and the site's configuration, whatever its policy says of the plan.
 
     Raises:
@@ -177,7 +177,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
     stated = approval or (None if config.approval is None else Path(config.approval))
     record = None if config.egress is None else Path(config.egress)
-    return Site(
+    return PreparedSite(
         plan,
         config,
         participant,
@@ -191,7 +191,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     )
 
 
-def read_approval(site: Site, identity: SiteIdentity, plan_digest: bytes) -> bytes:
+def read_approval(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes) -> bytes:
     """Return the site's approval after checking that it is of exactly this plan.
 
     Raises:
@@ -217,7 +217,7 @@ def read_approval(site: Site, identity: SiteIdentity, plan_digest: bytes) -> byt
     return approval
 
 
-def load_records(site: Site) -> Splits:
+def load_records(site: PreparedSite) -> Splits:
     """Return the site's own records.
 
     Raises:
@@ -226,7 +226,7 @@ def load_records(site: Site) -> Splits:
     return read_records(site).splits
 
 
-def read_records(site: Site) -> SiteRecords:
+def read_records(site: PreparedSite) -> SiteRecords:
     """Return the site's own records and their profile, which stays here.
 
     Raises:
@@ -235,14 +235,14 @@ def read_records(site: Site) -> SiteRecords:
     return read_site_records(site.plan, site.config, site.participant, site.workspace, code=site.code.folder)
 
 
-def holder_of(site: Site, plan_digest: bytes, splits: Splits) -> Holder:
+def holder_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Holder:
     """Return whose account this site's releases under the plan go to."""
     digest = format_digest(plan_digest)
     origin = Origin(site.participant, site.federation, digest, site.config.data.name)
     return Holder(site.plan, site.config, origin, len(splits.train))
 
 
-def foretold(site: Site, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
+def foretold(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
     """Return in words what the plan will cost this site and what that leaves; nothing is written.
 
     Raises:
@@ -253,7 +253,7 @@ def foretold(site: Site, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
     return forecast(holder_of(site, plan_digest, splits), entries)
 
 
-def open_account(site: Site, plan_digest: bytes, splits: Splits) -> Account | None:
+def open_account(site: PreparedSite, plan_digest: bytes, splits: Splits) -> PrivacyBudget | None:
     """Return this site's account under the plan; None where it keeps no ledger.
 
     Raises:
@@ -262,10 +262,10 @@ def open_account(site: Site, plan_digest: bytes, splits: Splits) -> Account | No
     if not site.keeps_ledger:
         return None
     holder = holder_of(site, plan_digest, splits)
-    return Account(Ledger(site.ledger_file, site.ledger_witness), holder, lambda: datetime.now(UTC))
+    return PrivacyBudget(Ledger(site.ledger_file, site.ledger_witness), holder, lambda: datetime.now(UTC))
 
 
-def make_ready(site: Site) -> Readiness:
+def make_ready(site: PreparedSite) -> Readiness:
     """Load everything that takes part; nothing is sent.
 
     Raises:
@@ -281,7 +281,7 @@ def make_ready(site: Site) -> Readiness:
 
 
 def assemble(
-    site: Site, binding: PlanBinding, approval: bytes, records: SiteRecords, account: Account | None
+    site: PreparedSite, binding: PlanBinding, approval: bytes, records: SiteRecords, account: PrivacyBudget | None
 ) -> Readiness:
     """Return what takes part, made of what was loaded; no account where this site keeps none, or only checks.
 
@@ -293,7 +293,7 @@ def assemble(
     protected = is_noised(site.plan)
     protection = site_protection(account.record) if protected and account is not None else None
     masked = is_masked(site.plan)
-    task = TrainingTask(site.plan, site.participant, records.splits, model, protection=protection, masked=masked)
+    task = TrainingClient(site.plan, site.participant, records.splits, model, protection=protection, masked=masked)
     _check_weight(site, task)
     layout = model.layout
     numeric = len(binding.schema.numeric) if standardises(site.plan, len(binding.schema.numeric)) else 0
@@ -302,7 +302,7 @@ def assemble(
     return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
 
 
-def _check_weight(site: Site, task: TrainingTask) -> None:
+def _check_weight(site: PreparedSite, task: TrainingClient) -> None:
     """Refuse, before anything is sent, records whose weight the plan's masked sums cannot hold."""
     most = greatest_weight(site.plan)
     if is_masked(site.plan) and task.training_weight > most:
@@ -312,14 +312,14 @@ def _check_weight(site: Site, task: TrainingTask) -> None:
         )
 
 
-def masking_site(ready: Readiness) -> secagg.Site:
+def masking_site(ready: Readiness) -> secagg.SessionSite:
     """Return who this site is in secure aggregation, and what it insists on there."""
     site, policy = ready.site, masking_policy(ready.site.plan, ready.site.config.policy)
     plan = session_plan(site.plan, ready.binding.digest)
     member = site.plan.federation.collaborators.index(site.participant) + 1
     shapes = sum_shapes(site.plan, ready.task.layout, ready.binding.schema)
     key = site.identity().signing_key
-    return secagg.Site(member, roster_of(site.plan), key, plan, policy, shapes, site.config.threads or 1)
+    return secagg.SessionSite(member, roster_of(site.plan), key, plan, policy, shapes, site.config.threads or 1)
 
 
 def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
@@ -340,7 +340,7 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
     )
 
 
-def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:
+def introduction(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:
     """Return the first frame of a stream."""
     binding = bind_certificate(
         identity.signing_key, fingerprint(identity.certificate), site.federation, site.participant
@@ -348,11 +348,11 @@ def introduction(site: Site, identity: SiteIdentity, plan_digest: bytes, approva
     return Hello(PROTOCOL_VERSION, __version__, plan_digest, approval, binding)
 
 
-def check_run(site: Site, welcome: Welcome) -> None:
+def check_run(site: PreparedSite, welcome: Welcome) -> None:
     """Hold what the aggregator says it runs against the site's policy; it is held to its word by the inbox.
 
     Raises:
         PolicyError: the policy refuses something that a run of this kind needs.
     """
-    asked = Asked(site.plan, site.code.digest, evaluation_only=welcome.evaluation_only)
+    asked = AskedTerms(site.plan, site.code.digest, evaluation_only=welcome.evaluation_only)
     check_policy(asked, site.config.policy, site.participant)

@@ -21,14 +21,14 @@ from pathlib import Path
 
 from collaborator.disk import writing
 from collaborator.link import Link
-from fedfair.log_lines import log_line
 from fedfair.policy.refusal import Refusal
-from fedfair.rotated_log import MAX_LOG_BYTES, RotatedLog
+from fedfair.process.log_lines import log_line
+from fedfair.process.rotated_log import MAX_LOG_BYTES, RotatedLog
 from fedfair.wire.frames import SumStart
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RequestTally:
     """Where the counters stood when a question had arrived.
 
     Attributes:
@@ -42,7 +42,7 @@ class Tally:
     sent: int
 
 
-class Records:
+class SiteLogs:
     """The files of one collaborator; lines are appended to them.
 
     Args:
@@ -65,7 +65,7 @@ class Records:
         self._refusals = RotatedLog(folder / f"{name}_refusals.jsonl", max_bytes=max_log_bytes)
         self._lines.begin()
         self._notes.begin()
-        self._open: Tally | None = None
+        self._open: RequestTally | None = None
         self._received = 0
         self.run_id = ""
 
@@ -75,7 +75,7 @@ class Records:
 
     def asked(self, start: SumStart, link: Link) -> None:
         """Note that a question has arrived."""
-        self._open = Tally(start, time.monotonic(), link.bytes_sent)
+        self._open = RequestTally(start, time.monotonic(), link.bytes_sent)
 
     def answered(self, link: Link, outcome: str) -> None:
         """Append the line of the question that was answered last."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
-from collaborator.inbox import Question
 from collaborator.table_file import Content, TableFile
 from collaborator.worker import Granted
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
+from fedfair.wire.receiving import ReceivedRequest
 
 ANSWERED = Content(
     "this site's record of what it has answered",
@@ -39,7 +39,7 @@ class RequestRecord:
         self._lock = Lock()
         self._closed = False
 
-    def admit(self, question: Question) -> Refusal | Granted:
+    def admit(self, question: ReceivedRequest) -> Refusal | Granted:
         """Return why a question must not be answered; otherwise it is on the record from now on.
 
         Raises:

@@ -1,8 +1,8 @@
 """What the driver of a site needs of whoever computes for it: one contract for sums in the clear and under masks.
 
 A worker answers one question at a time, in one thread of its own, and outlives the streams on which it is asked.
-`answers.py` adds in the clear, `masked_answers.py` under masks; which of the two a site has is its plan's matter,
-and nobody else's.
+`plain_worker.py` adds in the clear, `masked_worker.py` under masks; which of the two a site has is its plan's
+matter, and nobody else's.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from collaborator.inbox import Question
+from fedfair.aggregation.requests import FeatureScaling
 from fedfair.errors import PrivacyError
 from fedfair.ids import SumNumber
-from fedfair.learning.exchange import FeatureScaling
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.receiving import ReceivedRequest
 
 MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
 """What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
@@ -36,7 +36,7 @@ class Granted:
     attempt: int
 
 
-Rule = Callable[[Question], Refusal | Granted]
+Rule = Callable[[ReceivedRequest], Refusal | Granted]
 """From a question to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
 more."""
 
@@ -46,7 +46,7 @@ def hold_nothing() -> None:
 
 
 @dataclass(slots=True)
-class Standing:
+class WorkerStanding:
     """What a worker was asked, and how that went; the driver reads it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Standing:
         last_asked: the run, as the aggregator names it, and the newest question; None before the first.
         refused: why the last abstention was made; None before the first.
         busy: whether something is computed at this moment.
-        parting: why this site must leave, for its own operator; None where it may stay.
+        exit_reason: why this site must leave, for its own operator; None where it may stay.
         fault: what was wrong with its last contribution, for its own operator alone; empty where nothing was.
     """
 
@@ -62,17 +62,17 @@ class Standing:
     last_asked: tuple[str, SumStart] | None = None
     refused: Refusal | None = None
     busy: bool = False
-    parting: PrivacyError | None = None
+    exit_reason: PrivacyError | None = None
     fault: str = ""
 
-    def expect(self, question: Question) -> None:
+    def expect(self, question: ReceivedRequest) -> None:
         """Note that this question has arrived; every older one is worthless from now on."""
         self.last_sum = question.start.sum_number
         self.last_asked = question.run_id, question.start
 
     def may_not_release(self, fault: PrivacyError) -> Refusal:
         """Note that the budget is spent; return what the sum is answered with."""
-        self.parting = fault
+        self.exit_reason = fault
         return Refusal(MAY_RELEASE_NOTHING, "budget", leaving=True)
 
 
@@ -80,7 +80,7 @@ class Worker(Protocol):
     """Whoever computes for one site; belongs to one event loop."""
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> WorkerStanding:
         """Return what was asked so far."""
 
     @property
@@ -90,7 +90,7 @@ class Worker(Protocol):
     async def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features before anything else is computed."""
 
-    async def frames(self, said: Question | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:

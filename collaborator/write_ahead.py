@@ -13,9 +13,9 @@ from pathlib import Path
 
 from collaborator.disk import writing
 from collaborator.table_file import Content, TableFile
+from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import FedfairError
-from fedfair.process_lock import HeldError, ProcessLock, runs_already
-from fedfair.whole_file import OWNER_ONLY, replace_file
+from fedfair.process.lock import HeldError, ProcessLock, runs_already
 
 HISTORY = Content(
     "this site's history of masked sums",

@@ -12,10 +12,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedfair.plan import egress, published_page, reference
-from fedfair.rounds.machine import TRANSITIONS
+from fedfair.report import disclosure_table as egress
+from fedfair.report import plan_keys as reference
+from fedfair.report import presets_page as published_page
 from fedfair.rounds.phases import PHASES
-from fedfair.rounds.sum_round import Standing, Step
+from fedfair.rounds.plain_sum import TRANSITIONS
+from fedfair.rounds.sum_round import MemberStanding, Step
 from fedfair.secagg.params import Mode, drop_outs_survived, guarantee_in_words, threshold
 
 DOCS = Path(__file__).resolve().parent
@@ -38,7 +40,7 @@ def phase_diagram() -> str:
 def standing_diagram() -> str:
     """Return the matrix of standings and steps; a dot is a step that is refused."""
     lines = ["".join(f"{text:<11}" for text in ("", *(step.value for step in Step))).rstrip()]
-    for standing in Standing:
+    for standing in MemberStanding:
         row = (TRANSITIONS[standing].get(step) for step in Step)
         cells = (standing.value, *(target.value if target else "." for target in row))
         lines.append("".join(f"{text:<11}" for text in cells).rstrip())

@@ -1,7 +1,7 @@
 """Every fault that fedfair can name, in one tree.
 
 An error says what is wrong, where, with which value, and what to do about it. The command line prints
-`diagnostics()` and ends with the status that `fedfair.report.exit_status` gives each class; `--debug` shows the
+`diagnostics()` and ends with the status that `fedfair.process.exit_status` gives each class; `--debug` shows the
 traceback. Code raises these and never returns False for a failed check.
 """
 

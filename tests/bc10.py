@@ -11,17 +11,18 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
+from fedfair.aggregation.contribution import encode
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.running_sum import PlainSum, Totals
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
-from fedfair.learning.cohort import LoopCohort
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.layout import Layout
-from fedfair.learning.server import Course, GlobalModel, SumRequest
-from fedfair.learning.simulate import play
-from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.contribution import encode
-from fedfair.sums.running import PlainSum, Totals
+from fedfair.run.training_run import GlobalModel, SumRequest, TrainingRun
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.simulate import play
+from fedfair.training.client import TrainingClient, flat_model
 from tests import plans
 
 ORACLE = json.loads((Path(__file__).parent / "vectors" / "bc10.json").read_text())
@@ -90,30 +91,30 @@ class Federation:
         schema = next(iter(members.values())).train.schema
         self.flat = flat_model(plan, schema, torch.device("cpu"), Path())
         self.layout: Layout = self.flat.layout
-        self.course = Course(plan, self.layout, schema, self.flat.vector())
-        self.tasks = [TrainingTask(plan, name, splits, self.flat) for name, splits in members.items()]
+        self.training_run = TrainingRun(plan, self.layout, schema, self.flat.vector())
+        self.tasks = [TrainingClient(plan, name, splits, self.flat) for name, splits in members.items()]
 
     def run(self) -> GlobalModel:
         """Run the course to its end and return its model."""
-        play(self.course, LoopCohort({task.participant: task for task in self.tasks}))
-        return self.course.model
+        play(self.training_run, LoopClients({task.participant: task for task in self.tasks}))
+        return self.training_run.model
 
     def total(self, request: SumRequest, order: int = 1) -> Totals:
         """Return the total of a sum over everybody, in their order or (with -1) against it."""
         running = PlainSum(request.spec)
         for task in self.tasks[::order]:
-            running.add(encode(task.contribution(request, self.course.model), request.spec))
+            running.add(encode(task.contribution(request, self.training_run.model), request.spec))
         return running.totals()
 
     def next_training(self) -> SumRequest | None:
         """Let everything pass that comes before the next training sum, and return that; None at the end."""
-        while (request := self.course.next_sum()) is not None and request.purpose is not Purpose.TRAINING:
-            self.course.absorb(self.total(request))
+        while (request := self.training_run.next_sum()) is not None and request.purpose is not Purpose.TRAINING:
+            self.training_run.apply_aggregate(self.total(request))
         return request
 
     def losses(self) -> NDArray[np.float64]:
         """Return the training losses of everybody under the course's model."""
-        held = [task.losses(self.course.model)["train"].values for task in self.tasks]
+        held = [task.losses(self.training_run.model)["train"].values for task in self.tasks]
         return np.concatenate(held)
 
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedfair.report.interrupts import SIGNALS
+from fedfair.process.interrupts import SIGNALS
 
 
 @contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collaborator.preparation import Site, find_site, keep_policy
+from collaborator.preparation import PreparedSite, find_site, keep_policy
 
 
-def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> Site:
+def read_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> PreparedSite:
     """Read the plan and the site's configuration, and hold the plan against the site's policy."""
     site = find_site(name, config_file, plan_file, approval)
     keep_policy(site)

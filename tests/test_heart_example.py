@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from by_the_readme import run
-from fedfair.plan.published import HEART
-from fedfair.plan.source import load_plan
+from fedfair.plan.dataset_presets import HEART
+from fedfair.plan.loading import load_plan
 from tests.conftest import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "heart"

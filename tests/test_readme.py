@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from by_the_readme import run
 from fedfair.cli.commands import app
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "README.md"

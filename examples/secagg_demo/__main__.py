@@ -12,6 +12,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedfair.cli.demo import app
-from fedfair.report.terminal import run_app
+from fedfair.process.terminal import run_app
 
 run_app(app, ["secagg", *sys.argv[1:]])

@@ -27,14 +27,14 @@ from fedfair.secagg.effects import (
 )
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SessionPlan, SessionTerms, SitePolicy, Suite, threshold
+from fedfair.secagg.params import Mode, SecaggPolicy, SessionPlan, SessionTerms, Suite, threshold
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.server import Server
-from fedfair.secagg.session import Site
+from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Member, Roster
-from fedfair.secagg.transcript import Subject, digest, u32
+from fedfair.secagg.transcript import RoundSubject, digest, u32
 
 PURPOSE = "training"
 RING_BITS = 32
@@ -77,7 +77,7 @@ class Consortium:
         plan = SessionPlan(bytes(32), self.terms)
         self.sites = {
             index: Participant(
-                Site(index, self.roster, key, plan, SitePolicy(), {PURPOSE: shape}), secrets.token_bytes
+                SessionSite(index, self.roster, key, plan, SecaggPolicy(), {PURPOSE: shape}), secrets.token_bytes
             )
             for index, key in self.signing_keys.items()
         }
@@ -127,9 +127,9 @@ class Consortium:
         self._models, self._updates = models, updates
         self._sums += 1
 
-    def subject(self, model_digest: bytes) -> Subject:
+    def subject(self, model_digest: bytes) -> RoundSubject:
         """Return what the next sum is about where a clinic holds this model."""
-        return Subject(model_digest, digest("sum", u32(self._sums)))
+        return RoundSubject(model_digest, digest("sum", u32(self._sums)))
 
     def hand_over(self, member: int, message: bytes) -> list[Send]:
         """Hand one message to a clinic and return what it sends.

@@ -12,11 +12,18 @@ from dataclasses import dataclass, field
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
-from fedfair.secagg.entering import round_transcript
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Pairs
 from fedfair.secagg.params import threshold
-from fedfair.secagg.round_messages import Open, RoundStart, Survivors, Upload, Vote, vote_fields
+from fedfair.secagg.round_messages import (
+    ConsistencyCheck,
+    RoundStart,
+    Survivors,
+    UnmaskRequest,
+    Upload,
+    consistency_fields,
+)
+from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.signing import sign
 from secagg_demo.consortium import PURPOSE, Consortium
 
@@ -78,11 +85,11 @@ class Liar:
     def vote(self, member: int, claimed: Iterable[int]) -> bytes:
         """Return the signature of the vote that `member` gives for `claimed`."""
         (send,) = self.consortium.hand_over(member, self.survivors(member, claimed))
-        return Vote.decode(send.message).signature
+        return ConsistencyCheck.decode(send.message).signature
 
     def forged_vote(self, member: int, claimed: Iterable[int]) -> bytes:
         """Return a vote that a clinic on the aggregator's side signs without asking its program."""
-        fields = vote_fields(self.transcript(member), tuple(sorted(claimed)), member)
+        fields = consistency_fields(self.transcript(member), tuple(sorted(claimed)), member)
         return sign(self.consortium.signing_keys[member], "vote", *fields)
 
     def request(self, member: int, claimed: Iterable[int], votes: Mapping[int, bytes] | None = None) -> bytes:
@@ -91,7 +98,9 @@ class Liar:
         envelopes: Pairs = tuple(
             (sender, dict(self.uploads[sender].envelopes)[member]) for sender in chosen if sender != member
         )
-        return Open(self.transcript(member), chosen, tuple(sorted((votes or {}).items())), envelopes).encode()
+        return UnmaskRequest(
+            self.transcript(member), chosen, tuple(sorted((votes or {}).items())), envelopes
+        ).encode()
 
     def refusal(self, member: int, asked: str, message: bytes) -> Refusal:
         """Send a lie to a clinic and return how it was refused."""

@@ -10,7 +10,7 @@ from html import escape
 
 from markupsafe import Markup
 
-from fedfair.report.html import Section, page
+from fedfair.report.html import PageSection, page
 from secagg_demo.digits import CLASSES, class_pictures
 from secagg_demo.pictures import bars, mosaic, people
 from secagg_demo.story import (
@@ -58,8 +58,8 @@ def demo_page(facts: Facts, vectors: Vectors) -> str:
     return page("Five clinics add up, and nobody sees a part", sections, STYLE)
 
 
-def _section(heading: str, body: str) -> Section:
-    return Section("", heading, Markup(body))  # noqa: S704 - the functions below escape whatever is not their own
+def _section(heading: str, body: str) -> PageSection:
+    return PageSection("", heading, Markup(body))  # noqa: S704 - the functions below escape whatever is not their own
 
 
 def _opening(facts: Facts) -> str:

@@ -22,7 +22,7 @@ from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import drop_outs_survived, guarantee_in_words
 from fedfair.secagg.recovery import OpenedSum
-from fedfair.secagg.setup_messages import Advert
+from fedfair.secagg.setup_messages import KeyAdvertisement
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.shape import HeaderRun, SumShape
 from secagg_demo.consortium import AGGREGATOR, Consortium, Delivery
@@ -33,9 +33,9 @@ NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4", "clinic-5")
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.30)
 COLLUDERS = 1
 CLIP = 1.0
-GREATEST_WEIGHT = 1000
-GREATEST_LOSS_SUM = 1e5
-SHAPE = SumShape((HeaderRun(1, GREATEST_LOSS_SUM, whole=False),), (DIMENSION,))
+MAX_WEIGHT = 1000
+MAX_LOSS_SUM = 1e5
+SHAPE = SumShape((HeaderRun(1, MAX_LOSS_SUM, whole=False),), (DIMENSION,))
 SHOWN_BYTES = 8
 SHOWN_NUMBER = 203
 """Which of the 650 numbers is shown as bytes: a weight in the middle of a picture, where no clinic has zeros."""
@@ -151,7 +151,7 @@ class Vectors:
 def play() -> tuple[Facts, Vectors]:
     """Play everything once."""
     begun = time.perf_counter()
-    records, consortium = load_records(SHARES), Consortium(NAMES, COLLUDERS, SHAPE, GREATEST_WEIGHT)
+    records, consortium = load_records(SHARES), Consortium(NAMES, COLLUDERS, SHAPE, MAX_WEIGHT)
     consortium.set_up()
     rounds = _Rounds(consortium, records)
     everybody, opened = rounds.honest()
@@ -255,7 +255,7 @@ def digest_of(model: NDArray[np.float32]) -> bytes:
 
 def _encoded(found: LocalChange) -> NDArray[np.uint32]:
     """Return a clinic's body as ring elements before any mask: what `off` would amount to."""
-    code = BodyCode(32, len(NAMES), GREATEST_WEIGHT, SHAPE.groups, (CLIP,))
+    code = BodyCode(32, len(NAMES), MAX_WEIGHT, SHAPE.groups, (CLIP,))
     uniform = np.frombuffer(secrets.token_bytes(GRID_BITS // 8 * DIMENSION), np.uint16)
     words = np.empty(DIMENSION, np.uint32)
     BodyEncoder(code, found.images).encode(found.change, 0, uniform, words)
@@ -274,7 +274,7 @@ def _what_matters(delivery: Delivery) -> bytes:
     """Return the public key of an advert, the masked numbers of an upload, the last share of an answer."""
     match delivery.kind:
         case Kind.ADVERT:
-            return Advert.decode(delivery.message).public_key
+            return KeyAdvertisement.decode(delivery.message).public_key
         case Kind.UPLOAD:
             return delivery.vector[SHAPE.header_bytes() + 4 * SHOWN_NUMBER :]
         case _:

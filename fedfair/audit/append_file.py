@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedfair.audit.reader import bounded_lines
 from fedfair.errors import AuditError
-from fedfair.process_lock import HeldError, ProcessLock, runs_already
+from fedfair.process.lock import HeldError, ProcessLock, runs_already
 
 OWNER_ONLY = 0o600
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedfair.errors import AuditError
 from fedfair.identity.signing import parse_signing_key
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 
 ENTRY_LABEL = "fedfair/egress-entry/v1"
 SIGNATURE_LABEL = "fedfair/egress-signature/v1"

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedfair.audit.reader import Reader, Sent, Tally
+from fedfair.audit.reader import MessageTally, RecordReader, SentMessage
 from fedfair.errors import AuditError
 from fedfair.ids import AGGREGATOR
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RecordComparison:
     """How two sides of the same messages fit.
 
     Attributes:
@@ -32,13 +32,13 @@ class Comparison:
         plans: digests of the plans that were compared.
     """
 
-    agreed: Tally
-    lost: Tally
-    foreign: Tally
+    agreed: MessageTally
+    lost: MessageTally
+    foreign: MessageTally
     plans: tuple[str, ...]
 
 
-def compare(site: Reader, mirrors: Sequence[Reader]) -> Comparison:
+def compare(site: RecordReader, mirrors: Sequence[RecordReader]) -> RecordComparison:
     """Return how a site's record fits the mirrors of its runs.
 
     Args:
@@ -58,13 +58,15 @@ def compare(site: Reader, mirrors: Sequence[Reader]) -> Comparison:
                 f"the record is of {participant} of '{federation}'",
                 f"give the aggregator's received/{participant}.jsonl",
             )
-    arrived: Counter[Sent] = sum((mirror.sent for mirror in mirrors), Counter())
+    arrived: Counter[SentMessage] = sum((mirror.sent for mirror in mirrors), Counter())
     plans = {sent.plan for sent in arrived}
     if not plans:
         raise AuditError("the mirror holds no message", "give the mirror of a run that this site took part in")
     sent = Counter({one: count for one, count in site.sent.items() if one.plan in plans})
-    return Comparison(_tally(sent & arrived), _tally(sent - arrived), _tally(arrived - sent), tuple(sorted(plans)))
+    return RecordComparison(
+        _tally(sent & arrived), _tally(sent - arrived), _tally(arrived - sent), tuple(sorted(plans))
+    )
 
 
-def _tally(messages: Counter[Sent]) -> Tally:
-    return Tally(messages.total(), sum(one.bytes * count for one, count in messages.items()))
+def _tally(messages: Counter[SentMessage]) -> MessageTally:
+    return MessageTally(messages.total(), sum(one.bytes * count for one, count in messages.items()))

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose as SumPurpose
 
@@ -90,7 +90,7 @@ class Message(_Entry):
     purpose: Purpose
     round: Count
     attempt: Count
-    what: Item
+    what: MessageKind
     bytes: Count
     sha256: Digest
 
@@ -115,7 +115,7 @@ _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator=
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RecordLine:
     """A line taken apart.
 
     Attributes:
@@ -145,7 +145,7 @@ def line_of(body: bytes, chain: bytes, signature: bytes | None) -> bytes:
     return b'%s,"chain":"%s"%s}\n' % (body[:-1], chain.hex().encode("ascii"), signed)
 
 
-def parse_line(line: bytes) -> Line:
+def parse_line(line: bytes) -> RecordLine:
     """Return a line taken apart.
 
     Args:
@@ -172,7 +172,7 @@ def parse_line(line: bytes) -> Line:
     chain, signature = bytes.fromhex(tail[1].decode("ascii")), tail[2]
     if (signature is not None) != isinstance(entry, Signed):
         raise AuditError("it has a signature where none belongs, or none where one does")
-    return Line(entry, body, chain, None if signature is None else bytes.fromhex(signature.decode("ascii")))
+    return RecordLine(entry, body, chain, None if signature is None else bytes.fromhex(signature.decode("ascii")))
 
 
 _KEYS = frozenset({*Opened.model_fields, *Message.model_fields, *Signed.model_fields})

@@ -15,7 +15,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, SecaggMessage, UploadStart
 
 
-class Item(enum.Enum):
+class MessageKind(enum.Enum):
     """What one message is; the value is the word in a record."""
 
     INTRODUCTION = "introduction"
@@ -32,34 +32,36 @@ class Item(enum.Enum):
     OUT_OF_PLACE = "out of place"
 
 
-EXPLANATIONS: Mapping[Item, str] = {
-    Item.INTRODUCTION: "plan digest, signed approval, signature over the certificate, what it was asked last",
-    Item.PREFLIGHT: "the same as an introduction but for what it was asked, and the site's clock",
-    Item.PUBLIC_KEY: "a fresh public key of secure aggregation, signed",
-    Item.CONFIRMATION: "a signature over the session; with ML-KEM, keys sealed for the other sites",
-    Item.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, a signature",
-    Item.MASKED_VECTOR: "a piece of this site's contribution, noise without the masks of the others",
-    Item.VOTE: "who is left in this sum, signed",
-    Item.MASK_SHARES: "what opens the sum over everybody who is left, and nothing smaller",
-    Item.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
-    Item.PLAIN_CONTRIBUTION: "a piece of this site's contribution IN THE CLEAR",
-    Item.ABSTENTION: "why this site takes no part in a sum, or in the run: one reason of a closed list",
-    Item.OUT_OF_PLACE: "bytes that have no place in the protocol",
+EXPLANATIONS: Mapping[MessageKind, str] = {
+    MessageKind.INTRODUCTION: "plan digest, signed approval, signature over the certificate, "
+    "what it was asked last",
+    MessageKind.PREFLIGHT: "the same as an introduction but for what it was asked, and the site's clock",
+    MessageKind.PUBLIC_KEY: "a fresh public key of secure aggregation, signed",
+    MessageKind.CONFIRMATION: "a signature over the session; with ML-KEM, keys sealed for the other sites",
+    MessageKind.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, "
+    "a signature",
+    MessageKind.MASKED_VECTOR: "a piece of this site's contribution, noise without the masks of the others",
+    MessageKind.VOTE: "who is left in this sum, signed",
+    MessageKind.MASK_SHARES: "what opens the sum over everybody who is left, and nothing smaller",
+    MessageKind.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
+    MessageKind.PLAIN_CONTRIBUTION: "a piece of this site's contribution IN THE CLEAR",
+    MessageKind.ABSTENTION: "why this site takes no part in a sum, or in the run: one reason of a closed list",
+    MessageKind.OUT_OF_PLACE: "bytes that have no place in the protocol",
 }
 """What is in each message, for people."""
 
-_SECAGG_ITEMS: Mapping[Kind, Item] = {
-    Kind.ADVERT: Item.PUBLIC_KEY,
-    Kind.CONFIRM: Item.CONFIRMATION,
-    Kind.UPLOAD: Item.SEALED_SHARES,
-    Kind.VOTE: Item.VOTE,
-    Kind.ANSWER: Item.MASK_SHARES,
+_SECAGG_ITEMS: Mapping[Kind, MessageKind] = {
+    Kind.ADVERT: MessageKind.PUBLIC_KEY,
+    Kind.CONFIRM: MessageKind.CONFIRMATION,
+    Kind.UPLOAD: MessageKind.SEALED_SHARES,
+    Kind.VOTE: MessageKind.VOTE,
+    Kind.ANSWER: MessageKind.MASK_SHARES,
 }
-_FOLLOWING: Mapping[Item, Item] = {
-    Item.SEALED_SHARES: Item.MASKED_VECTOR,
-    Item.MASKED_VECTOR: Item.MASKED_VECTOR,
-    Item.PLAIN_ANNOUNCEMENT: Item.PLAIN_CONTRIBUTION,
-    Item.PLAIN_CONTRIBUTION: Item.PLAIN_CONTRIBUTION,
+_FOLLOWING: Mapping[MessageKind, MessageKind] = {
+    MessageKind.SEALED_SHARES: MessageKind.MASKED_VECTOR,
+    MessageKind.MASKED_VECTOR: MessageKind.MASKED_VECTOR,
+    MessageKind.PLAIN_ANNOUNCEMENT: MessageKind.PLAIN_CONTRIBUTION,
+    MessageKind.PLAIN_CONTRIBUTION: MessageKind.PLAIN_CONTRIBUTION,
 }
 """What a chunk is a piece of, by the message before it."""
 
@@ -68,9 +70,9 @@ class StreamItems:
     """Tells what the messages of one stream are; a chunk is a piece of what was announced before it."""
 
     def __init__(self) -> None:
-        self._before = Item.OUT_OF_PLACE
+        self._before = MessageKind.OUT_OF_PLACE
 
-    def next(self, frame: CollaboratorFrame | None) -> Item:
+    def next(self, frame: CollaboratorFrame | None) -> MessageKind:
         """Return what the next message of the stream is.
 
         Args:
@@ -80,24 +82,24 @@ class StreamItems:
         return self._before
 
 
-def _item(frame: CollaboratorFrame | None, before: Item) -> Item:
+def _item(frame: CollaboratorFrame | None, before: MessageKind) -> MessageKind:
     match frame:
         case Hello():
-            return Item.INTRODUCTION
+            return MessageKind.INTRODUCTION
         case UploadStart():
-            return Item.PLAIN_ANNOUNCEMENT
+            return MessageKind.PLAIN_ANNOUNCEMENT
         case Abstain():
-            return Item.ABSTENTION
+            return MessageKind.ABSTENTION
         case SecaggMessage(message):
             return _secagg_item(message)
         case Chunk():
-            return _FOLLOWING.get(before, Item.OUT_OF_PLACE)
+            return _FOLLOWING.get(before, MessageKind.OUT_OF_PLACE)
         case None:
-            return Item.OUT_OF_PLACE
+            return MessageKind.OUT_OF_PLACE
 
 
-def _secagg_item(message: bytes) -> Item:
+def _secagg_item(message: bytes) -> MessageKind:
     try:
-        return _SECAGG_ITEMS.get(kind_of(message), Item.OUT_OF_PLACE)
+        return _SECAGG_ITEMS.get(kind_of(message), MessageKind.OUT_OF_PLACE)
     except SecaggError:
-        return Item.OUT_OF_PLACE
+        return MessageKind.OUT_OF_PLACE

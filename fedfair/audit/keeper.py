@@ -19,8 +19,8 @@ from fedfair.audit.append_file import AppendFile
 from fedfair.audit.chain import next_chain, sign_chain
 from fedfair.audit.entry import CONNECTION, TORN_END, Entry, Message, Opened, Purpose, Signed, body_of, line_of
 from fedfair.audit.head import Head
-from fedfair.audit.items import Item
-from fedfair.audit.reader import CutOffError, Reader
+from fedfair.audit.items import MessageKind
+from fedfair.audit.reader import CutOffError, RecordReader
 from fedfair.errors import AuditError
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import AGGREGATOR
@@ -109,7 +109,7 @@ class Keeper:
             self._file.close()
             raise
 
-    def message(self, raw: bytes, what: Item, occasion: Occasion) -> bool:
+    def message(self, raw: bytes, what: MessageKind, occasion: Occasion) -> bool:
         """Record one message; its entry is with the operating system when this returns.
 
         Args:
@@ -199,9 +199,9 @@ class Keeper:
             self._head.written(self._end)
 
 
-def _read(file: AppendFile, owner: Ownership, head: Head | None) -> Reader:
+def _read(file: AppendFile, owner: Ownership, head: Head | None) -> RecordReader:
     """Return what stands in a file, which must be the owner's and as long as was noted."""
-    found = Reader(None if head is None else head.expected)
+    found = RecordReader(None if head is None else head.expected)
     try:
         found.read(file.lines())
     except CutOffError as fault:

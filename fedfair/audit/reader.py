@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from fedfair.audit.chain import START, next_chain, verify_chain_signature
-from fedfair.audit.entry import MAX_LINE_BYTES, TORN_END, Line, Message, Opened, Signed, parse_line
+from fedfair.audit.entry import MAX_LINE_BYTES, TORN_END, Message, Opened, RecordLine, Signed, parse_line
 from fedfair.errors import AuditError, IdentityError
 from fedfair.identity.signing import parse_signing_key
 
@@ -42,7 +42,7 @@ class Torn:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MessageGroup:
     """Messages that are counted together: all of one sum that are the same thing."""
 
     plan: str
@@ -53,7 +53,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Tally:
+class MessageTally:
     """How many messages, and how long they are together."""
 
     messages: int = 0
@@ -66,7 +66,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """One message by what two records of it have in common."""
 
     plan: str
@@ -78,7 +78,7 @@ class CutOffError(AuditError):
     """A record is shorter than it was."""
 
 
-class Reader:
+class RecordReader:
     """A record that is being read; every attribute is about what was read so far.
 
     Attributes:
@@ -102,9 +102,9 @@ class Reader:
         self.opened: Opened | None = None
         self.entries = 0
         self.chain = START
-        self.total = Tally()
-        self.groups: dict[Group, Tally] = {}
-        self.sent: Counter[Sent] = Counter()
+        self.total = MessageTally()
+        self.groups: dict[MessageGroup, MessageTally] = {}
+        self.sent: Counter[SentMessage] = Counter()
         self.signatures = 0
         self.unsigned = 0
         self.closed = False
@@ -160,7 +160,7 @@ class Reader:
         if len(self._rubble) > MAX_TORN_BYTES:
             raise self._fault
 
-    def _check(self, found: Line) -> None:
+    def _check(self, found: RecordLine) -> None:
         entry = found.entry
         if entry.entry != self.entries + 1:
             raise AuditError(f"it has number {entry.entry}: an entry was removed, inserted or moved")
@@ -200,7 +200,7 @@ class Reader:
         if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
             raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")
 
-    def _check_signed(self, entry: Signed, found: Line) -> None:
+    def _check_signed(self, entry: Signed, found: RecordLine) -> None:
         counted = (self.total.messages, self.total.bytes)
         if (entry.messages, entry.bytes) != counted:
             raise AuditError(
@@ -211,7 +211,7 @@ class Reader:
             raise AuditError("it is signed by nobody")
         verify_chain_signature(self.opened.key, self.names, found.chain, found.signature)
 
-    def _commit(self, found: Line) -> None:
+    def _commit(self, found: RecordLine) -> None:
         entry = found.entry
         if isinstance(entry, Opened):
             self.opened = self.opened or entry
@@ -228,10 +228,10 @@ class Reader:
 
     def _count(self, entry: Message) -> None:
         purpose = entry.purpose if isinstance(entry.purpose, str) else entry.purpose.value
-        group = Group(entry.plan, purpose, entry.round, entry.attempt, entry.what.value)
-        self.groups.setdefault(group, Tally()).add(1, entry.bytes)
+        group = MessageGroup(entry.plan, purpose, entry.round, entry.attempt, entry.what.value)
+        self.groups.setdefault(group, MessageTally()).add(1, entry.bytes)
         self.total.add(1, entry.bytes)
-        self.sent[Sent(entry.plan, entry.bytes, entry.sha256)] += 1
+        self.sent[SentMessage(entry.plan, entry.bytes, entry.sha256)] += 1
 
 
 def bounded_lines(source: BinaryIO) -> Iterator[bytes]:

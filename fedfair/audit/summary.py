@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fedfair.audit.compare import Comparison
+from fedfair.audit.compare import RecordComparison
 from fedfair.audit.entry import CONNECTION
-from fedfair.audit.items import EXPLANATIONS, Item
-from fedfair.audit.reader import Group, Reader, Tally
+from fedfair.audit.items import EXPLANATIONS, MessageKind
+from fedfair.audit.reader import MessageGroup, MessageTally, RecordReader
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MessageRow:
     """Messages that a reader wants to see together.
 
     Attributes:
@@ -28,12 +28,12 @@ class Row:
     purpose: str
     rounds: str
     what: str
-    total: Tally
+    total: MessageTally
 
 
-def rows(groups: Mapping[Group, Tally], *, by_round: bool) -> Iterator[Row]:
+def rows(groups: Mapping[MessageGroup, MessageTally], *, by_round: bool) -> Iterator[MessageRow]:
     """Yield one row for each purpose and kind of message, or for each sum and kind, in the order of sending."""
-    gathered: dict[tuple[str, str, str], list[Group]] = {}
+    gathered: dict[tuple[str, str, str], list[MessageGroup]] = {}
     for group in groups:
         one = _sum_words(group) if by_round else ""
         gathered.setdefault((group.purpose, one, group.what), []).append(group)
@@ -41,16 +41,16 @@ def rows(groups: Mapping[Group, Tally], *, by_round: bool) -> Iterator[Row]:
         numbers = [group.round for group in members]
         span = f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
         rounds = "" if purpose == CONNECTION else one or span
-        yield Row(purpose, rounds, what, _summed(groups[group] for group in members))
+        yield MessageRow(purpose, rounds, what, _summed(groups[group] for group in members))
 
 
-def explanations(groups: Mapping[Group, Tally]) -> Iterator[tuple[str, str]]:
+def explanations(groups: Mapping[MessageGroup, MessageTally]) -> Iterator[tuple[str, str]]:
     """Yield each kind of message that was sent, and what is in it."""
     for what in dict.fromkeys(group.what for group in groups):
-        yield what, EXPLANATIONS[Item(what)]
+        yield what, EXPLANATIONS[MessageKind(what)]
 
 
-def findings(found: Reader) -> Iterator[str]:
+def findings(found: RecordReader) -> Iterator[str]:
     """Yield what was checked about a record, line by line."""
     federation, participant, keeper = found.names
     side = "sent" if keeper == participant else "sent, as it arrived"
@@ -60,7 +60,7 @@ def findings(found: Reader) -> Iterator[str]:
     yield f"checked: {found.signatures} signatures of {keeper}, made with {key}"
 
 
-def comparison(compared: Comparison) -> Iterator[str]:
+def comparison(compared: RecordComparison) -> Iterator[str]:
     """Yield how a record fits its mirror, line by line."""
     yield f"arrived as recorded: {amount(compared.agreed)}"
     if compared.lost.messages:
@@ -70,12 +70,12 @@ def comparison(compared: Comparison) -> Iterator[str]:
     yield from (f"compared for plan {plan}" for plan in compared.plans)
 
 
-def checkpoint(found: Reader) -> str:
+def checkpoint(found: RecordReader) -> str:
     """Return what a later reading can be held against, so that an end that was cut off since is noticed."""
     return f"{found.entries}:{found.chain.hex()}"
 
 
-def gaps(found: Reader) -> Iterator[str]:
+def gaps(found: RecordReader) -> Iterator[str]:
     """Yield what a record that verifies still leaves open, in sentences."""
     for torn in found.torn:
         yield (
@@ -93,17 +93,17 @@ def gaps(found: Reader) -> Iterator[str]:
         yield f"the last {found.unsigned} entries are not signed yet"
 
 
-def amount(tally: Tally) -> str:
+def amount(tally: MessageTally) -> str:
     """Return how many messages, and how long they are together."""
     return f"{tally.messages:,} messages, {tally.bytes:,} bytes"
 
 
-def _sum_words(group: Group) -> str:
+def _sum_words(group: MessageGroup) -> str:
     return f"{group.round}, attempt {group.attempt}" if group.attempt > 1 else f"{group.round}"
 
 
-def _summed(tallies: Iterable[Tally]) -> Tally:
-    total = Tally()
+def _summed(tallies: Iterable[MessageTally]) -> MessageTally:
+    total = MessageTally()
     for tally in tallies:
         total.add(tally.messages, tally.bytes)
     return total

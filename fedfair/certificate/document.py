@@ -13,15 +13,15 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedfair.aggregation.evaluation_file import Count, Digest, Finite, Split
 from fedfair.errors import CertificateError
-from fedfair.evaluation.record import Count, Digest, Finite, Split
-from fedfair.fairness.certificate import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
+from fedfair.fairness.population_bounds import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
 
 FORMAT: Final = "fedfair/certificate/1"
 MAX_BYTES = 1 << 20
 """4097 bins and 1000 statements take about 400 kB."""
 
-MOST_STATEMENTS = 1000
+MAX_STATEMENTS = 1000
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
 Words = Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")]
@@ -67,7 +67,7 @@ class Population(_Part):
     """How much is claimed about people who were not evaluated.
 
     Attributes:
-        method: one of `fedfair.fairness.certificate.METHODS`.
+        method: one of `fedfair.fairness.population_bounds.METHODS`.
         delta: the chance that a population bound of this certificate is wrong.
     """
 
@@ -91,7 +91,7 @@ class Statement(_Part):
 
 
 class Histogram(_Part):
-    """The losses that everything follows from; see `fedfair.fairness.certificate.LossHistogram`.
+    """The losses that everything follows from; see `fedfair.fairness.population_bounds.LossHistogram`.
 
     Attributes:
         bins: equal bins of the plan.
@@ -155,7 +155,7 @@ class Certificate(_Part):
     loss: Literal["cross-entropy in nats"]
     loss_range: Positive
     population: Population | None
-    statements: Annotated[tuple[Statement, ...], Field(min_length=1, max_length=MOST_STATEMENTS)]
+    statements: Annotated[tuple[Statement, ...], Field(min_length=1, max_length=MAX_STATEMENTS)]
     histogram: Histogram
     signature: Words | None
 

@@ -9,10 +9,16 @@ from __future__ import annotations
 import math
 
 from fedfair.certificate.document import Certificate
-from fedfair.certificate.words import guess_sentence, limits, main_statement, population_sentence, sample_sentence
+from fedfair.certificate.sentences import (
+    guess_sentence,
+    limits,
+    main_statement,
+    population_sentence,
+    sample_sentence,
+)
 from fedfair.errors import CertificateError
 from fedfair.report.blocks import bullets, paragraph
-from fedfair.report.html import Section
+from fedfair.report.html import PageSection
 from fedfair.results.document import ResultDocument
 
 SAME = 1e-6
@@ -47,7 +53,7 @@ def check_result(certificate: Certificate, result: ResultDocument, place: str) -
         )
 
 
-def excerpt(certificate: Certificate, place: str) -> Section:
+def excerpt(certificate: Certificate, place: str) -> PageSection:
     """Return what a certificate says as a section; the caller has checked its figures, not its signature."""
     worst = main_statement(certificate)
     signed = "It is NOT SIGNED: anybody could have made it."
@@ -66,4 +72,4 @@ def excerpt(certificate: Certificate, place: str) -> Section:
         + paragraph("What it does not mean:")
         + bullets(limits(certificate))
     )
-    return Section("certificate", "What is certified", body)
+    return PageSection("certificate", "What is certified", body)

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedfair.certificate.document import FORMAT, MOST_STATEMENTS, Certificate, Histogram, Population, Training
+from fedfair.aggregation.evaluation_file import EvaluationRecord, Split
+from fedfair.certificate.document import FORMAT, MAX_STATEMENTS, Certificate, Histogram, Population, Training
 from fedfair.certificate.proof import mean_loss, statements
 from fedfair.errors import CertificateError, PlanError
-from fedfair.evaluation.record import EvaluationRecord, Split
-from fedfair.fairness.certificate import (
+from fedfair.fairness.metrics import uniform_classifier_loss
+from fedfair.fairness.population_bounds import (
     MAX_DELTA,
     METHODS,
     MIN_DELTA,
@@ -26,17 +27,16 @@ from fedfair.fairness.certificate import (
     Method,
     join_small_bins,
 )
-from fedfair.fairness.metrics import uniform_classifier_loss
-from fedfair.learning.result import is_suppressed
 from fedfair.plan.derived import is_noised, keeps_best
 from fedfair.plan.schema import Plan
+from fedfair.results.writing import is_suppressed
 
-FEWEST_RECORDS = 10
+MIN_RECORDS = 10
 """A published bin holds at least this many losses unless told otherwise: its sum is then nobody's own loss."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class IssueTerms:
     """What the issuer chooses, before looking at any loss.
 
     Raises:
@@ -54,14 +54,14 @@ class Terms:
     group_sizes: tuple[float, ...]
     delta: float = 0.05
     method: Method = METHODS[0]
-    fewest: int = FEWEST_RECORDS
+    fewest: int = MIN_RECORDS
 
     def __post_init__(self) -> None:
         if not MIN_DELTA <= self.delta <= MAX_DELTA:
             raise PlanError(f"delta is {self.delta}, outside [{MIN_DELTA}, {MAX_DELTA}]", "0.05 is 95% confidence")
-        if not 1 <= len(self.group_sizes) <= MOST_STATEMENTS:
+        if not 1 <= len(self.group_sizes) <= MAX_STATEMENTS:
             raise PlanError(
-                f"a certificate is about 1 to {MOST_STATEMENTS} group sizes, not {len(self.group_sizes)}"
+                f"a certificate is about 1 to {MAX_STATEMENTS} group sizes, not {len(self.group_sizes)}"
             )
         wrong = [size for size in self.group_sizes if not MIN_GROUP_SIZE <= size <= 1.0]
         if wrong:
@@ -84,7 +84,7 @@ def held_out_split(record: EvaluationRecord) -> Split:
     )
 
 
-def draft(record: EvaluationRecord, plan: Plan, terms: Terms, *, issued_at: str) -> Certificate:
+def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at: str) -> Certificate:
     """Return an unsigned certificate.
 
     Args:

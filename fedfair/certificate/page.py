@@ -1,7 +1,7 @@
 """A certificate as one HTML page: what is proven, the curve, what it does not mean, how to check it.
 
-Decides what stands where; the sentences are `words.py`'s, the shell `fedfair.report.html`'s. Every figure on the
-page, those of the curve included, follows from the certificate alone.
+Decides what stands where; the sentences are `sentences.py`'s, the shell `fedfair.report.html`'s. Every figure on
+the page, those of the curve included, follows from the certificate alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from fedfair.certificate.document import Certificate, Statement
 from fedfair.certificate.proof import statements
-from fedfair.certificate.words import (
+from fedfair.certificate.sentences import (
     at_most,
     confidence,
     guess_sentence,
@@ -27,7 +27,7 @@ from fedfair.certificate.words import (
 )
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figures import Level, Series, draw, group_size_chart
-from fedfair.report.html import Section, page
+from fedfair.report.html import PageSection, page
 
 CURVE_POINTS = 100
 
@@ -37,12 +37,12 @@ _EVALUATED = "the evaluated people (with the interval that holds the truth)"
 def certificate_page(certificate: Certificate) -> str:
     """Return the page of a certificate whose figures and signature the caller has checked."""
     sections = (
-        Section("proven", "", _opening(certificate)),
-        Section("curve", "Every size of group at once", _curve(certificate)),
-        Section("bounds", "The bounds", _table(certificate)),
-        Section("limits", "What this does not mean", bullets(limits(certificate))),
-        Section("facts", "What it is about", _facts(certificate)),
-        Section("check", "How to check it", _check(certificate)),
+        PageSection("proven", "", _opening(certificate)),
+        PageSection("curve", "Every size of group at once", _curve(certificate)),
+        PageSection("bounds", "The bounds", _table(certificate)),
+        PageSection("limits", "What this does not mean", bullets(limits(certificate))),
+        PageSection("facts", "What it is about", _facts(certificate)),
+        PageSection("check", "How to check it", _check(certificate)),
     )
     return page(f"Fairness certificate of {certificate.federation}", sections)
 

@@ -1,7 +1,7 @@
 """From a loss histogram to the statements of a certificate, in the same steps when it is issued and checked.
 
-Which bounds exist and why they hold is decided by `fedfair.evaluation.secure_cvar` (the evaluated records) and
-`fedfair.fairness.certificate` (the population).
+Which bounds exist and why they hold is decided by `fedfair.aggregation.cvar_bounds` (the evaluated records) and
+`fedfair.fairness.population_bounds` (the population).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedfair.aggregation.cvar_bounds import histogram_bounds, total_sum_error
 from fedfair.certificate.document import Population, Statement
-from fedfair.evaluation.secure_cvar import histogram_bounds, total_sum_error
-from fedfair.fairness.certificate import LossHistogram, population_bounds
+from fedfair.fairness.population_bounds import LossHistogram, population_bounds
 
 
 def statements(

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fedfair.certificate.document import Certificate, Issuer
 from fedfair.errors import CertificateError
 from fedfair.identity.signing import decode_base64, format_signing_key
-from fedfair.labelled import labelled_message
 from fedfair.plan.digest import canonical_json
+from fedfair.signed_message import labelled_message
 
 LABEL = "fedfair/certificate/v1"
 

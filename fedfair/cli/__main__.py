@@ -1,13 +1,13 @@
 """The `fedfair` program: loads the commands, and turns every named fault into one clear message.
 
-The exit status is what `fedfair.report.exit_status` says. `--debug`, anywhere on the line, shows the traceback.
+The exit status is what `fedfair.process.exit_status` says. `--debug`, anywhere on the line, shows the traceback.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from fedfair.report.launch import launch
+from fedfair.process.launch import launch
 
 if TYPE_CHECKING:
     import typer

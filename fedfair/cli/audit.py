@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import AuditError
-from fedfair.report.terminal import console, error_console
+from fedfair.process.terminal import console, error_console
 
 if TYPE_CHECKING:
-    from fedfair.audit.compare import Comparison
-    from fedfair.audit.reader import Reader
+    from fedfair.audit.compare import RecordComparison
+    from fedfair.audit.reader import RecordReader
     from fedfair.plan.schema import Plan
 
 app = typer.Typer(
@@ -81,7 +81,7 @@ def verify(
     """Check a record without a network: its chain, its signatures, its totals and, with --mirror, what arrived."""
     from fedfair.audit.summary import checkpoint as checkpoint_of
     from fedfair.audit.summary import comparison, findings, gaps
-    from fedfair.plan.source import load_plan
+    from fedfair.plan.loading import load_plan
 
     plan = None if plan_file is None else load_plan(plan_file)
     found = _read(record, _parsed(checkpoint))
@@ -130,10 +130,10 @@ def _parsed(checkpoint: str | None) -> tuple[int, bytes] | None:
     return int(match[1]), bytes.fromhex(match[2])
 
 
-def _read(path: Path, checkpoint: tuple[int, bytes] | None) -> Reader:
-    from fedfair.audit.reader import Reader, bounded_lines
+def _read(path: Path, checkpoint: tuple[int, bytes] | None) -> RecordReader:
+    from fedfair.audit.reader import RecordReader, bounded_lines
 
-    found = Reader(checkpoint)
+    found = RecordReader(checkpoint)
     try:
         with path.open("rb") as source, error_console.status(Text(f"reading {path}")):
             found.read(bounded_lines(source))
@@ -143,7 +143,7 @@ def _read(path: Path, checkpoint: tuple[int, bytes] | None) -> Reader:
     return found
 
 
-def _check_key(found: Reader, path: Path, given: str | None, plan: Plan | None, cert_folder: Path) -> None:
+def _check_key(found: RecordReader, path: Path, given: str | None, plan: Plan | None, cert_folder: Path) -> None:
     """Refuse a record that its keeper has not signed, or where nothing says which key the keeper has."""
     from fedfair.cli.known_keys import known_key
 
@@ -162,8 +162,8 @@ def _check_key(found: Reader, path: Path, given: str | None, plan: Plan | None, 
 
 
 def _compared(
-    found: Reader, path: Path, mirrors: list[Path], mirror_key: str | None, cert_folder: Path
-) -> Comparison:
+    found: RecordReader, path: Path, mirrors: list[Path], mirror_key: str | None, cert_folder: Path
+) -> RecordComparison:
     from fedfair.audit.compare import compare
     from fedfair.cli.known_keys import known_key
     from fedfair.ids import AGGREGATOR
@@ -183,11 +183,11 @@ def _compared(
     return compared
 
 
-def _stated_key(found: Reader) -> str:
+def _stated_key(found: RecordReader) -> str:
     return "" if found.opened is None else found.opened.key
 
 
-def _facts(found: Reader) -> dict[str, object]:
+def _facts(found: RecordReader) -> dict[str, object]:
     from fedfair.audit.summary import checkpoint
 
     federation, participant, keeper = found.names
@@ -212,7 +212,7 @@ def _warn(words: str) -> None:
     error_console.print(Text(f"warning: {words}", style="yellow"), soft_wrap=True)
 
 
-def _table(found: Reader, *, by_round: bool) -> Table:
+def _table(found: RecordReader, *, by_round: bool) -> Table:
     from fedfair.audit.summary import rows
 
     federation, participant, _ = found.names

@@ -11,18 +11,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from fedfair.atomic_file import write_whole
 from fedfair.errors import CertificateError, IdentityError
 from fedfair.ids import AGGREGATOR
-from fedfair.plan.source import load_plan, workspace_of
-from fedfair.report.terminal import console, error_console
-from fedfair.whole_file import write_whole
+from fedfair.plan.loading import load_plan, workspace_of
+from fedfair.process.terminal import console, error_console
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+    from fedfair.aggregation.evaluation_file import EvaluationRecord
     from fedfair.certificate.document import Certificate
-    from fedfair.certificate.issue import Terms
-    from fedfair.evaluation.record import EvaluationRecord
+    from fedfair.certificate.issue import IssueTerms
     from fedfair.plan.schema import Plan
 
 app = typer.Typer(
@@ -144,7 +144,7 @@ def _check_places(output: Path, page: Path) -> None:
 
 
 def _evaluation_of(path: Path, plan: Plan, plan_file: Path) -> EvaluationRecord:
-    from fedfair.evaluation.record import parse_evaluation
+    from fedfair.aggregation.evaluation_file import parse_evaluation
 
     if not path.is_file():
         raise CertificateError(
@@ -169,10 +169,10 @@ def _terms(
     method: str,
     group_sizes: str | None,
     fewest: int,
-) -> Terms:
-    from fedfair.certificate.issue import Terms, held_out_split
-    from fedfair.evaluation.loss_sums import SPLITS
-    from fedfair.fairness.certificate import METHODS
+) -> IssueTerms:
+    from fedfair.aggregation.loss_histogram import SPLITS
+    from fedfair.certificate.issue import IssueTerms, held_out_split
+    from fedfair.fairness.population_bounds import METHODS
     from fedfair.plan.derived import reported_group_sizes
 
     chosen = held_out_split(record) if split is None else next((name for name in SPLITS if name == split), None)
@@ -182,7 +182,7 @@ def _terms(
     if known is None:
         raise typer.BadParameter(f"{method!r} is none of {', '.join(METHODS)}", param_hint="--method")
     sizes = (*reported_group_sizes(plan), 1.0) if group_sizes is None else _shares(group_sizes)
-    return Terms(split=chosen, group_sizes=sizes, delta=delta, method=known, fewest=fewest)
+    return IssueTerms(split=chosen, group_sizes=sizes, delta=delta, method=known, fewest=fewest)
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -228,15 +228,15 @@ def _issuer_key(
 
 def _plan_digest(plan: Plan, plan_file: Path) -> str:
     # Torch takes seconds to load; a certificate with a fault should not have to wait for it.
-    from fedfair.learning.binding import plan_binding
     from fedfair.plan.digest import format_digest
+    from fedfair.training.binding import plan_binding
 
     return format_digest(plan_binding(plan, workspace_of(plan_file)).digest)
 
 
 def _model_digest(path: Path) -> str:
-    from fedfair.learning.checkpoint import load
-    from fedfair.learning.evaluated import vector_sha256
+    from fedfair.aggregation.evaluation_record import vector_sha256
+    from fedfair.aggregation.model_file import load
     from fedfair.plan.digest import format_digest
 
     return format_digest(vector_sha256(load(path)[1]))
@@ -260,7 +260,7 @@ def _read(path: Path, most: int, what: str) -> bytes:
 
 
 def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
-    from fedfair.certificate.words import limits, main_statement, population_sentence, sample_sentence
+    from fedfair.certificate.sentences import limits, main_statement, population_sentence, sample_sentence
 
     if certificate.signature is None:
         error_console.print(
@@ -281,7 +281,7 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
 
 
 def _table(certificate: Certificate) -> Table:
-    from fedfair.certificate.words import at_most, confidence, population_bound, share
+    from fedfair.certificate.sentences import at_most, confidence, population_bound, share
 
     table = Table(title="Mean loss of any group of at least this size, at most (nats)", title_justify="left")
     table.add_column("group size", justify="right")

@@ -16,11 +16,11 @@ from fedfair.identity import authority_store, bundle, register, store
 from fedfair.identity.authority import CERTIFICATE_DAYS
 from fedfair.identity.certificate import Role, fingerprint, grouped, parse_participant, participant_of
 from fedfair.identity.files import is_encrypted, read_bytes, write_public
-from fedfair.identity.inventory import GOOD, Item, take_inventory
+from fedfair.identity.inventory import GOOD, InventoryItem, take_inventory
 from fedfair.identity.request import SiteRequest, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import parse_federation_name
-from fedfair.report.terminal import console, error_console
+from fedfair.process.terminal import console, error_console
 
 app = typer.Typer(
     help="Make, sign, install, renew and revoke the certificates of a federation.",
@@ -193,7 +193,7 @@ def show(
             _warn(f"{item.name}: {warning}")
 
 
-def _table(items: list[Item]) -> Table:
+def _table(items: list[InventoryItem]) -> Table:
     table = Table("name", "good until", "status", box=None, pad_edge=False)
     # A serial is what `revoke --serial` asks for: it is broken over lines, never cut.
     for heading in ("serial", "where"):

@@ -9,7 +9,7 @@ import typer
 
 from fedfair import __version__
 from fedfair.cli.lazy import Entry, LazyGroup
-from fedfair.report.terminal import DEBUG_HELP, console
+from fedfair.process.terminal import DEBUG_HELP, console
 
 
 class Commands(LazyGroup):

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fedfair.aggregation.model_file import load
+from fedfair.atomic_file import write_whole
 from fedfair.cli.interrupts import interrupts_noticed
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
-from fedfair.learning.checkpoint import load
+from fedfair.process.terminal import console, error_console
 from fedfair.report.run_page import run_page
 from fedfair.report.tables import NAMES, comparison
-from fedfair.report.terminal import console, error_console
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import read_result
-from fedfair.whole_file import write_whole
 
 if TYPE_CHECKING:
     pass

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import typer
 
+from fedfair.atomic_file import write_whole
 from fedfair.plan.derived import evaluates_exactly
-from fedfair.plan.source import load_plan, workspace_of
+from fedfair.plan.loading import load_plan, workspace_of
+from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
-from fedfair.report.terminal import console, error_console
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
-from fedfair.whole_file import write_whole
 
 
 def evaluate_command(
@@ -31,7 +31,7 @@ def evaluate_command(
     if json_file is not None and str(json_file) != "-":
         check_result_place(json_file)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
-    from fedfair.learning.evaluate import evaluate
+    from fedfair.simulation.evaluate import evaluate
 
     exact |= evaluates_exactly(plan)
     with nullcontext() if quiet else error_console.status("evaluating"):

@@ -30,11 +30,11 @@ from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_federation_name, parse_participant_id
-from fedfair.learning.binding import plan_binding
 from fedfair.plan.approval import approve
 from fedfair.plan.derived import is_masked, protects_records
+from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
-from fedfair.plan.source import load_plan
+from fedfair.training.binding import plan_binding
 
 PIPE_BYTES = 1 << 16
 """What is read from a pipe at a time."""

@@ -15,19 +15,19 @@ from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, ter
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.plan.approval import approve
-from fedfair.plan.code import code_digests
 from fedfair.plan.deployment import check_deployment, simulation_only
+from fedfair.plan.description import summary
 from fedfair.plan.digest import format_digest
 from fedfair.plan.editor_schema import plan_schema
 from fedfair.plan.enrolment import enroll
-from fedfair.plan.keys import format_public_key
+from fedfair.plan.loading import load_plan, workspace_of
+from fedfair.plan.module_code import code_digests
+from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy, load_site_config
-from fedfair.plan.source import load_plan, workspace_of
-from fedfair.plan.summary import summary
-from fedfair.plan.terms import Asked, Term, code_fault
-from fedfair.report.exit_status import ExitStatus
-from fedfair.report.terminal import console, error_console
+from fedfair.policy.site_config import SitePolicy, load_site_config
+from fedfair.policy.terms import AskedTerms, Term, code_fault
+from fedfair.process.exit_status import ExitStatus
+from fedfair.process.terminal import console, error_console
 
 app = typer.Typer(
     help="Check, show and approve the plan, and pin its members' keys.",
@@ -56,10 +56,10 @@ def check(
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from fedfair.learning.advice import advice
-    from fedfair.learning.masked_sums import guarantee
+    from fedfair.aggregation.masked_encoding import guarantee
+    from fedfair.report.plan_review import plan_review
 
-    promised, warnings = guarantee(plan), (*simulation_only(plan), *advice(plan))
+    promised, warnings = guarantee(plan), (*simulation_only(plan), *plan_review(plan))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "warnings": warnings}
         site = {} if held is None else terms_json(*held)
@@ -177,7 +177,7 @@ def _code_words(plan: Plan, plan_file: Path) -> str:
 
 
 def _digest(plan: Plan, code: Path) -> bytes:
-    from fedfair.learning.binding import plan_binding
+    from fedfair.training.binding import plan_binding
 
     return plan_binding(plan, code).digest
 
@@ -195,7 +195,7 @@ def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes:
     code = plan_code(plan.task.references, workspace, frozen=frozen)
     for path, file_digest in code_digests(plan.task.references, code.folder).items():
         _say(f"runs {path}, SHA-256 {file_digest.hex()}")
-    broken = None if policy is None else code_fault(Asked(plan, code.digest), policy)
+    broken = None if policy is None else code_fault(AskedTerms(plan, code.digest), policy)
     if broken is not None:
         raise ApprovalError(
             f"the policy in {SITE_FILE} refuses module code: {broken.fault}; nothing was run",
@@ -229,7 +229,7 @@ def _check_pinned(plan: Plan, name: str, key: str) -> None:
 
 
 def _show_summary(plan: Plan) -> None:
-    from fedfair.learning.masked_sums import guarantee
+    from fedfair.aggregation.masked_encoding import guarantee
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for heading, sentence in (*summary(plan), ("guarantee", guarantee(plan))):

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedfair.learning.sweep.events import Advanced, Event, Failed
+from fedfair.experiments.sweep.events import Event, PointAdvanced, PointFailed
 
 
 class PointsBar:
@@ -53,12 +53,12 @@ class PointsBar:
 
     def take(self, event: Event) -> None:
         """Take what an engine reports."""
-        if isinstance(event, Advanced):
+        if isinstance(event, PointAdvanced):
             self._running[event.point.id] = event.rounds / event.point.plan.training.rounds
         else:
             self._running.pop(event.point.id, None)
             self._ended += 1
-            self._failed += isinstance(event, Failed)
+            self._failed += isinstance(event, PointFailed)
         done = self._ended + sum(self._running.values())
         figures = f"{len(self._running)} running" + (f", {self._failed} failed" if self._failed else "")
         self._bar.update(self._task, completed=done, ended=self._ended, figures=figures)

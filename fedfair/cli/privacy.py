@@ -11,15 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import PrivacyError
-from fedfair.plan.site import load_site_config
-from fedfair.report.terminal import DEBUG_HELP, console
+from fedfair.policy.site_config import load_site_config
+from fedfair.process.terminal import DEBUG_HELP, console
 from fedfair.wire.frames import showable
 
 if TYPE_CHECKING:
-    from collaborator.ledger_witness import Witness
+    from collaborator.rollback_guard import RollbackGuard
     from fedfair.privacy.budget import Budget
     from fedfair.privacy.entries import Written
-    from fedfair.privacy.spending import Line, Spending
+    from fedfair.privacy.spending import RepeatedRelease, Spending
 
 app = typer.Typer(
     help="Show what was released about this site's records, and what it comes to.",
@@ -69,8 +69,8 @@ def show(
         _print(one, budget)
 
 
-def _of_site(config: Path) -> tuple[Path, Budget | None, Witness]:
-    from collaborator.ledger_witness import witness_of
+def _of_site(config: Path) -> tuple[Path, Budget | None, RollbackGuard]:
+    from collaborator.rollback_guard import witness_of
     from fedfair.privacy.budget import Budget
 
     site = load_site_config(config)
@@ -93,7 +93,7 @@ def _print(found: Spending, budget: Budget | None) -> None:
         _say(f"Budget: {budget}; {left}.")
 
 
-def _row(line: Line) -> tuple[str, ...]:
+def _row(line: RepeatedRelease) -> tuple[str, ...]:
     first, last = line.first[:10], line.last[:10]
     when = first if first == last else f"{first} to {last}"
     noise, sampling, clip, steps = _numbers(line.release)
@@ -142,10 +142,10 @@ def _json(path: Path, found: list[Spending], delta: float, budget: Budget | None
     }
 
 
-def _line_json(line: Line) -> dict[str, object]:
-    from fedfair.privacy.entries import Entry
+def _line_json(line: RepeatedRelease) -> dict[str, object]:
+    from fedfair.privacy.entries import LedgerEntry
 
-    as_entry = Entry(line.last, line.origin, line.release)
+    as_entry = LedgerEntry(line.last, line.origin, line.release)
     return {
         "participant": line.origin.participant,
         "federation": line.origin.federation,

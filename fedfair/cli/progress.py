@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedfair.learning.server import Progress as RoundProgress
+from fedfair.run.training_run import Progress as RoundProgress
 
 
 class RoundsBar:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import typer
 
-from fedfair.report.html import Section, check_place
+from fedfair.atomic_file import write_whole
+from fedfair.process.terminal import console
+from fedfair.report.html import PageSection, check_place
 from fedfair.report.run_page import run_page, subject
 from fedfair.report.shown import shown
 from fedfair.report.tables import by_group_size, comparison
-from fedfair.report.terminal import console
 from fedfair.results.document import ResultDocument
 from fedfair.results.json_schema import result_schema
 from fedfair.results.reading import read_result
-from fedfair.whole_file import write_whole
 
 COMPARED_SIZES = (0.1, 0.3)
 CERTIFICATE = "certificate.json"
@@ -57,7 +57,7 @@ def report_command(
     console.print(f"The page: {page}", soft_wrap=True, markup=False)
 
 
-def _certificates(documents: Mapping[str, ResultDocument]) -> list[Section]:
+def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:
     """Return what is certified about the first result, where a certificate lies beside it."""
     from fedfair.certificate.check import check_figures
     from fedfair.certificate.document import parse_certificate

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from fedfair.errors import FedfairError
+from fedfair.process.terminal import console
 from fedfair.report.html import check_replaceable
-from fedfair.report.terminal import console
 
 DATA_SETS = ("acs-employment", "acs-income", "mnist", "eicu", "heart", "adult")
 

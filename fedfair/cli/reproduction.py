@@ -9,16 +9,16 @@ from pathlib import Path
 
 from rich.table import Table
 
+from fedfair.atomic_file import write_whole
 from fedfair.cli.points_bar import PointsBar
-from fedfair.learning.reproduction.claims import findings
-from fedfair.learning.reproduction.composition import Shares
-from fedfair.learning.reproduction.execution import Done, PreparedStudy
-from fedfair.learning.reproduction.membership import worst_group_shares
-from fedfair.learning.reproduction.studies import STUDIES
+from fedfair.experiments.reproduction.claims import findings
+from fedfair.experiments.reproduction.composition import Shares
+from fedfair.experiments.reproduction.execution import Done, PreparedStudy
+from fedfair.experiments.reproduction.membership import worst_group_shares
+from fedfair.experiments.reproduction.studies import STUDIES
+from fedfair.process.terminal import error_console
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import Rows, verdicts, worst_groups
-from fedfair.report.terminal import error_console
-from fedfair.whole_file import write_whole
 
 Finished = list[tuple[Done, Mapping[str, Shares]]]
 

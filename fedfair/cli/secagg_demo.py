@@ -14,7 +14,7 @@ from rich.padding import Padding
 
 from fedfair.errors import StoppedError
 from fedfair.identity.files import write_public
-from fedfair.report.terminal import console
+from fedfair.process.terminal import console
 
 FORMAT = "fedfair/secagg-demo/1"
 

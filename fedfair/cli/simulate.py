@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
+from fedfair.aggregation.evaluation_file import to_text as evaluation_text
+from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
 from fedfair.errors import DataError
-from fedfair.evaluation.record import to_text as evaluation_text
-from fedfair.learning.engine import Engine, chosen_engine
-from fedfair.plan.source import load_plan
-from fedfair.report.doubts import doubts
+from fedfair.plan.loading import load_plan
+from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
-from fedfair.report.terminal import console, error_console
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
-from fedfair.whole_file import write_whole
+from fedfair.results.warnings import result_warnings
+from fedfair.simulation.backend import Engine, chosen_engine
 
 if TYPE_CHECKING:
-    from fedfair.learning.simulate import SimulationOutcome
+    from fedfair.simulation.simulate import SimulationOutcome
 
 
 def simulate_command(
@@ -44,8 +44,8 @@ def simulate_command(
     _check_places(json_file, model_file, save_folder)
     chosen_engine(plan, engine)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from fedfair.learning.simulate import simulate
-    from fedfair.plan.source import workspace_of
+    from fedfair.plan.loading import workspace_of
+    from fedfair.simulation.simulate import simulate
 
     with RoundsBar(plan.training.rounds, plan.objective.worst_group_size, error_console, quiet=quiet) as bar:
         outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=bar.progressed)
@@ -54,7 +54,7 @@ def simulate_command(
         _save(outcome, save_folder)
     if not quiet and str(json_file) != "-":
         console.print(by_group_size(outcome.result))
-    for doubt in doubts(outcome.result):
+    for doubt in result_warnings(outcome.result):
         error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
 
 
@@ -76,8 +76,8 @@ def _save(outcome: SimulationOutcome, folder: Path) -> None:
 
 
 def _save_model(outcome: SimulationOutcome, path: Path) -> None:
-    from fedfair.learning.checkpoint import save
-    from fedfair.learning.saved_model import model_words
+    from fedfair.aggregation.model_file import save
+    from fedfair.run.saved_model import model_words
 
     digest, rounds = outcome.evaluation.plan_digest, outcome.result.rounds
     save(path, outcome.layout, outcome.model.vector, model_words(outcome.model, rounds, digest, outcome.scaling))
@@ -102,7 +102,7 @@ def _check_model_place(path: Path) -> None:
     if path.is_dir():
         raise DataError(f"{path} is a folder", "name a file in it")
     if path.is_file() and path.stat().st_size > 0:
-        from fedfair.learning.checkpoint import load
+        from fedfair.aggregation.model_file import load
 
         try:
             load(path)

@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import PlanError
-from fedfair.plan.code import code_digests
 from fedfair.plan.digest import code_digest
+from fedfair.plan.loading import workspace_of
+from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import load_site_config
-from fedfair.plan.source import workspace_of
-from fedfair.plan.terms import Asked, Term, terms
+from fedfair.policy.site_config import load_site_config
+from fedfair.policy.terms import AskedTerms, Term, terms
 
 
 def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tuple[Term, ...]]:
@@ -28,7 +28,7 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
             f"{site.collaborator} of {config_file} is no collaborator of this plan",
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
-    asked = Asked(plan, plan_code_digest(plan, plan_file))
+    asked = AskedTerms(plan, plan_code_digest(plan, plan_file))
     return site.collaborator, tuple(terms(asked, site.policy))
 
 

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
+from fedfair.atomic_file import write_whole
 from fedfair.cli.points_bar import PointsBar
 from fedfair.errors import FedfairError
-from fedfair.learning.sweep.grid import SEED, Point, in_words, named_axis, parse_grid, points_of
-from fedfair.learning.sweep.selection import Criterion
-from fedfair.learning.sweep.table import Rule, Table, check_comparable, table_csv, table_json, tabulate
+from fedfair.experiments.sweep.grid import SEED, Point, in_words, named_axis, parse_grid, points_of
+from fedfair.experiments.sweep.selection import Criterion
+from fedfair.experiments.sweep.table import Rule, SweepTable, check_comparable, table_csv, table_json, tabulate
+from fedfair.plan.loading import plan_document, workspace_of
 from fedfair.plan.schema import Plan
-from fedfair.plan.source import plan_document, workspace_of
-from fedfair.plan.wording import validated
+from fedfair.plan.validation_messages import validated
+from fedfair.process.terminal import console, error_console
 from fedfair.report.sweeps import sweep_drawing
-from fedfair.report.terminal import console, error_console
-from fedfair.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from fedfair.learning.sweep.events import Engine
-    from fedfair.learning.sweep.execution import Outcome
-    from fedfair.learning.sweep.folder import SweepFolder
+    from fedfair.experiments.sweep.events import Engine
+    from fedfair.experiments.sweep.execution import Outcome
+    from fedfair.experiments.sweep.folder import SweepFolder
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Rows in the terminal; the files have all."""
 
-MOST_FAILURES = 10
+MAX_FAILURES = 10
 
 
 class EngineName(enum.StrEnum):
@@ -78,7 +78,7 @@ def sweep_command(
     rule = Rule(select, tuple(named_axis(key, compared) for key in per or ()), show_test)
     check_comparable(points, base, rule)
     # Torch takes seconds to load; a grid with a mistake should not have to wait for it.
-    from fedfair.learning.sweep.folder import SweepFolder
+    from fedfair.experiments.sweep.folder import SweepFolder
 
     workspace = workspace_of(plan_file)
     folder = SweepFolder(out)
@@ -93,10 +93,10 @@ def sweep_command(
 
 def _engine(name: EngineName, workspace: Path, workers: int | None) -> Engine:
     if name is EngineName.RAY:
-        from fedfair.learning.sweep.cluster import run_on_ray
+        from fedfair.experiments.sweep.cluster import run_on_ray
 
         return partial(run_on_ray, root=workspace, workers=workers)
-    from fedfair.learning.sweep.local import run_locally
+    from fedfair.experiments.sweep.local import run_locally
 
     return partial(run_locally, root=workspace, workers=workers or _processors())
 
@@ -107,7 +107,7 @@ def _processors() -> int:
 
 
 def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet: bool) -> Outcome:
-    from fedfair.learning.sweep.execution import run_points
+    from fedfair.experiments.sweep.execution import run_points
 
     there = len(folder.finished(points))
     if not quiet:
@@ -122,16 +122,16 @@ def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet:
         raise
 
 
-def _write(table: Table, out: Path) -> None:
+def _write(table: SweepTable, out: Path) -> None:
     write_whole(out / "table.csv", table_csv(table))
     write_whole(out / "table.json", json.dumps(table_json(table), indent=2) + "\n")
 
 
-def _show(table: Table, out: Path, *, as_json: bool, quiet: bool) -> None:
+def _show(table: SweepTable, out: Path, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         console.print_json(json.dumps(table_json(table)))
     elif not quiet:
-        console.print(sweep_drawing(table, MOST_ROWS))
+        console.print(sweep_drawing(table, MAX_ROWS))
         console.print(Text(f"all figures: {out / 'table.csv'}, {out / 'table.json'}"), soft_wrap=True)
     for note in table.notes:
         _note(note)
@@ -140,9 +140,9 @@ def _show(table: Table, out: Path, *, as_json: bool, quiet: bool) -> None:
 def _failed(points: Sequence[Point], outcome: Outcome) -> FedfairError:
     """Return the fault of a sweep of which some points have no result."""
     failures = [(point, outcome.failures[point.id]) for point in points if point.id in outcome.failures]
-    lines = [f"{in_words(point.settings)}: {failure.message}" for point, failure in failures[:MOST_FAILURES]]
-    if len(failures) > MOST_FAILURES:
-        lines.append(f"and {len(failures) - MOST_FAILURES} more")
+    lines = [f"{in_words(point.settings)}: {failure.message}" for point, failure in failures[:MAX_FAILURES]]
+    if len(failures) > MAX_FAILURES:
+        lines.append(f"and {len(failures) - MAX_FAILURES} more")
     head = f"{len(failures)} of {len(points)} points failed:"
     remedies = dict.fromkeys(failure.remedy for _, failure in failures if failure.remedy)
     again = "the same command tries them again"

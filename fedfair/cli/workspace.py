@@ -10,11 +10,11 @@ from rich.text import Text
 
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
-from fedfair.plan import archive
 from fedfair.plan.digest import format_digest
-from fedfair.plan.templates import TEMPLATES
-from fedfair.plan.workspace import create_workspace, write_site_file
-from fedfair.report.terminal import console
+from fedfair.process.terminal import console
+from fedfair.workspace import archive
+from fedfair.workspace.create import create_workspace, write_site_file
+from fedfair.workspace.templates import TEMPLATES
 
 app = typer.Typer(
     help="Create the folder of a federation, and carry it to other hosts.",

@@ -1,7 +1,7 @@
 """Conditional value-at-risk of a finite list of losses, exactly, with ties and fractional group sizes.
 
 Works on one float64 array of all losses, so it serves simulations, tests and a site's own records; what can
-be known from sums over sites is `fedfair.evaluation`'s business. No torch.
+be known from sums over sites is `fedfair.aggregation`'s business. No torch.
 
 With l_(1) >= l_(2) >= ... and k = rho n, the worst group holds the first floor(k) records and a fraction of
 the next one. The conditional expectation E[L | L >= q] of the paper's equation (2) is another number whenever

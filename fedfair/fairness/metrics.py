@@ -1,6 +1,6 @@
 """What is reported about a list of losses: mean, accuracy, and how the worst group of each size fares.
 
-For simulations, tests and one site's own records, where every loss is at hand; `fedfair.evaluation` says the
+For simulations, tests and one site's own records, where every loss is at hand; `fedfair.aggregation` says the
 same from sums over sites, with intervals. No torch.
 """
 

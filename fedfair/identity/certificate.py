@@ -42,7 +42,7 @@ _ROLE_OF_USAGE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Participant:
+class CertifiedParticipant:
     """One member of one federation, as a certificate names it."""
 
     federation: FederationName
@@ -59,7 +59,7 @@ class Participant:
         return Role.AGGREGATOR if self.name == AGGREGATOR else Role.COLLABORATOR
 
 
-def parse_participant(federation: str, name: str) -> Participant:
+def parse_participant(federation: str, name: str) -> CertifiedParticipant:
     """Return the participant called `name`, which may be "aggregator", of `federation`.
 
     Raises:
@@ -67,12 +67,12 @@ def parse_participant(federation: str, name: str) -> Participant:
     """
     try:
         participant = AGGREGATOR if name == AGGREGATOR else parse_participant_id(name)
-        return Participant(parse_federation_name(federation), participant)
+        return CertifiedParticipant(parse_federation_name(federation), participant)
     except FedfairError as error:
         raise IdentityError(error.message, error.remedy) from error
 
 
-def parse_uri(uri: str) -> Participant:
+def parse_uri(uri: str) -> CertifiedParticipant:
     """Return the participant that `uri` names.
 
     Raises:
@@ -108,7 +108,7 @@ def decode_certificate(content: bytes, what: str) -> x509.Certificate:
     return certificate
 
 
-def single_uri(uris: list[str]) -> Participant:
+def single_uri(uris: list[str]) -> CertifiedParticipant:
     """Return the participant that a certificate with these URIs names.
 
     Raises:
@@ -122,7 +122,7 @@ def single_uri(uris: list[str]) -> Participant:
     return parse_uri(uris[0])
 
 
-def participant_of(certificate: x509.Certificate) -> Participant:
+def participant_of(certificate: x509.Certificate) -> CertifiedParticipant:
     """Return whom `certificate` names.
 
     Raises:

@@ -37,7 +37,7 @@ GOOD = "good"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class InventoryItem:
     """One certificate, or the place of one.
 
     Attributes:
@@ -61,7 +61,7 @@ class Item:
     warnings: tuple[str, ...]
 
 
-def take_inventory(cert_folder: Path, now: datetime) -> list[Item]:
+def take_inventory(cert_folder: Path, now: datetime) -> list[InventoryItem]:
     """Return everything in `cert_folder`: the authority, the participants, and what was signed for others.
 
     Raises:
@@ -84,7 +84,7 @@ def take_inventory(cert_folder: Path, now: datetime) -> list[Item]:
     return items + [item for item in _elsewhere(cert_folder, trust, now) if item.serial not in here]
 
 
-def _authority(path: Path, trust: Trust | IdentityError, now: datetime) -> Item:
+def _authority(path: Path, trust: Trust | IdentityError, now: datetime) -> InventoryItem:
     certificate = read_certificate(path, "the authority's certificate")
     key = path.parent / CA_KEY
     warnings = [expiry_warning(certificate, now, "the authority's certificate")]
@@ -95,17 +95,17 @@ def _authority(path: Path, trust: Trust | IdentityError, now: datetime) -> Item:
     return _item("authority", path, certificate, "", GOOD if isinstance(trust, Trust) else trust.message, warnings)
 
 
-def _site(folder: Path, name: str, trust: Trust | IdentityError, now: datetime) -> Item:
+def _site(folder: Path, name: str, trust: Trust | IdentityError, now: datetime) -> InventoryItem:
     signing_key = (
         read_bytes(folder / SIGNING_PUBLIC_KEY, "the public signing key").decode("ascii", "replace").strip()
     )
     path = folder / TLS_CERTIFICATE
     if not path.exists():
-        return Item(name, str(path), None, "", signing_key, "", "waiting for its certificate", ())
+        return InventoryItem(name, str(path), None, "", signing_key, "", "waiting for its certificate", ())
     try:
         certificate = read_certificate(path, f"the certificate of {name}")
     except IdentityError as error:
-        return Item(name, str(path), None, "", signing_key, "", error.message, ())
+        return InventoryItem(name, str(path), None, "", signing_key, "", error.message, ())
     warnings = [expiry_warning(certificate, now, "the certificate")]
     warnings += [
         permission_warning(folder / key, "the key") for key in (TLS_KEY, SIGNING_KEY) if (folder / key).exists()
@@ -126,9 +126,9 @@ def _status(certificate: x509.Certificate, trust: Trust | IdentityError, now: da
     return GOOD
 
 
-def _elsewhere(cert_folder: Path, trust: Trust | IdentityError, now: datetime) -> Iterator[Item]:
+def _elsewhere(cert_folder: Path, trust: Trust | IdentityError, now: datetime) -> Iterator[InventoryItem]:
     for issued in load_register(cert_folder):
-        yield Item(
+        yield InventoryItem(
             issued.name,
             f"{AUTHORITY_FOLDER} register",
             issued.not_after,
@@ -153,8 +153,8 @@ def _item(
     signing_key: str,
     status: str,
     warnings: list[str | None],
-) -> Item:
-    return Item(
+) -> InventoryItem:
+    return InventoryItem(
         name=name,
         where=str(path),
         not_after=certificate.not_valid_after_utc,

@@ -25,7 +25,7 @@ from fedfair.identity.certificate import Role, decode_certificate
 from fedfair.identity.files import certificate_pem
 from fedfair.identity.store import TLS_CERTIFICATE, TLS_KEY, SiteIdentity, check_certificate
 from fedfair.identity.tunnel import connect
-from fedfair.plan.proxy import DIRECT, Route
+from fedfair.policy.proxy import DIRECT, Route
 
 TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 2

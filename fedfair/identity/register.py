@@ -18,13 +18,13 @@ from pathlib import Path
 
 from cryptography import x509
 
+from fedfair.atomic_file import READABLE
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import read_bytes
 from fedfair.identity.request import SiteRequest
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import ParticipantId
-from fedfair.whole_file import READABLE
 
 
 @dataclass(frozen=True, slots=True)

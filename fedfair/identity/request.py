@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import NameOID
 
 from fedfair.errors import IdentityError
-from fedfair.identity.certificate import PARSE_FAULTS, Participant, Role, parse_participant
+from fedfair.identity.certificate import PARSE_FAULTS, CertifiedParticipant, Role, parse_participant
 from fedfair.identity.signing import decode_base64, format_signing_key, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 
 FORMAT = "fedfair/request/1"
 LABEL = "fedfair/request/v1"
@@ -49,7 +49,7 @@ class SiteRequest:
         fingerprint: SHA-256 over every field, 32 bytes, the same on both sides.
     """
 
-    participant: Participant
+    participant: CertifiedParticipant
     csr: x509.CertificateSigningRequest
     signing_public_key: Ed25519PublicKey
     fingerprint: bytes
@@ -71,7 +71,7 @@ class SiteRequest:
 
 
 def make_request(
-    participant: Participant, tls_key: ec.EllipticCurvePrivateKey, signing_key: Ed25519PrivateKey
+    participant: CertifiedParticipant, tls_key: ec.EllipticCurvePrivateKey, signing_key: Ed25519PrivateKey
 ) -> bytes:
     """Return the content of a request file.
 
@@ -192,7 +192,7 @@ def _parse_csr(text: str) -> x509.CertificateSigningRequest:
     return csr
 
 
-def _signed_bytes(participant: Participant, csr: x509.CertificateSigningRequest) -> bytes:
+def _signed_bytes(participant: CertifiedParticipant, csr: x509.CertificateSigningRequest) -> bytes:
     return labelled_message(
         LABEL,
         [

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fedfair.errors import IdentityError
 from fedfair.identity.signing import SIGNATURE_BYTES, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 
 LABEL = "fedfair/certificate-binding/v1"
 

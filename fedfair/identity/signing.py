@@ -12,7 +12,7 @@ import binascii
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fedfair.errors import IdentityError
-from fedfair.plan.keys import format_public_key, parse_public_key
+from fedfair.plan.public_keys import format_public_key, parse_public_key
 
 SIGNATURE_BYTES = 64
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedfair.errors import IdentityError
 from fedfair.identity.authority import check_authority, federation_of
 from fedfair.identity.certificate import (
-    Participant,
+    CertifiedParticipant,
     check_issued_by,
     check_validity,
     expiry_warning,
@@ -78,7 +78,7 @@ class SiteIdentity:
     """
 
     folder: Path
-    participant: Participant
+    participant: CertifiedParticipant
     certificate: x509.Certificate
     tls_key: ec.EllipticCurvePrivateKey
     signing_key: Ed25519PrivateKey
@@ -145,7 +145,7 @@ def load_site_identity(cert_folder: Path, name: str, now: datetime) -> SiteIdent
     return SiteIdentity(folder, participant, certificate, tls_key, signing_key, trust, warnings)
 
 
-def check_certificate(certificate: x509.Certificate, trust: Trust, now: datetime) -> Participant:
+def check_certificate(certificate: x509.Certificate, trust: Trust, now: datetime) -> CertifiedParticipant:
     """Return whom a certificate names after checking all that can be checked without a connection.
 
     Raises:
@@ -173,7 +173,7 @@ def _warnings(folder: Path, certificate: x509.Certificate, trust: Trust, now: da
     return tuple(warning for warning in found if warning is not None)
 
 
-def create_site(cert_folder: Path, participant: Participant) -> bytes:
+def create_site(cert_folder: Path, participant: CertifiedParticipant) -> bytes:
     """Make both keys of a participant and return its request.
 
     Raises:

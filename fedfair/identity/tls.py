@@ -27,7 +27,7 @@ TLS_VERSION = "TLSv1.3"
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class AuthenticatedPeer:
     """A collaborator whose connection was authenticated; `roster.verify_binding` has still to follow.
 
     Attributes:
@@ -70,7 +70,7 @@ def authenticate(
     ca: x509.Certificate,
     crl: x509.CertificateRevocationList,
     now: datetime,
-) -> Peer:
+) -> AuthenticatedPeer:
     """Return who is at the other end of a connection to the aggregator.
 
     Args:
@@ -103,7 +103,7 @@ def authenticate(
             f"{participant.name} has a certificate of this federation but is not in the roster of the plan",
             "add its signing key to federation.roster; every site must then approve the plan again",
         )
-    return Peer(participant.name, fingerprint(certificate))
+    return AuthenticatedPeer(participant.name, fingerprint(certificate))
 
 
 def _check_version(auth_context: Mapping[str, Sequence[bytes]]) -> None:

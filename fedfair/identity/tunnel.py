@@ -1,7 +1,7 @@
 """A TCP connection to the aggregator for the preflight: directly, or through an HTTP proxy.
 
 Each thing that can go wrong gets its own sentence: the proxy is dead, it wants a user, it does not let this site
-through, it cannot reach the aggregator. Which way to go is decided in `fedfair.plan.proxy`.
+through, it cannot reach the aggregator. Which way to go is decided in `fedfair.policy.proxy`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import time
 
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, UnreachableError
-from fedfair.plan.proxy import Proxy, Route
+from fedfair.policy.proxy import Proxy, Route
 
 MAX_REPLY_BYTES = 16_384
 """Of a proxy's answer to CONNECT, which is a status line and a few headers."""

@@ -15,12 +15,12 @@ from pydantic import Field
 
 from fedfair.errors import PlanError
 from fedfair.plan.fields import (
+    Disclosure,
     Fault,
     GroupSize,
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    Revelation,
     Section,
     Text,
 )
@@ -108,7 +108,7 @@ class AlgorithmFacts:
     numbers: Mapping[str, int]
     about_one: Mapping[str, int]
     masked: str
-    kinds: tuple[Revelation, ...]
+    kinds: tuple[Disclosure, ...]
     deployed: bool = False
     centralised: bool = False
     threshold: bool = False

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from fedfair.errors import ApprovalError
 from fedfair.ids import FederationName, ParticipantId
-from fedfair.labelled import labelled_message
 from fedfair.plan.digest import format_digest
+from fedfair.signed_message import labelled_message
 
 FORMAT = "fedfair/approval/1"
 LABEL = "fedfair/approval/v1"

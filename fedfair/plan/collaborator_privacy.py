@@ -8,28 +8,32 @@ tell nothing. What the noise is worth is `fedfair.privacy`'s business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fedfair.plan.fields import Fault
-from fedfair.plan.privacy import PRIVATE_ALGORITHMS
-
-if TYPE_CHECKING:  # the schema imports this module for its rules
-    from fedfair.plan.schema import EvaluationSection, Plan, TrainingSection
+from fedfair.plan.privacy import PRIVATE_ALGORITHMS, PrivacySection
+from fedfair.plan.sections import EvaluationSection, SecureAggregationSection, TrainingSection
+from fedfair.plan.task import TaskSection
 
 _WHY = "privacy.collaborator_level"
 
 
-def collaborator_level_faults(plan: Plan) -> Iterator[Fault]:
+def collaborator_level_faults(
+    privacy: PrivacySection,
+    training: TrainingSection,
+    task: TaskSection,
+    evaluation: EvaluationSection,
+    secure_aggregation: SecureAggregationSection,
+) -> Iterator[Fault]:
     """Yield what excludes a promise to whole collaborators; nothing for a plan that makes none."""
-    if plan.privacy.collaborator_level is None:
+    if privacy.collaborator_level is None:
         return
-    if plan.privacy.sample_level is not None:
+    if privacy.sample_level is not None:
         message = "is asked for beside privacy.sample_level, and this version accounts for one of them"
         yield Fault(("privacy", "collaborator_level"), message, "set one of the two to null")
-    yield from _training_faults(plan.training)
-    yield from _sum_faults(plan)
-    yield from _evaluation_faults(plan.evaluation, plan.training)
-    if plan.task.standardize == "secure" and plan.task.has_numeric_columns:
+    yield from _training_faults(training)
+    yield from _sum_faults(secure_aggregation)
+    yield from _evaluation_faults(evaluation, training)
+    if task.standardize == "secure" and task.has_numeric_columns:
         yield Fault(
             ("task", "standardize"),
             f"is secure, whose sum of columns carries no noise of {_WHY}",
@@ -52,8 +56,7 @@ def _training_faults(training: TrainingSection) -> Iterator[Fault]:
         )
 
 
-def _sum_faults(plan: Plan) -> Iterator[Fault]:
-    stated = plan.secure_aggregation
+def _sum_faults(stated: SecureAggregationSection) -> Iterator[Fault]:
     if stated.mode == "off":
         yield Fault(
             ("secure_aggregation", "mode"),

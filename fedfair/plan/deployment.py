@@ -8,7 +8,7 @@ from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
 from fedfair.plan.schema import Plan
 
-MOST_CONNECTED = 1000
+MAX_CONNECTED = 1000
 """Collaborators that one aggregator serves: each has a stream, and one late site delays all. Masks allow fewer."""
 
 
@@ -20,9 +20,9 @@ def check_deployment(plan: Plan) -> None:
     """
     check_deployable(plan.training.algorithm)
     count = len(plan.federation.collaborators)
-    if count > MOST_CONNECTED:
+    if count > MAX_CONNECTED:
         raise PlanError(
-            f"federation.collaborators: {count} sites cannot connect to one aggregator, but {MOST_CONNECTED} can",
+            f"federation.collaborators: {count} sites cannot connect to one aggregator, but {MAX_CONNECTED} can",
             "run it with `fedfair simulate`, or name fewer collaborators",
         )
 

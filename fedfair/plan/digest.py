@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fedfair.errors import PlanError
-from fedfair.plan.csv_data import CsvData
+from fedfair.plan.csv_table import CsvData
 from fedfair.plan.fields import Section
 from fedfair.plan.schema import Plan
 

@@ -172,7 +172,7 @@ PositiveInt = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 GroupSize = Annotated[float, Field(gt=0, le=1)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-Revelation = Literal[
+Disclosure = Literal[
     "update-sums",
     "loss-sums",
     "loss-quantiles",
@@ -182,7 +182,7 @@ Revelation = Literal[
     "site-updates",
     "records",
 ]
-"""Kinds of what a plan makes known; `revelations.py` says what each means."""
+"""Kinds of what a plan makes known; `disclosures.py` says what each means."""
 
 BatchSize = Annotated[
     Annotated[PositiveInt, Tag(NUMBER)] | Annotated[Literal["full"], Tag(WORD)], Discriminator(number_or_word)

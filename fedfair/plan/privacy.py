@@ -7,21 +7,19 @@ worth, is `fedfair.privacy`'s business; how often a site's own budget allows it 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from fedfair.plan.data import AcsEmploymentSource, CsvSource, EicuSource
 from fedfair.plan.fields import Fault, PositiveFloat, Section
+from fedfair.plan.sections import EvaluationSection, TrainingSection
+from fedfair.plan.sources import AcsEmploymentSource, CsvSource, EicuSource
 from fedfair.plan.task import ResnetModel, TaskSection
-
-if TYPE_CHECKING:  # the schema imports this module for its sections
-    from fedfair.plan.schema import EvaluationSection, TrainingSection
 
 PRIVATE_ALGORITHMS = ("fedsrcvar", "fedavg")
 """Whose rounds reveal nothing of a record but the noised steps."""
 
-LEAST_GHOST_CLIP = 0.05
+MIN_GHOST_CLIP = 0.05
 """Opacus multiplies the squared norms of what enters a layer and of what comes back. A square below 2^-149 is lost
 and one above 2^128 refused, so that a gradient of up to sqrt(2^-149 2^128 d) = 6.9e-4 sqrt(d) may seem to be 0, of
 a layer with d outputs: below this clip for d up to 5000."""
@@ -116,9 +114,9 @@ def _step_faults(asked: SampleLevelSection, training: TrainingSection) -> Iterat
     if training.precision == "bf16" and asked.gradients == "ghost":
         message = "is ghost, whose second pass would round the clipped gradients to the 8 bits of bf16"
         yield Fault(("privacy", "sample_level", "gradients"), message, "set gradients: hooks, or precision: fp32")
-    if training.precision != "fp64" and asked.gradients == "ghost" and asked.clip < LEAST_GHOST_CLIP:
+    if training.precision != "fp64" and asked.gradients == "ghost" and asked.clip < MIN_GHOST_CLIP:
         message = f"is {asked.clip:g}, and ghost multiplies squares, of which fp32 loses some that matter then"
-        remedy = f"set gradients: hooks, or a clip of at least {LEAST_GHOST_CLIP:g}"
+        remedy = f"set gradients: hooks, or a clip of at least {MIN_GHOST_CLIP:g}"
         yield Fault(("privacy", "sample_level", "clip"), message, remedy)
     if training.compile:
         message = "is true, but a compiled model has no gradients of single records for privacy.sample_level"

@@ -1,22 +1,36 @@
 """The plan: what a consortium agrees on, as strict values. This is the reference of `plan.yaml`.
 
 Decides which keys exist, their types, ranges and defaults, and which of them exclude each other. Reading the
-file and wording the faults is `source.py`'s business. In words, not Greek: worst_group_size is
+file and wording the faults is `loading.py`'s business. In words, not Greek: worst_group_size is
 rho, tradeoff is epsilon, gamma is gamma, local_steps is tau, threshold is c, loss_bound is B.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedfair.plan.algorithms import AlgorithmName, OptionsSection, option_faults, step_faults
+from fedfair.plan.algorithms import OptionsSection
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
-from fedfair.plan.csv_data import CsvData
-from fedfair.plan.data import (
+from fedfair.plan.csv_table import CsvData
+from fedfair.plan.fields import (
+    Fault,
+    Section,
+    refuse,
+)
+from fedfair.plan.privacy import CollaboratorLevelSection, PrivacySection, SampleLevelSection, privacy_faults
+from fedfair.plan.sections import (
+    MAX_SITE_MEANS,
+    AggregatorAddress,
+    EvaluationSection,
+    FederationSection,
+    ObjectiveSection,
+    SecureAggregationSection,
+    SmoothingSection,
+    TrainingSection,
+)
+from fedfair.plan.sources import (
     AcsEmploymentData,
     AcsEmploymentSource,
     CsvSource,
@@ -28,25 +42,6 @@ from fedfair.plan.data import (
     MnistSource,
     Partition,
 )
-from fedfair.plan.fields import (
-    BatchSize,
-    Clip,
-    Device,
-    Fault,
-    GroupSize,
-    Host,
-    Items,
-    NameOfFederation,
-    ParticipantName,
-    PositiveFloat,
-    PositiveInt,
-    Section,
-    ThresholdInit,
-    refuse,
-    repeated,
-)
-from fedfair.plan.keys import parse_public_key
-from fedfair.plan.privacy import CollaboratorLevelSection, PrivacySection, SampleLevelSection, privacy_faults
 from fedfair.plan.task import LinearModel, MlpModel, ResnetModel, TaskSection
 
 __all__ = [
@@ -78,266 +73,6 @@ __all__ = [
     "TaskSection",
     "TrainingSection",
 ]
-
-MOST_EXACT_SIZES = 19
-"""Sizes of an exact evaluation beside that of the objective; one masked header has no room for more."""
-
-MOST_COLLABORATORS = 100_000
-"""For simulations; how many may mask a sum together is limited by `secagg.params`."""
-
-MOST_SITE_MEANS = 1000
-"""Sites whose own means a plan may publish: their rows take 12000 of the 65536 words that a masked header may
-have, and the finest histogram (4096 bins) with three matrices of 64 classes takes 49173."""
-
-MAX_SECONDS = 30 * 24 * 3600
-"""The longest patience that a plan may ask for: thirty days."""
-
-
-class AggregatorAddress(Section):
-    """Where collaborators connect to."""
-
-    host: Host = Field(default="localhost", description="host name or IP address of the aggregator")
-    port: int = Field(default=8443, ge=1, le=65535, description="TCP port, 1 to 65535")
-
-
-class FederationSection(Section):
-    """Who takes part, and how long they wait for each other."""
-
-    name: NameOfFederation = Field(description="name of the federation: 1 to 40 of a-z, 0-9 and '-'")
-    aggregator: AggregatorAddress = Field(
-        default=AggregatorAddress(), description="where collaborators connect to: {host: ..., port: ...}"
-    )
-    collaborators: Items[ParticipantName] = Field(
-        min_length=1,
-        max_length=MOST_COLLABORATORS,
-        description="names of the collaborators, each once, 1 to 100000",
-    )
-    roster: dict[str, str] = Field(
-        default={},
-        description="the Ed25519 signing key of each collaborator, as ed25519:<base64>; "
-        "or in roster.yaml beside the plan",
-    )
-    min_collaborators: PositiveInt | None = Field(
-        default=None, description="how many must contribute to every sum, 1 to all; null means all"
-    )
-    round_deadline_seconds: PositiveInt = Field(
-        default=600, le=MAX_SECONDS, description="how long a sum waits for contributions, in seconds"
-    )
-    join_deadline_seconds: PositiveInt = Field(
-        default=600,
-        le=MAX_SECONDS,
-        description="how long the start waits for all collaborators, in seconds; then min_collaborators suffice",
-    )
-    reconnect_grace_seconds: int = Field(
-        default=15, ge=0, le=MAX_SECONDS, description="how long a lost connection may take to return, in seconds"
-    )
-    max_attempts: PositiveInt = Field(
-        default=3, le=100, description="how often a sum is tried before the run is given up, 1 to 100"
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> FederationSection:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
-        for index, name in repeated(self.collaborators):
-            yield Fault(("collaborators", index), f"{name!r} is listed twice", "remove one of them")
-        count = len(self.collaborators)
-        if self.min_collaborators is not None and self.min_collaborators > count:
-            yield Fault(
-                ("min_collaborators",),
-                f"is {self.min_collaborators}, but there are only {count} collaborators",
-                f"use 1 to {count}, or null for all",
-            )
-        yield from self._roster_faults()
-
-    def _roster_faults(self) -> Iterator[Fault]:
-        owners: dict[bytes, str] = {}
-        for name, text in self.roster.items():
-            if name not in self.collaborators:
-                known = ", ".join(self.collaborators)
-                yield Fault(("roster", name), f"{name!r} is no collaborator", f"the collaborators are {known}")
-            try:
-                key = parse_public_key(text)
-            except ValueError as error:
-                yield Fault(("roster", name), str(error), "run `fedfair plan enroll` with the site's request")
-                continue
-            if key in owners:
-                message = f"{name!r} has the same key as {owners[key]!r}"
-                yield Fault(("roster", name), message, "every site makes a key of its own")
-            owners[key] = name
-
-
-class SmoothingSection(Section):
-    """The smooth function that stands for max(x, 0)."""
-
-    name: Literal["softplus", "soft-relu", "zang", "quadratic", "chks", "gaussian"] = Field(
-        default="softplus", description="softplus (= soft-relu), zang, quadratic, chks or gaussian"
-    )
-    gamma: PositiveFloat = Field(
-        default=0.05, description="width of the smoothing (gamma), above 0, in units of the loss"
-    )
-
-
-class ObjectiveSection(Section):
-    """The regularised conditional value at risk (RCVaR)."""
-
-    name: Literal["rcvar"] = Field(default="rcvar", description="rcvar")
-    worst_group_size: GroupSize = Field(
-        default=0.1, description="share of the population that the worst group has at least (rho), above 0 to 1"
-    )
-    tradeoff: float = Field(
-        default=0.01, ge=0, le=1, description="weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"
-    )
-    smoothing: SmoothingSection = Field(
-        default=SmoothingSection(), description="{name: softplus, gamma: 0.05}: the smooth form of max(x, 0)"
-    )
-    loss_bound: PositiveFloat | None = Field(
-        default=None, description="upper bound of the threshold (B), above 0, in units of the loss; null for none"
-    )
-
-
-class TrainingSection(Section):
-    """How the model is trained."""
-
-    algorithm: AlgorithmName = Field(
-        default="fedsrcvar",
-        description="fedsrcvar or fedavg; in a simulation also afl, drfa, fedminmax, qffl, deltafl, fedmgda, "
-        "localbpf, and on pooled records erm, dro, bpf (docs/explain/algorithms.md)",
-    )
-    options: OptionsSection = Field(default=OptionsSection(), description="what only some algorithms take")
-    rounds: PositiveInt = Field(le=10**9, description="training rounds (T), an integer, at least 1")
-    local_steps: PositiveInt = Field(
-        default=1, le=10**9, description="steps that a collaborator takes in a round (tau), at least 1"
-    )
-    local_epochs: PositiveInt | None = Field(
-        default=None,
-        le=10**6,
-        description="passes over the local records in a round, instead of local_steps; at least 1, or null",
-    )
-    resample: Literal["step", "round"] = Field(
-        default="step", description="step: a fresh batch for every step; round: one batch for all steps of a round"
-    )
-    batch_size: BatchSize = Field(
-        default=64, description="records in a batch, an integer of at least 1, or full for all of a site's records"
-    )
-    learning_rate: PositiveFloat = Field(default=0.05, description="step size of the model (eta), above 0")
-    threshold_learning_rate: PositiveFloat | None = Field(
-        default=None, description="step size of the threshold, above 0; null takes learning_rate"
-    )
-    threshold_init: ThresholdInit = Field(
-        default="bound",
-        description="threshold before round 1: bound (loss_bound, or 1), quantile (by one sum), or a number >= 0",
-    )
-    weights: Literal["samples", "batch", "uniform"] = Field(
-        default="samples",
-        description="weight of a collaborator: samples (its records), batch (its batch), uniform",
-    )
-    output: Literal["last", "average", "tail", "best"] = Field(
-        default="last",
-        description="model that is the result: last, average (all rounds), tail (second half), best (evaluated)",
-    )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every draw, an integer from 0 to 2^63 - 1")
-    device: Device = Field(default="auto", description="auto, cpu, cuda or mps; a site may choose its own")
-    precision: Literal["fp32", "fp64", "bf16", "fp16"] = Field(
-        default="fp32", description="width of the arithmetic: fp32, fp64, bf16 or fp16 (both keep a float32 model)"
-    )
-    compile: bool = Field(default=False, description="true compiles the model with torch.compile")
-
-    @model_validator(mode="after")
-    def _check(self) -> TrainingSection:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
-        if self.local_epochs is not None and self.local_steps > 1:
-            yield Fault(
-                ("local_epochs",),
-                f"is {self.local_epochs} while local_steps is {self.local_steps}",
-                "state one of them",
-            )
-        yield from option_faults(self.algorithm, self.options)
-        yield from step_faults(self.algorithm, self.local_steps, self.local_epochs)
-        if self.algorithm == "fedminmax" and self.weights != "samples":
-            yield Fault(("weights",), f"is {self.weights}, but fedminmax counts records", "use weights: samples")
-
-
-class SecureAggregationSection(Section):
-    """How sums are protected from the aggregator."""
-
-    mode: Literal["malicious", "semi-honest", "off"] = Field(
-        default="malicious",
-        description="malicious (the aggregator may lie), semi-honest (it follows the protocol), off (plain sums)",
-    )
-    colluders: int = Field(
-        default=0, ge=0, description="collaborators that may collude with the aggregator, from 0 to all but two"
-    )
-    key_agreement: Literal["x25519", "x25519-mlkem768"] = Field(
-        default="x25519",
-        description="how two sites agree on a key: x25519, or x25519-mlkem768 (also against quantum computers)",
-    )
-    ring_bits: Literal[32, 24, 20, 16] = Field(
-        default=32, description="bits of each masked number: 32, 24, 20 or 16"
-    )
-    clip: Clip = Field(
-        default="auto",
-        description="largest change of one parameter that is sent unclipped, above 0; or auto: by the last round",
-    )
-    max_clip: PositiveFloat = Field(default=1024.0, description="largest clip that auto may choose, above 0")
-    most_records: int = Field(
-        default=1 << 16,
-        ge=1,
-        le=1 << 40,
-        description="most training records of one collaborator; masked updates are the finer, the smaller it is",
-    )
-
-
-class EvaluationSection(Section):
-    """What is measured, from sums alone."""
-
-    every: PositiveInt = Field(
-        default=10, le=10**9, description="rounds between two evaluations, an integer, at least 1"
-    )
-    group_sizes: Items[GroupSize] = Field(
-        default=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
-        min_length=1,
-        max_length=100,
-        description="group sizes whose worst risk is reported, increasing, each above 0 to 1",
-    )
-    method: Literal["histogram", "exact"] = Field(
-        default="histogram",
-        description="histogram (one sum, risks in proven intervals) or exact (four more at the end, to 7 digits)",
-    )
-    min_group: PositiveInt = Field(
-        default=5, le=10**6, description="fewest people in a group whose risk is reported, at least 1"
-    )
-    site_means: bool = Field(
-        default=False,
-        description="true shows the aggregator and everybody each site's number of records, mean loss and "
-        "accuracy by split; every site must allow it (policy.publish_site_means)",
-    )
-    bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
-    loss_range: PositiveFloat | None = Field(
-        default=None,
-        description="losses above it share one bin, in units of the loss; null means 8 log(classes)",
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> EvaluationSection:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
-        for index, (left, right) in enumerate(itertools.pairwise(self.group_sizes), start=1):
-            if right <= left:
-                yield Fault(("group_sizes", index), f"{right} follows {left}", "list them in increasing order")
-        if self.method == "exact" and len(self.group_sizes) > MOST_EXACT_SIZES:
-            yield Fault(
-                ("group_sizes",),
-                f"has {len(self.group_sizes)} sizes, an exact evaluation has room for {MOST_EXACT_SIZES}",
-                "list fewer, or use method: histogram",
-            )
 
 
 class Plan(Section):
@@ -371,10 +106,10 @@ class Plan(Section):
                 f"is {drawn}, but there are only {count} collaborators",
                 f"use 1 to {count}, or null for all",
             )
-        if self.evaluation.site_means and count > MOST_SITE_MEANS:
+        if self.evaluation.site_means and count > MAX_SITE_MEANS:
             yield Fault(
                 ("evaluation", "site_means"),
-                f"is true for {count} collaborators, the sum of an evaluation has room for {MOST_SITE_MEANS}",
+                f"is true for {count} collaborators, the sum of an evaluation has room for {MAX_SITE_MEANS}",
                 "use false, or name fewer collaborators",
             )
         if self.training.algorithm == "bpf" and self.objective.tradeoff == 1:
@@ -401,4 +136,6 @@ class Plan(Section):
                 f"use 0 to {max(count - 2, 0)}",
             )
         yield from privacy_faults(self.privacy, self.training, self.task, self.evaluation)
-        yield from collaborator_level_faults(self)
+        yield from collaborator_level_faults(
+            self.privacy, self.training, self.task, self.evaluation, self.secure_aggregation
+        )

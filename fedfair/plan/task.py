@@ -1,6 +1,6 @@
 """What is learnt: the data, the splits, the model.
 
-Decides what may be written under `task`. Building the model and loading records is `fedfair.learning`'s business.
+Decides what may be written under `task`. Building the model and loading records is `fedfair.training`'s business.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from fedfair.plan.data import (
+from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, Section, is_reference, refuse
+from fedfair.plan.sources import (
     BUILT_IN,
     AcsEmploymentSource,
     CsvSource,
@@ -20,7 +21,6 @@ from fedfair.plan.data import (
     MnistSource,
     Partition,
 )
-from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, Section, is_reference, refuse
 
 FOLD_TOLERANCE = 1e-3
 """How far folds may reach beyond all records: a third may be written 0.3333 or 0.334."""

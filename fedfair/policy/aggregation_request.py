@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedfair.evaluation.exact_query import QueryStep
-from fedfair.learning.exchange import FeatureScaling
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.requests import FeatureScaling
 from fedfair.plan.purpose import Purpose
 
 

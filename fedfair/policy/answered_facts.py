@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 
 Rows = tuple[tuple[bytes, bytes], ...]
 
 
-class Table(Protocol):
+class FactTable(Protocol):
     """Rows by key; a dict has this face too."""
 
     def get(self, key: bytes, /) -> bytes | None:
@@ -43,7 +43,7 @@ class AnsweredFacts:
         table: read and never written here.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: FactTable) -> None:
         self._table = table
 
     def number(self, fact: bytes) -> int:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.policy.answered_facts import Table
+from fedfair.policy.answered_facts import FactTable
 from fedfair.policy.query_history import QueryHistory
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_check import RequestCheck
 from fedfair.policy.request_limits import Admitted, RequestLimits
+from fedfair.policy.site_config import SitePolicy
 
 
 class SiteRules:
@@ -36,7 +36,7 @@ class SiteRules:
         self._check = RequestCheck(plan, schema, policy, name)
         self._plan, self._policy, self._name = plan, policy, name
 
-    def decide(self, request: AggregationRequest, history: Table) -> Refusal | Admitted:
+    def decide(self, request: AggregationRequest, history: FactTable) -> Refusal | Admitted:
         """Return why a request is refused, or which attempt at its sum it is and what to write down first.
 
         Args:

@@ -10,10 +10,10 @@ the threshold: the losses are the same.
 
 from __future__ import annotations
 
-from fedfair.evaluation.exact_query import QueryStep
-from fedfair.evaluation.radix import DIGIT_BITS, STEPS
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.radix_select import DIGIT_BITS, STEPS
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.policy.answered_facts import AnsweredFacts, Rows, Table, key, text_row
+from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, text_row
 from fedfair.policy.refusal import Refusal
 
 
@@ -24,7 +24,7 @@ class QueryHistory:
         table: what was asked so far; read here, and written by whoever carries the rows.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: FactTable) -> None:
         self._facts = AnsweredFacts(table)
 
     def judge(self, request: AggregationRequest) -> Refusal | Rows:

@@ -6,14 +6,14 @@ every question, because it may ask for what it never announced. What counts how 
 
 from __future__ import annotations
 
-from fedfair.learning.data.dataset import FeatureSchema
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import policy_word
-from fedfair.plan.revelations import of_sum
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy
 from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.disclosures import of_sum
 from fedfair.policy.refusal import Refusal
+from fedfair.policy.site_config import SitePolicy
 
 
 class RequestCheck:

@@ -20,16 +20,16 @@ import hashlib
 import struct
 from dataclasses import astuple, dataclass
 
-from fedfair.learning.round_subject import scaling_digest
-from fedfair.learning.sum_kinds import SumKind, sum_kind
+from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.sum_kinds import SumKind, sum_kind
 from fedfair.plan.derived import is_masked, is_noised, needs_everybody
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.policy.answered_facts import AnsweredFacts, Rows, Table, key, number_row, text_row
+from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, number_row, text_row
 from fedfair.policy.refusal import Refusal
+from fedfair.policy.site_config import SitePolicy
 
 MASKED_RUNS = 3
 """Runs of one masked or noised plan where the policy does not say: as many as `max_attempts` allows attempts."""
@@ -39,7 +39,7 @@ MASKED_EVALUATIONS_ON_DEMAND = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRequest:
     """One question that was answered.
 
     Attributes:
@@ -98,7 +98,7 @@ class RequestLimits:
         name: the site's, for messages.
     """
 
-    def __init__(self, table: Table, plan: Plan, policy: SitePolicy, name: str) -> None:
+    def __init__(self, table: FactTable, plan: Plan, policy: SitePolicy, name: str) -> None:
         self._facts = AnsweredFacts(table)
         self._plan = plan
         self._policy = policy
@@ -127,7 +127,7 @@ class RequestLimits:
         drawn = self._facts.number(_drawn_key(asked)) + 1
         return Admitted(drawn, (*self._rows(asked, attempt), number_row(_drawn_key(asked), drawn)))
 
-    def _drawn_in_the_clear(self, asked: Answered) -> tuple[int, Rows]:
+    def _drawn_in_the_clear(self, asked: AnsweredRequest) -> tuple[int, Rows]:
         """Return which attempt decides what is drawn in the clear, one for each stated, and what to write down.
 
         A round that is repeated after a crash may be about a model of other last bits, because a plain sum depends
@@ -139,7 +139,7 @@ class RequestLimits:
         counted = self._facts.number(_stated_count_key(asked)) + 1
         return counted, (number_row(_stated_key(asked), counted), number_row(_stated_count_key(asked), counted))
 
-    def _draws_over_all_runs(self, asked: Answered) -> bool:
+    def _draws_over_all_runs(self, asked: AnsweredRequest) -> bool:
         """Return whether the batches of a round are drawn by its attempts in all runs, and not in its own alone.
 
         An aggregator names runs as it likes. Where it may leave a site out, the same batches in two runs would be
@@ -148,10 +148,10 @@ class RequestLimits:
         """
         return self._masked and not self._needs_everybody and _kind(asked).is_round
 
-    def _counts_each(self, asked: Answered) -> bool:
+    def _counts_each(self, asked: AnsweredRequest) -> bool:
         return self._noised or (self._masked and _kind(asked).is_round)
 
-    def _rows(self, asked: Answered, attempt: int) -> Rows:
+    def _rows(self, asked: AnsweredRequest, attempt: int) -> Rows:
         """Return everything that is remembered of one answer."""
         added, kind = self._facts.added, _kind(asked)
         rows: Rows = (number_row(self._place(asked), attempt), number_row(_answered_key(asked), attempt))
@@ -172,7 +172,7 @@ class RequestLimits:
         """Return the set of sites of the first masked evaluation; empty before it."""
         return self._facts.text(_EVALUATORS) or ""
 
-    def _against(self, asked: Answered) -> Refusal | None:
+    def _against(self, asked: AnsweredRequest) -> Refusal | None:
         if asked.on_demand:
             specific = self._against_model(asked)
         elif _kind(asked).is_round:
@@ -183,7 +183,7 @@ class RequestLimits:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
 
-    def _against_scaling(self, request: AggregationRequest, asked: Answered) -> Refusal | None:
+    def _against_scaling(self, request: AggregationRequest, asked: AnsweredRequest) -> Refusal | None:
         """Return why a run must not begin under its scaling: it is of sums that this site never added to.
 
         A run whose sums need everybody cannot have its scaling before each site has added to the sums behind it.
@@ -202,20 +202,20 @@ class RequestLimits:
             "one that every site has added to; begin a new run with --fresh if this site's state was lost",
         )
 
-    def _against_run(self, asked: Answered) -> Refusal | None:
+    def _against_run(self, asked: AnsweredRequest) -> Refusal | None:
         most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
         if most is None or self._facts.has(_run_key(asked)):
             return None
         made = self._facts.number(_RUNS)
         return None if made < most else self._spent("max_runs", f"run {made + 1}", most, "runs of this plan")
 
-    def _against_round(self, asked: Answered) -> Refusal | None:
+    def _against_round(self, asked: AnsweredRequest) -> Refusal | None:
         most, done = self._policy.max_rounds, self._facts.number(_ROUNDS)
         if most is None or done < most or self._facts.has(_round_key(asked)):
             return None
         return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
 
-    def _against_attempt(self, asked: Answered) -> Refusal | None:
+    def _against_attempt(self, asked: AnsweredRequest) -> Refusal | None:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
         # term, and the plan's number holds.
         most = max(self._policy.max_attempts, self._plan.federation.max_attempts)
@@ -225,7 +225,7 @@ class RequestLimits:
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_schedule(self, asked: Answered) -> Refusal | None:
+    def _against_schedule(self, asked: AnsweredRequest) -> Refusal | None:
         """Return why a sum must not be made: no run of the plan makes one of its purpose at that round."""
         purpose = Purpose(asked.purpose)
         if self._schedule.most_models(purpose, asked.round):
@@ -234,7 +234,7 @@ class RequestLimits:
         reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
         return Refusal(reason, self._schedule.key(purpose), f"round {asked.round}", when)
 
-    def _against_models(self, asked: Answered) -> Refusal | None:
+    def _against_models(self, asked: AnsweredRequest) -> Refusal | None:
         """Return why a sum must not be made: it is about one model more than a run has at that round."""
         purpose = Purpose(asked.purpose)
         count = self._schedule.most_models(purpose, asked.round)
@@ -249,11 +249,11 @@ class RequestLimits:
             f"{count}",
         )
 
-    def _trained_again(self, asked: Answered) -> int:
+    def _trained_again(self, asked: AnsweredRequest) -> int:
         """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
         return max(0, self._facts.number(_place_key(asked.run, Purpose.TRAINING.value, asked.round, 0, "")) - 1)
 
-    def _against_model(self, asked: Answered) -> Refusal | None:
+    def _against_model(self, asked: AnsweredRequest) -> Refusal | None:
         stated = self._policy.max_evaluations_on_demand
         most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
         made = self._facts.number(_ON_DEMAND)
@@ -262,13 +262,13 @@ class RequestLimits:
         asked_for = f"model {made + 1}"
         return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
 
-    def _against_evaluations(self, asked: Answered) -> Refusal | None:
+    def _against_evaluations(self, asked: AnsweredRequest) -> Refusal | None:
         most, made = self._policy.max_evaluations, self._facts.number(_EVALUATIONS)
         if most is None or made < most or self._facts.has(_evaluation_key(asked)):
             return None
         return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
-    def _against_openers(self, asked: Answered) -> Refusal | None:
+    def _against_openers(self, asked: AnsweredRequest) -> Refusal | None:
         """Return why two evaluations could be subtracted: they would not be over the very same sites."""
         if self._policy.evaluation_cohort == "any" or not self._masked:
             return None
@@ -284,7 +284,7 @@ class RequestLimits:
         """Return a limit for masked or noised sums; others show the aggregator this site's answers anyway."""
         return None if self._in_the_clear else most
 
-    def _place(self, asked: Answered) -> bytes:
+    def _place(self, asked: AnsweredRequest) -> bytes:
         """Return the key of what the attempts at are counted together: in training, whatever the models are.
 
         Elsewhere it is run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise,
@@ -300,22 +300,22 @@ class RequestLimits:
         return Refusal(reason, term, asked, f"at most {most}")
 
 
-def _kind(asked: Answered) -> SumKind:
+def _kind(asked: AnsweredRequest) -> SumKind:
     return sum_kind(Purpose(asked.purpose))
 
 
-def _answered(request: AggregationRequest) -> Answered:
+def _answered(request: AggregationRequest) -> AnsweredRequest:
     threshold = struct.pack("<d", request.threshold)
     subject = hashlib.sha256(request.model_sha256 + threshold + scaling_digest(request.scaling)).hexdigest()
     step = 0 if request.query is None else request.query.number
     openers = " ".join(map(str, request.openers))
     purpose = request.purpose.value
-    return Answered(
+    return AnsweredRequest(
         request.run, request.on_demand, purpose, request.round, step, request.attempt, subject, openers
     )
 
 
-def _answered_key(asked: Answered) -> bytes:
+def _answered_key(asked: AnsweredRequest) -> bytes:
     return key("answered", *astuple(asked), near=asked.round)
 
 
@@ -323,37 +323,37 @@ def _place_key(run: str, purpose: str, round_number: int, step: int, subject: st
     return key("attempts", run, purpose, round_number, step, subject, near=round_number)
 
 
-def _stated_key(asked: Answered) -> bytes:
+def _stated_key(asked: AnsweredRequest) -> bytes:
     return key("stated", asked.run, asked.purpose, asked.round, asked.step, asked.attempt, near=asked.round)
 
 
-def _stated_count_key(asked: Answered) -> bytes:
+def _stated_count_key(asked: AnsweredRequest) -> bytes:
     return key("stated attempts", asked.run, asked.purpose, asked.round, asked.step, near=asked.round)
 
 
-def _drawn_key(asked: Answered) -> bytes:
+def _drawn_key(asked: AnsweredRequest) -> bytes:
     return key("drawn", asked.purpose, asked.round, near=asked.round)
 
 
-def _run_key(asked: Answered) -> bytes:
+def _run_key(asked: AnsweredRequest) -> bytes:
     return key("run", asked.run)
 
 
-def _round_key(asked: Answered) -> bytes:
+def _round_key(asked: AnsweredRequest) -> bytes:
     return key("round", asked.run, asked.round, near=asked.round)
 
 
-def _models_key(asked: Answered) -> bytes:
+def _models_key(asked: AnsweredRequest) -> bytes:
     return key("models", *asked.models, near=asked.round)
 
 
-def _model_key(asked: Answered) -> bytes:
+def _model_key(asked: AnsweredRequest) -> bytes:
     return key("model", *asked.models, asked.subject, near=asked.round)
 
 
-def _on_demand_key(asked: Answered) -> bytes:
+def _on_demand_key(asked: AnsweredRequest) -> bytes:
     return key("on demand model", asked.subject)
 
 
-def _evaluation_key(asked: Answered) -> bytes:
+def _evaluation_key(asked: AnsweredRequest) -> bytes:
     return key("evaluation", asked.purpose, asked.subject)

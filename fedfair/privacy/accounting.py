@@ -41,7 +41,7 @@ ORDERS = (*range(2, 64), *(1 << power for power in range(6, 13)))
 Counted: TypeAlias = dict[tuple[float, float], int]
 """How many steps there were by noise multiplier and sampling rate."""
 
-LEAST_NOISE, MOST_NOISE = 1e-9, 1e9
+MIN_NOISE, MAX_NOISE = 1e-9, 1e9
 """Noise multipliers whose squares the accountants can use: less is worth nothing, and more counts as this."""
 
 
@@ -91,13 +91,13 @@ def _check_delta(delta: float) -> None:
 def _counted(releases: Iterable[GaussianRelease]) -> Counted:
     counted: Counted = {}
     for release in releases:
-        kind = (min(release.noise_multiplier, MOST_NOISE), release.sampling_rate)
+        kind = (min(release.noise_multiplier, MAX_NOISE), release.sampling_rate)
         counted[kind] = counted.get(kind, 0) + release.steps
     return counted
 
 
 def _rough(counted: Counted, delta: float) -> float:
-    if min(noise_multiplier for noise_multiplier, _ in counted) < LEAST_NOISE:
+    if min(noise_multiplier for noise_multiplier, _ in counted) < MIN_NOISE:
         return math.inf
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant

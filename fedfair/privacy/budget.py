@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon, is_within
-from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, combined
 
 
@@ -52,7 +52,7 @@ class Limit:
         self._spent: Counter[GaussianRelease] = Counter()
         self._found: Counter[GaussianRelease] | None = None
         self._affordable: Counter[GaussianRelease] = Counter()
-        self._outside: Entry | None = None
+        self._outside: LedgerEntry | None = None
 
     @property
     def budget(self) -> Budget:
@@ -64,7 +64,7 @@ class Limit:
         """Return what was counted so far."""
         return _releases(self._spent)
 
-    def count(self, entry: Entry) -> None:
+    def count(self, entry: LedgerEntry) -> None:
         """Take note of what a ledger holds."""
         if not self._concerns(entry.origin):
             return
@@ -124,7 +124,7 @@ class Limit:
         return epsilon((*self.spent, *further), self._budget.delta)
 
 
-def in_words(entry: Entry) -> str:
+def in_words(entry: LedgerEntry) -> str:
     """Return what an entry says that adds no noise for single records."""
     noise = (
         "under noise for whole collaborators only"

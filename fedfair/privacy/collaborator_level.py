@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.privacy.releases import SkellamRelease
-from fedfair.privacy.skellam import MOST_SHARE_VARIANCE, noise_share, tail
+from fedfair.privacy.skellam import MAX_SHARE_VARIANCE, noise_share, tail
 
 OVERFLOW_PROBABILITY = 2.0**-40
 """Of any entry of any sum of a run wrapping round the ring."""
 
-GREATEST_ROUNDING = 0.1
+MAX_ROUNDING = 0.1
 """Share of D2 that rounding may take: beyond it, noise would be spent on the grid instead of the collaborators."""
 
 
@@ -143,7 +143,7 @@ def noised_sums(
 
     def fits(bound: int) -> bool:
         variance = share_variance(bound)
-        if variance > MOST_SHARE_VARIANCE or members * bound > room:
+        if variance > MAX_SHARE_VARIANCE or members * bound > room:
             return False
         return members * bound + tail(members * variance, probability) <= room
 
@@ -151,7 +151,7 @@ def noised_sums(
     while beyond - bound > 1:
         middle = (bound + beyond) // 2
         bound, beyond = (middle, beyond) if fits(middle) else (bound, middle)
-    if math.sqrt(length) / 2 + 1 > GREATEST_ROUNDING * bound:
+    if math.sqrt(length) / 2 + 1 > MAX_ROUNDING * bound:
         raise PlanError(
             f"privacy.collaborator_level: rounding is too coarse for a vector of {length} entries: {members} "
             f"clipped vectors with their noise leave room for a norm of {bound} steps in {ring_bits} bits, and "

@@ -20,8 +20,8 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from fedfair.errors import PrivacyError
-from fedfair.labelled import labelled_message
 from fedfair.privacy.releases import GaussianRelease, Release, SkellamRelease, Unprotected
+from fedfair.signed_message import labelled_message
 
 ENTRY_LABEL = "fedfair/ledger-entry/v1"
 START = bytes(32)
@@ -59,7 +59,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One release as it stands in a ledger.
 
     Attributes:

@@ -36,7 +36,7 @@ from fedfair.privacy.sensitivity import MAX_SUMMED
 
 Way = Literal["auto", "hooks", "ghost"]
 
-CPU_CACHE_BYTES, FEWEST_IN_CACHE, SHARE_OF_GPU, MOST_BYTES = 1 << 24, 8, 8, 1 << 29
+CPU_CACHE_BYTES, MIN_IN_CACHE, SHARE_OF_GPU, MAX_BYTES = 1 << 24, 8, 8, 1 << 29
 """So much of the gradients of single records is kept at a time. On a CPU 16 MB, about what its cache holds, for
 more took up to twice the time; but 512 MB where those are fewer than eight records, because every part costs some
 passes over the model. On a GPU an eighth of its memory: small parts would leave most of it idle."""
@@ -289,10 +289,10 @@ def _most_records(parameters: Sequence[nn.Parameter], entries: int) -> int:
     if not parameters:
         return 1
     device, width = parameters[0].device, parameters[0].element_size()
-    each, most = width * max(1, entries), MOST_BYTES
+    each, most = width * max(1, entries), MAX_BYTES
     if device.type == "cuda":
         most = torch.cuda.get_device_properties(device).total_memory // SHARE_OF_GPU
-    elif device.type == "cpu" and FEWEST_IN_CACHE * each <= CPU_CACHE_BYTES:
+    elif device.type == "cpu" and MIN_IN_CACHE * each <= CPU_CACHE_BYTES:
         most = CPU_CACHE_BYTES
     return max(1, most // each)
 

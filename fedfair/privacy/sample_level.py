@@ -1,7 +1,7 @@
 """Local steps that are differentially private for every record: clip, weigh, add up, add noise, step.
 
-Makes the same steps as `learning.local.LocalSteps`, from Poisson batches. With S of `sensitivity.py`, the expected
-batch size b,
+Makes the same steps as `training.local_sgd.LocalSteps`, from Poisson batches. With S of `sensitivity.py`, the
+expected batch size b,
 
     before_weighting    v_i = (u_i clip_C(grad l_i), kappa (1 - u_i))
     joint               v_i = clip_C(u_i grad l_i, kappa (1 - u_i)),  S = C
@@ -48,7 +48,7 @@ Weighed: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Trained(Protocol):
-    """What is trained: `learning.parameters.FlatModel`, whose gradients are views into one vector."""
+    """What is trained: `training.flat_model.FlatModel`, whose gradients are views into one vector."""
 
     flat: Tensor
     gradient: Tensor

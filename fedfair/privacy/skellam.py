@@ -28,7 +28,7 @@ from fedfair.privacy.releases import SkellamRelease
 ORDERS = (*range(2, 64), *range(64, 256, 8), *(1 << power for power in range(8, 17)))
 """Whole Renyi orders at which releases are composed; the best one is taken."""
 
-MOST_SHARE_VARIANCE = 1 << 28
+MAX_SHARE_VARIANCE = 1 << 28
 """The sampler weighs numbers near k by k log(k) in float64: at a mean of 2^27 its last bit is worth 5e-7."""
 
 
@@ -103,7 +103,7 @@ def noise_share(length: int, variance: int, seed: int) -> NDArray[np.int64]:
 
     Args:
         length: how many.
-        variance: v, from 1 to `MOST_SHARE_VARIANCE`.
+        variance: v, from 1 to `MAX_SHARE_VARIANCE`.
         seed: a whole number from 0 on, unknown to everybody else and used once.
     """
     source = np.random.Generator(np.random.PCG64DXSM(seed))

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import ACCOUNTANT, epsilon
 from fedfair.privacy.budget import Budget, in_words
-from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
 from fedfair.privacy.statement import SampleLevelFacts, sample_level_sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RepeatedRelease:
     """Releases of one plan that differ only in when they were made.
 
     Attributes:
@@ -50,21 +50,23 @@ class Spending:
     """
 
     data_set: str | None
-    lines: tuple[Line, ...]
+    lines: tuple[RepeatedRelease, ...]
     spent: float | None
     statement: str
     refusal: str
     left: float | None
 
 
-def data_sets(entries: Iterable[Entry]) -> tuple[str | None, ...]:
+def data_sets(entries: Iterable[LedgerEntry]) -> tuple[str | None, ...]:
     """Return the data sets of a ledger: every name, and None where a release has none or there is no release."""
     found = dict.fromkeys(entry.origin.data_set for entry in entries)
     names = sorted(name for name in found if name is not None)
     return (*names, None) if None in found or not names else tuple(names)
 
 
-def spending(entries: Sequence[Entry], data_set: str | None, delta: float, budget: Budget | None) -> Spending:
+def spending(
+    entries: Sequence[LedgerEntry], data_set: str | None, delta: float, budget: Budget | None
+) -> Spending:
     """Return what was released of one data set, and what it comes to.
 
     Args:
@@ -91,7 +93,7 @@ def spending(entries: Sequence[Entry], data_set: str | None, delta: float, budge
 
 
 def _facts(
-    concerned: Sequence[Entry],
+    concerned: Sequence[LedgerEntry],
     data_set: str | None,
     releases: Sequence[GaussianRelease],
     spent: float,
@@ -113,15 +115,15 @@ def _refused(facts: SampleLevelFacts) -> str:
     return ""
 
 
-def _lines(entries: Iterable[Entry]) -> Iterable[Line]:
-    found: dict[tuple[Origin, Written], Line] = {}
+def _lines(entries: Iterable[LedgerEntry]) -> Iterable[RepeatedRelease]:
+    found: dict[tuple[Origin, Written], RepeatedRelease] = {}
     for entry in entries:
         kind, count = _one_of(entry.release)
         key = (entry.origin, kind)
         before = found.get(key)
         number, total = (1, count) if before is None else (before.entries + 1, _one_of(before.release)[1] + count)
         first = entry.at if before is None else before.first
-        found[key] = Line(entry.origin, _many_of(kind, total), number, first, entry.at)
+        found[key] = RepeatedRelease(entry.origin, _many_of(kind, total), number, first, entry.at)
     return found.values()
 
 

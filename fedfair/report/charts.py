@@ -10,24 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from fedfair.plan.summary import percent
+from fedfair.plan.description import percent
 from fedfair.report.blocks import figure
-from fedfair.report.figures import Axis, Chart, Level, Series, draw, group_size_chart
-from fedfair.report.words import Reported, algorithm_name, before_training, part
+from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
+from fedfair.report.sentences import Reported, algorithm_name, before_training, part
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import PastRisk, SplitRisk
 
-MOST_CURVES = 6
+MAX_CURVES = 6
 """More curves cannot be told apart in one picture; the table has all results."""
 
-_ROUNDS = Axis("training rounds done")
+_ROUNDS = ChartAxis("training rounds done")
 
 
 def group_sizes(results: Sequence[Reported]) -> Markup:
     """Return the risk of the worst-off against the size of the group, before and after training."""
     first, floor = results[0], results[0].document.uniform_floor
     past = before_training(first.document)
-    curves = [_by_size(each.label, each.document.shown[1]) for each in results[:MOST_CURVES]]
+    curves = [_by_size(each.label, each.document.shown[1]) for each in results[:MAX_CURVES]]
     if past is not None and past.by_group_size:
         curves.append(_by_size("before training", past))
     words = "How the worst-off group of each size fares. Lower is better; at 100 % it is everybody."
@@ -56,11 +56,11 @@ def risk_over_rounds(results: Sequence[Reported]) -> Markup:
     size = results[0].document.worst_group_size
     series = [
         _history(each, each.label, lambda moment, document: document.past_worst(moment, size))
-        for each in results[:MOST_CURVES]
+        for each in results[:MAX_CURVES]
     ]
     series.append(_history(results[0], f"{results[0].label}: everybody", lambda moment, _: moment.mean))
     words = f"The mean loss of the worst-off {part(size)}, and of everybody, while the model learnt."
-    chart = Chart(_ROUNDS, Axis(f"mean loss (nats), worst-off {part(size)} or everybody"), series)
+    chart = Chart(_ROUNDS, ChartAxis(f"mean loss (nats), worst-off {part(size)} or everybody"), series)
     return figure(draw([chart], "risk", "Mean loss over the rounds", words), words)
 
 
@@ -68,14 +68,14 @@ def threshold_over_rounds(results: Sequence[Reported]) -> Markup:
     """Return the threshold over the rounds, of results that use one."""
     series = [
         Series(each.label, *_points({moment.round: moment.threshold for moment in each.document.history}))
-        for each in results[:MOST_CURVES]
+        for each in results[:MAX_CURVES]
     ]
     size = results[0].document.worst_group_size
     words = (
         "The threshold c that all sites share: training attends to losses above it. It is drawn towards the loss "
         f"that only the worst-off {part(size)} exceed."
     )
-    chart = Chart(_ROUNDS, Axis("threshold c (nats)"), series)
+    chart = Chart(_ROUNDS, ChartAxis("threshold c (nats)"), series)
     return figure(draw([chart], "threshold", "The threshold over the rounds", words), words)
 
 
@@ -108,8 +108,8 @@ def trade_off(results: Sequence[Reported]) -> Markup:
         "at the price of the other."
     )
     chart = Chart(
-        Axis("mean loss of everybody (nats)"),
-        Axis(f"mean loss of the worst-off {percent(size)} (nats)", zero=False),
+        ChartAxis("mean loss of everybody (nats)"),
+        ChartAxis(f"mean loss of the worst-off {percent(size)} (nats)", zero=False),
         series,
     )
     return figure(draw([chart], "trade-off", "The worst-off against everybody", words), words)
@@ -118,7 +118,7 @@ def trade_off(results: Sequence[Reported]) -> Markup:
 def seconds_over_rounds(results: Sequence[Reported]) -> Markup | None:
     """Return the seconds of a round over the run; None where they were not recorded."""
     series = []
-    for each in results[:MOST_CURVES]:
+    for each in results[:MAX_CURVES]:
         timing = each.document.timing
         if timing is not None and timing.rounds is not None:
             numbers, seconds = zip(*timing.rounds.curve, strict=True) if timing.rounds.curve else ((), ())
@@ -126,5 +126,5 @@ def seconds_over_rounds(results: Sequence[Reported]) -> Markup | None:
     if not series:
         return None
     words = "How long a training round took; of a long run, the median of each block of rounds."
-    chart = Chart(_ROUNDS, Axis("seconds for one round"), series)
+    chart = Chart(_ROUNDS, ChartAxis("seconds for one round"), series)
     return figure(draw([chart], "seconds", "Seconds of a round over the run", words), words)

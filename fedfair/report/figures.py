@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
-from fedfair.printable import printable
+from fedfair.process.printable import printable
 from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ WIDTH, HEIGHT = 4.6, 2.9
 LEGEND_LINE = 0.2
 """Inches that each line of the legend adds below the panels."""
 
-MOST_MARKERS = 12
-LONGEST_LINE, MOST_LINES = 50, 3
+MAX_MARKERS = 12
+LONGEST_LINE, MAX_LINES = 50, 3
 GREATEST = 1e100
 """Anything larger is not drawn: the arithmetic of an axis would overflow, and no loss or time is that large."""
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """One axis of a chart.
 
     Attributes:
@@ -110,8 +110,8 @@ class Chart:
         title: above the panel; empty for none.
     """
 
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     series: Sequence[Series]
     levels: Sequence[Level] = ()
     title: str = ""
@@ -153,8 +153,8 @@ def group_size_chart(curves: Sequence[Series], levels: Sequence[Level] = (), tit
         title: of the panel.
     """
     return Chart(
-        Axis("size of the group, as a share of everybody", share=True),
-        Axis("mean loss of the worst-off group (nats)"),
+        ChartAxis("size of the group, as a share of everybody", share=True),
+        ChartAxis("mean loss of the worst-off group (nats)"),
         curves,
         levels,
         title,
@@ -244,7 +244,7 @@ def _series(axes: Axes, series: Series, look: _Look) -> Artist:
         y,
         color=look.colour,
         marker=look.marker,
-        markevery=1 if series.points else max(1, -(-len(x) // MOST_MARKERS)),
+        markevery=1 if series.points else max(1, -(-len(x) // MAX_MARKERS)),
         linestyle="none" if series.points else (0, look.dashes or None),
     )
     for across, up, note in zip(x, y, series.notes, strict=False):
@@ -252,7 +252,7 @@ def _series(axes: Axes, series: Series, look: _Look) -> Artist:
     return line
 
 
-def _scale(axes: Axes, which: Literal["x", "y"], wanted: Axis, values: Iterable[float]) -> None:
+def _scale(axes: Axes, which: Literal["x", "y"], wanted: ChartAxis, values: Iterable[float]) -> None:
     """Set the scale and the ticks of one axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -294,4 +294,4 @@ def _drawable(value: float) -> float:
 
 def _plain(text: str) -> str:
     """Return somebody's words in a few short lines."""
-    return "\n".join(textwrap.wrap(printable(text), LONGEST_LINE, max_lines=MOST_LINES, placeholder=" ..."))
+    return "\n".join(textwrap.wrap(printable(text), LONGEST_LINE, max_lines=MAX_LINES, placeholder=" ..."))

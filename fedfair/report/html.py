@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedfair.errors import FedfairError
-from fedfair.printable import printable
+from fedfair.process.printable import printable
 from fedfair.report.svg import palette_css
 
 MARK = Markup("<!-- made by fedfair -->")
@@ -25,7 +25,7 @@ MARK = Markup("<!-- made by fedfair -->")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """One part of a page.
 
     Attributes:
@@ -39,7 +39,7 @@ class Section:
     body: Markup
 
 
-def page(title: str, sections: Sequence[Section], style: str = "") -> str:
+def page(title: str, sections: Sequence[PageSection], style: str = "") -> str:
     """Return a whole page.
 
     Args:

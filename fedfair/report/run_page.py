@@ -1,8 +1,8 @@
 """The page of a run: who is served how well, how training went, what was agreed and protected, what it cost.
 
-Decides which sections there are and what stands in them; sentences are `words.py`'s, pictures `charts.py`'s. With
-several results the page is about one of them, and shows the others beside it. Everything on the page follows from
-the files of results; what an older file lacks is said to be not recorded.
+Decides which sections there are and what stands in them; sentences are `sentences.py`'s, pictures `charts.py`'s.
+With several results the page is about one of them, and shows the others beside it. Everything on the page follows
+from the files of results; what an older file lacks is said to be not recorded.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from fedfair.plan.summary import percent
-from fedfair.report import charts, words
+from fedfair.plan.description import percent
+from fedfair.report import charts
+from fedfair.report import sentences as words
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
-from fedfair.report.html import Section, page
+from fedfair.report.html import PageSection, page
+from fedfair.report.sentences import Reported
 from fedfair.report.tables import ESTIMATE, TOO_FEW
-from fedfair.report.words import Reported
 from fedfair.results.document import ResultDocument
-from fedfair.results.risks import GroupRisk
+from fedfair.results.risks import ReportedGroupRisk
 
 _PREFERRED = "fedsrcvar"
 _ABOUT = "Losses in nats, smaller is better"
 
 
-def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[Section] = ()) -> str:
+def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[PageSection] = ()) -> str:
     """Return the page.
 
     Args:
@@ -45,21 +46,21 @@ def subject(documents: Mapping[str, ResultDocument]) -> tuple[str, ResultDocumen
     return next(fair, None) or next(iter(documents.items()))
 
 
-def _sections(results: Sequence[Reported], certificates: Sequence[Section]) -> Iterator[Section]:
+def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) -> Iterator[PageSection]:
     about = results[0]
-    yield Section("summary", "", _summary(results))
-    yield Section("groups", "Every size of group at once", charts.group_sizes(results) + _groups_table(about))
+    yield PageSection("summary", "", _summary(results))
+    yield PageSection("groups", "Every size of group at once", charts.group_sizes(results) + _groups_table(about))
     if len(results) > 1:
-        yield Section(
+        yield PageSection(
             "trade-off", "The worst-off against everybody", charts.trade_off(results) + _comparison(results)
         )
-    yield Section("training", "How training went", _training(results))
+    yield PageSection("training", "How training went", _training(results))
     yield from certificates
-    yield Section("plan", "What was agreed", _plan(about.document))
-    yield Section("privacy", "What was protected", _privacy(about.document))
-    yield Section("cost", "What it took", _cost(results))
-    yield Section("limits", "What this does not show", bullets(words.limits(results)))
-    yield Section("files", "Where the figures come from", _files(results))
+    yield PageSection("plan", "What was agreed", _plan(about.document))
+    yield PageSection("privacy", "What was protected", _privacy(about.document))
+    yield PageSection("cost", "What it took", _cost(results))
+    yield PageSection("limits", "What this does not show", bullets(words.limits(results)))
+    yield PageSection("files", "Where the figures come from", _files(results))
 
 
 def _summary(results: Sequence[Reported]) -> Markup:
@@ -88,7 +89,7 @@ def _groups_table(about: Reported) -> Markup:
     )
 
 
-def _cells(group: GroupRisk) -> tuple[str, str, str, str]:
+def _cells(group: ReportedGroupRisk) -> tuple[str, str, str, str]:
     if group.worst is None:
         return (TOO_FEW, "-", "-", "-")
     interval = ESTIMATE if group.bound is None else words.interval(*group.bound)

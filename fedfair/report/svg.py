@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from fedfair.printable import printable
+from fedfair.process.printable import printable
 
 INK, SOFT, LINE = "#1b2430", "#5a6675", "#d5dbe2"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table as Drawing
 
-from fedfair.learning.sweep.figures import WORST, Figures, Spread, figure_name
-from fedfair.learning.sweep.grid import value_text
-from fedfair.learning.sweep.table import Row, Table
+from fedfair.experiments.sweep.figures import WORST, Figures, Spread, figure_name
+from fedfair.experiments.sweep.grid import value_text
+from fedfair.experiments.sweep.table import SweepRow, SweepTable
 
 MISSING = "-"
 SPLITS = ("validation", "test")
-MOST_DIGITS = 1e4
+MAX_DIGITS = 1e4
 
 
-def sweep_drawing(table: Table, most_rows: int) -> Drawing:
+def sweep_drawing(table: SweepTable, most_rows: int) -> Drawing:
     """Return the first rows of a table of a sweep; the selected ones are marked."""
     drawing = Drawing(title=_title(table), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     drawing.add_column("", no_wrap=True)
@@ -35,7 +35,7 @@ def sweep_drawing(table: Table, most_rows: int) -> Drawing:
     return drawing
 
 
-def _title(table: Table) -> str:
+def _title(table: SweepTable) -> str:
     sizes = {row.yardstick.group_size for row in table.rows}
     worst = f"worst {sizes.pop():.4g}" if len(sizes) == 1 else "worst group of the row's size"
     kept_back = "" if table.rule.show_test else ", test figures only where selected (*)"
@@ -45,11 +45,11 @@ def _title(table: Table) -> str:
     )
 
 
-def _figures(row: Row, split: str) -> Figures | None:
+def _figures(row: SweepRow, split: str) -> Figures | None:
     return row.validation if split == "validation" else row.test
 
 
-def _cells(row: Row, table: Table, splits: list[str]) -> list[str]:
+def _cells(row: SweepRow, table: SweepTable, splits: list[str]) -> list[str]:
     cells = ["*" if row.selected else "", *(value_text(row.settings[name]) for name in table.axes)]
     if table.averaged:
         cells.append(f"{row.finished}/{len(row.points)}")
@@ -70,4 +70,4 @@ def _spread(spread: Spread | None, form: str) -> str:
 
 def _number(value: float, form: str) -> str:
     """Return a figure; what has diverged is written short."""
-    return f"{value:{form}}" if abs(value) < MOST_DIGITS else f"{value:.1e}"
+    return f"{value:{form}}" if abs(value) < MAX_DIGITS else f"{value:.1e}"

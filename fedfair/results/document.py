@@ -20,7 +20,7 @@ from fedfair.results.parts import (
     EvaluationWords,
     PlanWords,
     PrivacyWords,
-    Protection,
+    ReportedProtection,
     Timing,
     Traffic,
 )
@@ -61,7 +61,7 @@ class ResultDocument(BaseModel):
     left_out: tuple[int, ...] = Field(default=(), description="rounds whose due evaluation could not be had")
     evaluation: EvaluationWords = Field(default=EvaluationWords(), description="how the last risks were found")
     privacy: PrivacyWords = Field(default=PrivacyWords(), description="what differential privacy is promised")
-    secure_aggregation: Protection | None = Field(default=None, description="how the sums were protected")
+    secure_aggregation: ReportedProtection | None = Field(default=None, description="how the sums were protected")
     timing: Timing | None = Field(default=None, description="how long the run took")
     traffic: Traffic | None = Field(default=None, description="bytes that travelled, or would; null if not known")
     versions: dict[str, str] = Field(default={}, description="of the software that ran")

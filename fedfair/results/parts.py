@@ -87,7 +87,7 @@ class PrivacyWords(BaseModel):
         return {level: value for level, value in told.items() if value is not None}
 
 
-class Protection(BaseModel):
+class ReportedProtection(BaseModel):
     """How the sums were protected, and what is promised of those of a deployment."""
 
     model_config = FROZEN

@@ -26,7 +26,7 @@ Size = Annotated[str, AfterValidator(_is_share)]
 """A share of all people, as JSON spells the keys of an object."""
 
 
-class GroupRisk(BaseModel):
+class ReportedGroupRisk(BaseModel):
     """The risk of the worst group of one size; losses in nats. All None where the group is too few people.
 
     The bound alone is None where the sums carried noise for differential privacy, so that `worst` is an estimate.
@@ -51,7 +51,7 @@ class SplitRisk(BaseModel):
     n: int = Field(description="number of records")
     mean: float = Field(description="mean loss")
     accuracy: float = Field(description="share of records that were classified correctly, 0 to 1")
-    by_group_size: Annotated[dict[Size, GroupRisk], Field(min_length=1)] = Field(
+    by_group_size: Annotated[dict[Size, ReportedGroupRisk], Field(min_length=1)] = Field(
         description="risks of the worst group, by its share of all people, above 0 to 1"
     )
     confusion: tuple[tuple[int, ...], ...] | None = Field(
@@ -60,7 +60,7 @@ class SplitRisk(BaseModel):
         "very many classes",
     )
 
-    def worst(self, group_size: float) -> GroupRisk | None:
+    def worst(self, group_size: float) -> ReportedGroupRisk | None:
         """Return the risk at a group size, or None where the plan did not ask for it."""
         return next((risk for key, risk in self.by_group_size.items() if float(key) == group_size), None)
 
@@ -87,7 +87,7 @@ class PastRisk(BaseModel):
     mean: float = Field(description="mean loss")
     worst: float | None = Field(description="mean loss of the worst group of the plan's size")
     accuracy: float | None = Field(default=None, description="share that was classified correctly, 0 to 1")
-    by_group_size: dict[Size, GroupRisk] = Field(default={}, description="as at the end")
+    by_group_size: dict[Size, ReportedGroupRisk] = Field(default={}, description="as at the end")
 
 
 class Moment(BaseModel):

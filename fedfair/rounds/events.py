@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 from fedfair.rounds.continued import NOTHING_SEEN, Seen
 
 if TYPE_CHECKING:
+    from fedfair.aggregation.requests import SumRequest
     from fedfair.ids import ParticipantId, SumNumber
-    from fedfair.learning.exchange import SumRequest
-    from fedfair.learning.server import Progress
     from fedfair.rounds.exit_reasons import ExitReason
+    from fedfair.run.training_run import Progress
 
 
 class DeadlineKind(enum.Enum):

@@ -1,7 +1,7 @@
 """A whole run as a machine: events in, effects out, no socket, no clock, no file.
 
-Theory of operation. The course (`learning.server`) knows which sum comes next. This machine knows the people: it
-waits for enough of them, opens a `SumMachine` over those who are connected, hands its total to the course, and
+Theory of operation. The course (`run.training_run`) knows which sum comes next. This machine knows the people: it
+waits for enough of them, opens a `PlainSumRound` over those who are connected, hands its total to the course, and
 goes on until the course is finished. `phases.PHASES` is the whole rule of which event may come when and where it
 may lead; the driver carries out the effects in order and has no rule of its own.
 
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.derived import quorum
+from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
 from fedfair.rounds.events import (
@@ -65,20 +66,19 @@ from fedfair.rounds.events import (
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.liars import Liars
 from fedfair.rounds.lost_sums import End, LostSums
-from fedfair.rounds.machine import SumMachine
-from fedfair.rounds.masked import MaskedMachine, abstention, accuse_late
+from fedfair.rounds.masked_sum import MaskedSumRound, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
-from fedfair.rounds.next_cohort import NextCohort
 from fedfair.rounds.phases import PHASES, Phase
-from fedfair.rounds.sum_round import Standing, Step, SumRound, SumState
+from fedfair.rounds.plain_sum import PlainSumRound
+from fedfair.rounds.sum_round import MemberStanding, Step, SumRound, SumState
 
 if TYPE_CHECKING:
-    from fedfair.learning.exchange import SumRequest
-    from fedfair.learning.server import Course
+    from fedfair.aggregation.requests import SumRequest
+    from fedfair.aggregation.running_sum import RunningSum
+    from fedfair.aggregation.spec import SumSpec
     from fedfair.plan.schema import Plan
-    from fedfair.rounds.protection import Protection
-    from fedfair.sums.running import RunningSum
-    from fedfair.sums.spec import SumSpec
+    from fedfair.rounds.secagg_session import SecaggSession
+    from fedfair.run.training_run import TrainingRun
 
 
 class Federation:
@@ -86,7 +86,7 @@ class Federation:
 
     Args:
         plan: who takes part, and every patience and quorum.
-        course: what is summed, and what a total does; nobody else changes it meanwhile.
+        training_run: what is summed, and what a total does; nobody else changes it meanwhile.
         make_sum: makes the empty running sum of a shape, in the clear.
         protection: masks every sum; None where the plan's sums are plain.
         last_sum_number: sums are numbered from the one after it.
@@ -97,17 +97,17 @@ class Federation:
     def __init__(
         self,
         plan: Plan,
-        course: Course,
+        training_run: TrainingRun,
         make_sum: Callable[[SumSpec], RunningSum],
         *,
-        protection: Protection | None = None,
+        protection: SecaggSession | None = None,
         last_sum_number: int = 0,
         continued: Continued | None = None,
         unfinished: UnfinishedSum | None = None,
     ) -> None:
         self._federation = plan.federation
         self._rounds_total = plan.training.rounds
-        self._course = course
+        self._training_run = training_run
         self._make_sum = make_sum
         self._protection = protection
         self._members = Membership([ParticipantId(name) for name in plan.federation.collaborators])
@@ -122,10 +122,10 @@ class Federation:
         self._has_summed = False
         self._interrupted = continued is not None
         self._liars = Liars(self._members)
-        self._next = NextCohort(self._members, self._quorum, len(plan.federation.collaborators), self._liars)
+        self._next = CohortSelection(self._members, self._quorum, len(plan.federation.collaborators), self._liars)
         self._last_counted: dict[ParticipantId, SumNumber] = {}
         self._told_waiting: Waiting | None = None
-        self._lost = LostSums(course, self._next, protection, plan.federation.max_attempts, unfinished)
+        self._lost = LostSums(training_run, self._next, protection, plan.federation.max_attempts, unfinished)
 
     # -------------------------------------------------------------- what anybody may look at
 
@@ -137,7 +137,7 @@ class Federation:
     @property
     def rounds_done(self) -> int:
         """Return how many training rounds are behind us."""
-        return self._course.rounds_done
+        return self._training_run.rounds_done
 
     @property
     def rounds_total(self) -> int:
@@ -196,7 +196,7 @@ class Federation:
             case MessageArrived(participant, message, vector):
                 yield from self._message(participant, message, vector)
             case Abstained(participant, _, reason, leaving=True) if self._members.is_heard(participant):
-                yield from self._part_with(Departed(participant, self._course.rounds_done, reason))
+                yield from self._part_with(Departed(participant, self._training_run.rounds_done, reason))
             case Abstained(participant, number, reason, accused=accused):
                 yield from self._abstain(participant, number, reason, accused)
             case Misbehaved(participant, message, remedy):
@@ -211,7 +211,7 @@ class Federation:
     # -------------------------------------------------------------- coming and going
 
     def _begin(self) -> Iterator[Effect]:
-        if self._course.next_sum() is None:
+        if self._training_run.next_sum() is None:
             yield from self._finish()
             return
         if self._continued is None:
@@ -231,7 +231,7 @@ class Federation:
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
-            if self._sum.step(participant, Step.RETURN) is Standing.ASKED:
+            if self._sum.step(participant, Step.RETURN) is MemberStanding.ASKED:
                 yield from self._ask(participant, self._sum)
                 yield from self._pass_on(self._sum)
 
@@ -244,7 +244,7 @@ class Federation:
             return
         if self._sum is None:
             yield from self._start_if_enough()
-        elif participant in self._sum.cohort and self._sum.step(participant, Step.LEAVE) is Standing.AWAY:
+        elif participant in self._sum.cohort and self._sum.step(participant, Step.LEAVE) is MemberStanding.AWAY:
             grace = self._federation.reconnect_grace_seconds
             yield self._deadlines.set(DeadlineKind.GRACE, grace, participant)
 
@@ -290,13 +290,13 @@ class Federation:
         cohort = self._next
         then = AfterWaiting.START_WITHOUT if cohort.may_begin_late else self._lost.when_given_up
         until = self._deadlines.running(DeadlineKind.JOIN, DeadlineKind.SETTLE)
-        about = (self._course.next_sum(), cohort.only, self._lost.reopens)
+        about = (self._training_run.next_sum(), cohort.only, self._lost.reopens)
         return Waiting(missing, cohort.present, cohort.total, cohort.needed, until, then, *about)
 
     # -------------------------------------------------------------- one sum
 
     def _start(self) -> Iterator[Effect]:
-        request = self._course.next_sum()
+        request = self._training_run.next_sum()
         if request is None:
             raise LocalProtocolError("there is nothing left to sum")
         if self._continued is not None and not self._has_summed:
@@ -330,10 +330,10 @@ class Federation:
     def _machine(self, number: SumNumber, request: SumRequest) -> SumRound:
         cohort, quorum = self._next.take(), self._quorum
         if self._protection is None:
-            return SumMachine(number, request, cohort, quorum, self._make_sum(request.spec))
+            return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         record = self._lost.take_record()
-        model, scaling = self._course.model, self._course.scaling
-        return MaskedMachine(number, request, cohort, quorum, self._protection, model, scaling, record)
+        model, scaling = self._training_run.model, self._training_run.scaling
+        return MaskedSumRound(number, request, cohort, quorum, self._protection, model, scaling, record)
 
     def _pass_on(self, machine: SumRound) -> Iterator[Effect]:
         """Say what the sum has to say, after what a later process needs to say the same is kept."""
@@ -347,7 +347,7 @@ class Federation:
             yield SendMessage(participant, message)
 
     def _ask(self, participant: ParticipantId, machine: SumRound) -> Iterator[Effect]:
-        scaling_exists = self._course.scaling is not None
+        scaling_exists = self._training_run.scaling is not None
         yield from self._members.brief(participant, self._model_version, scaling_exists)
         seconds = self._federation.round_deadline_seconds
         yield SendSum(participant, machine.number, machine.request, seconds)
@@ -476,7 +476,7 @@ class Federation:
 
     def _absorb(self, machine: SumRound) -> Iterator[Effect]:
         try:
-            progress = self._course.absorb(machine.totals(), machine.counted)
+            progress = self._training_run.apply_aggregate(machine.totals(), machine.counted)
         except RemoteProtocolError as fault:
             # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
             yield from self._lose(machine, fault.message)
@@ -506,7 +506,7 @@ class Federation:
         yield from self._proceed()
 
     def _proceed(self) -> Iterator[Effect]:
-        if self._course.next_sum() is None:
+        if self._training_run.next_sum() is None:
             yield from self._finish()
         elif self._next.is_enough:
             yield from self._start()
@@ -517,7 +517,7 @@ class Federation:
     def _finish(self) -> Iterator[Effect]:
         self._phase = Phase.FINISHED
         yield Checkpoint(CheckpointKind.LAST)
-        yield Finish(self._course.rounds_done, f"all {self._rounds_total} rounds are done")
+        yield Finish(self._training_run.rounds_done, f"all {self._rounds_total} rounds are done")
 
     def _abort(self, reason: str, remedy: str, why: ExitReason) -> Iterator[Effect]:
         # An open sum is dropped with whatever is in it: the model only ever changes by a whole total.

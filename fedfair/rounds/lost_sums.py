@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedfair.learning.sum_kinds import sum_kind
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.rounds.events import AfterWaiting, SaveUnfinished, Skipped, SumLost, UnfinishedSum
 from fedfair.rounds.exit_reasons import ExitReason
 
 if TYPE_CHECKING:
     from fedfair.ids import SumNumber
-    from fedfair.learning.server import Course
-    from fedfair.rounds.next_cohort import NextCohort
-    from fedfair.rounds.protection import Interrupted, Protection
+    from fedfair.rounds.cohort_selection import CohortSelection
+    from fedfair.rounds.secagg_session import Interrupted, SecaggSession
     from fedfair.rounds.sum_round import SumRound
+    from fedfair.run.training_run import TrainingRun
 
 End = tuple[str, str, ExitReason]
 """Why the run ends, what to do about it, and what that means for the sites."""
@@ -34,7 +34,7 @@ class LostSums:
     """The rules of one run.
 
     Args:
-        course: what is summed.
+        training_run: what is summed.
         cohort: who is asked next.
         protection: masks every sum; None where sums are plain.
         max_attempts: how often a sum is tried, and how often each attempt is opened again.
@@ -43,13 +43,13 @@ class LostSums:
 
     def __init__(
         self,
-        course: Course,
-        cohort: NextCohort,
-        protection: Protection | None,
+        training_run: TrainingRun,
+        cohort: CohortSelection,
+        protection: SecaggSession | None,
         max_attempts: int,
         unfinished: UnfinishedSum | None = None,
     ) -> None:
-        self._course = course
+        self._training_run = training_run
         self._next = cohort
         self._protection = protection
         self._max_attempts = max_attempts
@@ -66,7 +66,7 @@ class LostSums:
     @property
     def due(self) -> str:
         """Return the sum that is due, in words."""
-        request = self._course.next_sum()
+        request = self._training_run.next_sum()
         return "next sum" if request is None else f"{request.purpose.value} sum of round {request.round}"
 
     def take_up(self) -> None:
@@ -74,8 +74,8 @@ class LostSums:
         unfinished, self._unfinished = self._unfinished, None
         if self._protection is None or unfinished is None:
             return
-        while (request := self._course.next_sum()) is not None and request.attempt < unfinished.attempt:
-            self._course.retry()
+        while (request := self._training_run.next_sum()) is not None and request.attempt < unfinished.attempt:
+            self._training_run.retry()
         self._reopen(self._protection.interrupted(unfinished.record))
 
     def take_record(self) -> bytes:
@@ -95,30 +95,30 @@ class LostSums:
         request = machine.request
         # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
         is_known = bool(machine.aftermath.settled) and not sum_kind(request.purpose).is_round
-        if (is_known or request.attempt >= self._max_attempts) and self._course.may_skip:
-            return Skipped(request, reason, self._course.skip(reason))
+        if (is_known or request.attempt >= self._max_attempts) and self._training_run.may_skip:
+            return Skipped(request, reason, self._training_run.skip(reason))
         if machine.aftermath.reopens and self._reopened < self._max_attempts and self._protection is not None:
             self._reopen(self._protection.interrupted(machine.aftermath.record))
             return None
         if request.attempt >= self._max_attempts:
             why = f"the {self.due} failed {request.attempt} times; the last time, {reason}"
             return why, _ATTEMPTS_REMEDY, ExitReason.ATTEMPTS_SPENT
-        self._course.retry()
+        self._training_run.retry()
         self._next.note_lost(machine)
         return None
 
     def follow(self, machine: SumRound) -> None:
         """Ask the same sites next where that sum is, to them, the one that is done: of the output model."""
-        self._next.note_opened(machine, self._course.next_sum())
+        self._next.note_opened(machine, self._training_run.next_sum())
 
     @property
     def when_given_up(self) -> AfterWaiting:
         """Return what follows if those who are waited for do not come, as things stand."""
-        request = self._course.next_sum()
+        request = self._training_run.next_sum()
         if request is None or not (self._record and self._next.is_fixed):
             return AfterWaiting.END
         if not sum_kind(request.purpose).is_round:
-            return AfterWaiting.SKIP if self._course.may_skip else AfterWaiting.END
+            return AfterWaiting.SKIP if self._training_run.may_skip else AfterWaiting.END
         return AfterWaiting.REPEAT if self._next.others_suffice else AfterWaiting.END
 
     def give_up(self, number: SumNumber) -> tuple[list[SumLost], Skipped | End | None]:
@@ -130,7 +130,7 @@ class LostSums:
         Returns:
             The interrupted sum that is lost now, if any; and what follows.
         """
-        request, (why, remedy), then = self._course.next_sum(), self._next.lack(self.due), self.when_given_up
+        request, (why, remedy), then = self._training_run.next_sum(), self._next.lack(self.due), self.when_given_up
         if request is None or then is AfterWaiting.END:
             # The next process begins with the same sum: what the sites have sent is still on their disks.
             return [], (why, remedy, ExitReason.QUORUM_MISSING)
@@ -138,8 +138,8 @@ class LostSums:
         self._next.ask_anybody()
         lost = [SumLost(number, request, why)]
         if then is AfterWaiting.SKIP:
-            return lost, Skipped(request, why, self._course.skip(why))
-        self._course.retry()
+            return lost, Skipped(request, why, self._training_run.skip(why))
+        self._training_run.retry()
         return lost, None
 
     def _reopen(self, interrupted: Interrupted) -> None:

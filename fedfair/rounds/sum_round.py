@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 from fedfair.rounds.events import Clipping
 
 if TYPE_CHECKING:
+    from fedfair.aggregation.requests import SumRequest
+    from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId, SumNumber
-    from fedfair.learning.exchange import SumRequest
-    from fedfair.sums.running import Totals
 
 
-class Standing(enum.Enum):
+class MemberStanding(enum.Enum):
     """How a member of the cohort stands in this sum."""
 
     ASKED = "asked"
@@ -168,7 +168,7 @@ class SumRound(Protocol):
     def accuse(self, member: ParticipantId, accused: int) -> str:
         """Note that a member cannot open what another one sealed for it; as `receive`."""
 
-    def step(self, member: ParticipantId, step: Step) -> Standing:
+    def step(self, member: ParticipantId, step: Step) -> MemberStanding:
         """Take any step but an upload; return the member's new standing.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A site in one round: `entering` -> Contributing -> Uploaded -> Voted -> Answered.
+"""A site in one round: `round_start` -> Contributing -> Uploaded -> Voted -> Answered.
 
 Phases are objects; what a phase may not do, it has no method for, and going on erases what the phase before
 knew. Everything is checked before anything changes. The rules that defeat a lying aggregator are here: a
@@ -18,7 +18,15 @@ from fedfair.secagg.history import History, fingerprint, set_digest
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.params import Mode, least_survivors
-from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote, vote_fields
+from fedfair.secagg.round_messages import (
+    ConsistencyCheck,
+    RoundStart,
+    Survivors,
+    UnmaskRequest,
+    UnmaskShares,
+    Upload,
+    consistency_fields,
+)
 from fedfair.secagg.sealing import (
     open_envelope,
     seal,
@@ -26,7 +34,7 @@ from fedfair.secagg.sealing import (
     share_of_own_mask,
     shares_of_pair_masks,
 )
-from fedfair.secagg.session import Site
+from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest, u16
@@ -48,7 +56,7 @@ class RoundContext:
             where any large enough part of the cohort may.
     """
 
-    site: Site
+    site: SessionSite
     mode: Mode
     colluders: int
     cohort: tuple[int, ...]
@@ -216,7 +224,7 @@ class Uploaded:
     own_shares: Secret
     fingerprint: bytes
 
-    def vote(self, raw: bytes) -> tuple[Voted, bytes]:
+    def vote(self, raw: bytes) -> tuple[ConsistencyChecked, bytes]:
         """Vote, once, for a set of survivors; return the next phase and the vote.
 
         Raises:
@@ -227,19 +235,19 @@ class Uploaded:
         context.check_survivors(message.survivors)
         require(context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "there are no votes in a semi-honest session")
         site = context.site
-        fields = vote_fields(context.transcript, message.survivors, site.member)
-        vote = Vote(
+        fields = consistency_fields(context.transcript, message.survivors, site.member)
+        vote = ConsistencyCheck(
             context.transcript, site.member, message.survivors, sign(site.signing_key, "vote", *fields)
         ).encode()
-        return Voted(self, message.survivors), vote
+        return ConsistencyChecked(self, message.survivors), vote
 
-    def answer(self, raw: bytes) -> tuple[Answered, bytes]:
+    def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
         """Answer, once, where nobody dropped out (or the aggregator is trusted to say who did).
 
         Raises:
             SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES, ENVELOPE or SHARE.
         """
-        message, context = Open.decode(raw), self.context
+        message, context = UnmaskRequest.decode(raw), self.context
         context.check_transcript(message.transcript)
         context.check_survivors(message.survivors)
         require(
@@ -250,7 +258,7 @@ class Uploaded:
         require(not message.votes, Check.VOTES, "votes where none are due")
         return self._opened(message)
 
-    def _opened(self, message: Open) -> tuple[Answered, bytes]:
+    def _opened(self, message: UnmaskRequest) -> tuple[SharesRevealed, bytes]:
         context, site = self.context, self.context.site
         survivors = message.survivors
         dropped = [member for member in context.cohort if member not in survivors]
@@ -264,9 +272,9 @@ class Uploaded:
             )
             pairs = shares_of_pair_masks(held, member, context.cohort)
             shares.append((member, share_of_own_mask(held) + b"".join(pairs[gone] for gone in dropped)))
-        answer = Answer(context.transcript, site.member, survivors, tuple(shares)).encode()
+        answer = UnmaskShares(context.transcript, site.member, survivors, tuple(shares)).encode()
         self.erase()
-        return Answered(context, survivors, self.fingerprint), answer
+        return SharesRevealed(context, survivors, self.fingerprint), answer
 
     def _open_from(self, sender: int, envelope: bytes) -> bytes:
         context = self.context
@@ -284,7 +292,7 @@ class Uploaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Voted:
+class ConsistencyChecked:
     """Our one vote is given; only this set can be answered."""
 
     uploaded: Uploaded
@@ -295,13 +303,13 @@ class Voted:
         """Return what is public about the round."""
         return self.uploaded.context
 
-    def answer(self, raw: bytes) -> tuple[Answered, bytes]:
+    def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
         """Answer, once, for the set we voted for, if enough others did.
 
         Raises:
             SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES, ENVELOPE or SHARE.
         """
-        message, context = Open.decode(raw), self.context
+        message, context = UnmaskRequest.decode(raw), self.context
         context.check_transcript(message.transcript)
         require(
             message.survivors == self.survivors,
@@ -315,7 +323,7 @@ class Voted:
         )
         for voter, signature in message.votes:
             require(voter in self.survivors, Check.VOTES, f"a vote of member {voter}, who is no survivor")
-            fields = vote_fields(context.transcript, self.survivors, voter)
+            fields = consistency_fields(context.transcript, self.survivors, voter)
             context.site.roster.verify(voter, signature, "vote", *fields)
         return self.uploaded._opened(message)  # noqa: SLF001  # one answer, two ways to earn it
 
@@ -325,7 +333,7 @@ class Voted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SharesRevealed:
     """The round is over for us; nothing secret is left."""
 
     context: RoundContext
@@ -336,7 +344,7 @@ class Answered:
         """Do nothing: there is nothing to forget."""
 
 
-RoundPhase = Contributing | Uploaded | Voted | Answered
+RoundPhase = Contributing | Uploaded | ConsistencyChecked | SharesRevealed
 
 
 def commitment(seed: Secret, transcript: bytes, member: int) -> bytes:
@@ -351,9 +359,9 @@ def erased(phase: RoundPhase) -> bool:
             keys = (*phase.seeds.values(), *phase.sending.values(), *phase.receiving.values())
         case Uploaded():
             keys = (phase.own_shares, *phase.receiving.values())
-        case Voted():
+        case ConsistencyChecked():
             return erased(phase.uploaded)
-        case Answered():
+        case SharesRevealed():
             return True
         case _:
             raise LocalProtocolError(f"{type(phase).__name__} is no phase of a round")

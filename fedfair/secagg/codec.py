@@ -14,7 +14,7 @@ from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.params import MAX_MEMBERS
 
 
-class Writer:
+class MessageWriter:
     """Collects the parts of one message."""
 
     __slots__ = ("_parts",)
@@ -22,33 +22,33 @@ class Writer:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
-    def number(self, value: int, size: int) -> Writer:
+    def number(self, value: int, size: int) -> MessageWriter:
         """Append an unsigned integer of `size` bytes."""
         self._parts.append(value.to_bytes(size, "big"))
         return self
 
-    def real(self, value: float) -> Writer:
+    def real(self, value: float) -> MessageWriter:
         """Append a float64."""
         self._parts.append(struct.pack(">d", value))
         return self
 
-    def fixed(self, value: bytes) -> Writer:
+    def fixed(self, value: bytes) -> MessageWriter:
         """Append bytes whose length the reader knows."""
         self._parts.append(value)
         return self
 
-    def sized(self, value: bytes) -> Writer:
+    def sized(self, value: bytes) -> MessageWriter:
         """Append bytes with their length."""
         return self.number(len(value), 4).fixed(value)
 
-    def members(self, values: Sequence[int]) -> Writer:
+    def members(self, values: Sequence[int]) -> MessageWriter:
         """Append roster indices."""
         self.number(len(values), 2)
         for value in values:
             self.number(value, 2)
         return self
 
-    def by_member(self, values: Iterable[tuple[int, bytes]]) -> Writer:
+    def by_member(self, values: Iterable[tuple[int, bytes]]) -> MessageWriter:
         """Append (roster index, bytes) pairs."""
         pairs = list(values)
         self.number(len(pairs), 2)
@@ -61,7 +61,7 @@ class Writer:
         return b"".join(self._parts)
 
 
-class Reader:
+class MessageReader:
     """Takes one message apart.
 
     Args:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.checks import Check, require
-from fedfair.secagg.shape import GREATEST_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
+from fedfair.secagg.shape import MAX_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
 
 Body: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
 """What one site adds to the long part of a sum: real numbers, or whole ones that carry noise already."""
@@ -417,7 +417,7 @@ def size_histogram(*largest: float) -> NDArray[np.float64]:
     """
     sizes = np.array(largest, np.float64)
     exponents = np.where(sizes > 0, np.frexp(sizes)[1], -(1 << 10))
-    positions = SIZE_BUCKETS - 1 - (GREATEST_BUCKET_EXPONENT - exponents)
+    positions = SIZE_BUCKETS - 1 - (MAX_BUCKET_EXPONENT - exponents)
     within = np.clip(positions, 0, SIZE_BUCKETS - 1)
     return np.bincount(within, minlength=SIZE_BUCKETS).astype(np.float64)
 
@@ -438,4 +438,4 @@ def automatic_clip(histogram: Sequence[int], present: float, greatest: float) ->
 
 def bucket_edge(position: int) -> float:
     """Return the upper edge of a bucket: 2^-20 to 2^11."""
-    return float(2.0 ** (GREATEST_BUCKET_EXPONENT - (SIZE_BUCKETS - 1 - position)))
+    return float(2.0 ** (MAX_BUCKET_EXPONENT - (SIZE_BUCKETS - 1 - position)))

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedfair.errors import LocalProtocolError
-from fedfair.secagg.client import Answered, RoundContext, Uploaded
-from fedfair.secagg.codec import Reader, Writer
+from fedfair.secagg.client import RoundContext, SharesRevealed, Uploaded
+from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
-from fedfair.secagg.session import Site
+from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import DIGEST_BYTES
 
 _HEAD_BYTES = 1 + 4 + 8
@@ -43,7 +43,7 @@ class Record(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One record as it was read: its type, its fields and the vector beside an upload."""
 
     record: Record
@@ -56,11 +56,11 @@ def frame(record: Record, fields: bytes, vector: bytes | bytearray = b"") -> byt
 
     The checksum covers the vector too: 1.6 nanoseconds a byte, where writing and flushing it takes longer.
     """
-    head = Writer().number(record, 1).number(len(fields), 4).number(len(vector), 8).done()
+    head = MessageWriter().number(record, 1).number(len(fields), 4).number(len(vector), 8).done()
     return head + _head_digest(head) + _digest(head, fields, vector) + fields
 
 
-def entries(raw: bytes) -> Iterator[Entry]:
+def entries(raw: bytes) -> Iterator[LogEntry]:
     """Yield every complete record of a log, in order; what a crash cut off at its end is left out.
 
     Raises:
@@ -70,7 +70,7 @@ def entries(raw: bytes) -> Iterator[Entry]:
     view, at = memoryview(raw), 0
     while at < len(raw):
         body = at + _FRAME_BYTES
-        reader = Reader(raw[at : min(body, len(raw))].ljust(_FRAME_BYTES, b"\0"), "log record")
+        reader = MessageReader(raw[at : min(body, len(raw))].ljust(_FRAME_BYTES, b"\0"), "log record")
         kind, size, vector_size = reader.number(1), reader.number(4), reader.number(8)
         end = body + size + vector_size
         if body <= len(raw) and reader.fixed(_HEAD_DIGEST_BYTES) != _head_digest(raw[at : at + _HEAD_BYTES]):
@@ -89,7 +89,7 @@ def entries(raw: bytes) -> Iterator[Entry]:
             view[at : at + _HEAD_BYTES], fields, vector
         ):
             raise _damaged(at)
-        yield Entry(Record(kind), fields, vector)
+        yield LogEntry(Record(kind), fields, vector)
         at = end
 
 
@@ -130,7 +130,7 @@ def upload_fields(uploaded: Uploaded, request: bytes, message: bytes) -> bytes:
         message: the upload as it is sent.
     """
     context = uploaded.context
-    writer = Writer().number(context.mode is Mode.MALICIOUS, 1).number(context.colluders, 2)
+    writer = MessageWriter().number(context.mode is Mode.MALICIOUS, 1).number(context.colluders, 2)
     writer.members(context.cohort).number(context.threshold, 2).fixed(context.transcript)
     writer.fixed(context.computed).sized(context.settled)
     writer.by_member((peer, key.reveal()) for peer, key in uploaded.receiving.items())
@@ -138,9 +138,9 @@ def upload_fields(uploaded: Uploaded, request: bytes, message: bytes) -> bytes:
     return writer.fixed(request).sized(message).done()
 
 
-def read_upload(site: Site, fields: bytes) -> tuple[Uploaded, bytes, bytes]:
+def read_upload(site: SessionSite, fields: bytes) -> tuple[Uploaded, bytes, bytes]:
     """Return the phase, the digest of the request and the message of an upload's record."""
-    reader = Reader(fields, "upload record")
+    reader = MessageReader(fields, "upload record")
     mode = Mode.MALICIOUS if reader.number(1) else Mode.SEMI_HONEST
     colluders, cohort, threshold = reader.number(2), reader.members(), reader.number(2)
     digests = (reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES), reader.sized(DIGEST_BYTES))
@@ -154,12 +154,12 @@ def read_upload(site: Site, fields: bytes) -> tuple[Uploaded, bytes, bytes]:
 
 def reply_fields(survivors: tuple[int, ...], request: bytes, message: bytes) -> bytes:
     """Return the fields of a vote's or an answer's record."""
-    return Writer().members(survivors).fixed(request).sized(message).done()
+    return MessageWriter().members(survivors).fixed(request).sized(message).done()
 
 
 def read_reply(fields: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
     """Return the survivors, the digest of the request and the message of a vote's or an answer's record."""
-    reader = Reader(fields, "reply record")
+    reader = MessageReader(fields, "reply record")
     found = (reader.members(), reader.fixed(DIGEST_BYTES), reader.sized(MAX_MESSAGE_BYTES))
     reader.end()
     return found
@@ -167,7 +167,7 @@ def read_reply(fields: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
 
 def history_record(history: History) -> bytes:
     """Return the whole record of the rows that are not settled yet."""
-    writer = Writer().number(history.settlings, 8).number(len(history.pending), 4)
+    writer = MessageWriter().number(history.settlings, 8).number(len(history.pending), 4)
     for key, value in history.pending.items():
         writer.fixed(key).sized(value)
     return frame(Record.HISTORY, writer.done())
@@ -179,14 +179,14 @@ def read_history(fields: bytes, settled: SettledRows) -> History:
     Raises:
         LocalProtocolError: what is settled is older than the record.
     """
-    reader = Reader(fields, "history record")
+    reader = MessageReader(fields, "history record")
     settlings, rows = reader.number(8), reader.number(4)
     pending = {reader.fixed(DIGEST_BYTES): reader.sized(MAX_VALUE_BYTES) for _ in range(rows)}
     reader.end()
     return History(settled, pending, settlings)
 
 
-def after_answer(uploaded: Uploaded, survivors: tuple[int, ...]) -> Answered:
+def after_answer(uploaded: Uploaded, survivors: tuple[int, ...]) -> SharesRevealed:
     """Return the phase after a logged answer, and forget what only the answer needed."""
     uploaded.erase()
-    return Answered(uploaded.context, survivors, uploaded.fingerprint)
+    return SharesRevealed(uploaded.context, survivors, uploaded.fingerprint)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.codec import Reader, Writer
+from fedfair.secagg.codec import MessageReader, MessageWriter
 
 VERSION = 1
 MAX_MESSAGE_BYTES = 1 << 21
@@ -51,12 +51,12 @@ def kind_of(raw: bytes) -> Kind:
         raise SecaggError(Check.ENCODING, f"no message has type {raw[1]}") from error
 
 
-def begin(kind: Kind) -> Writer:
+def begin(kind: Kind) -> MessageWriter:
     """Return a writer that has written version and type."""
-    return Writer().number(VERSION, 1).number(kind, 1)
+    return MessageWriter().number(VERSION, 1).number(kind, 1)
 
 
-def open_message(raw: bytes, kind: Kind) -> Reader:
+def open_message(raw: bytes, kind: Kind) -> MessageReader:
     """Return a reader behind version and type.
 
     Raises:
@@ -64,6 +64,6 @@ def open_message(raw: bytes, kind: Kind) -> Reader:
     """
     found = kind_of(raw)
     require(found is kind, Check.ENCODING, f"a message of type {found.name} where {kind.name} is due")
-    reader = Reader(raw, kind.name.lower().replace("_", " "))
+    reader = MessageReader(raw, kind.name.lower().replace("_", " "))
     reader.fixed(2)
     return reader

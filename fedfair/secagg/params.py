@@ -1,9 +1,9 @@
 """How many members, how many may collude, and what follows from it.
 
 Decides thresholds and says in words what they guarantee. A site takes part under the very terms of the plan that
-it approved (`SessionPlan`), and insists on more by its own `SitePolicy`; no aggregator can change either. Source:
-Bonawitz et al. 2017, theorems 6.3 and 6.5; the malicious rule 2t > n + n_C makes two different sets of survivors
-impossible, because each needs t answers and an honest member answers once.
+it approved (`SessionPlan`), and insists on more by its own `SecaggPolicy`; no aggregator can change either.
+Source: Bonawitz et al. 2017, theorems 6.3 and 6.5; the malicious rule 2t > n + n_C makes two different sets of
+survivors impossible, because each needs t answers and an honest member answers once.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class SessionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class SitePolicy:
+class SecaggPolicy:
     """What one site insists on beyond the terms of the plan, whatever the aggregator proposes.
 
     Attributes:

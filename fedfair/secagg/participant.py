@@ -12,9 +12,8 @@ import hashlib
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.client import Answered, Contributing, RoundPhase, Uploaded, Voted
+from fedfair.secagg.client import ConsistencyChecked, Contributing, RoundPhase, SharesRevealed, Uploaded
 from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
-from fedfair.secagg.entering import enter_round
 from fedfair.secagg.history import LOGGED_KEY, History, SettledRows
 from fedfair.secagg.log import (
     Record,
@@ -30,9 +29,10 @@ from fedfair.secagg.log import (
 )
 from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.session import Advertised, Agreed, Joining, Session, Site
+from fedfair.secagg.round_start import enter_round
+from fedfair.secagg.session import Advertised, Agreed, Joining, Session, SessionSite
 from fedfair.secagg.shamir import Randomness
-from fedfair.secagg.transcript import Subject
+from fedfair.secagg.transcript import RoundSubject
 
 
 class Participant:
@@ -49,7 +49,7 @@ class Participant:
     """
 
     def __init__(
-        self, site: Site, randomness: Randomness, log: bytes = b"", settled: SettledRows | None = None
+        self, site: SessionSite, randomness: Randomness, log: bytes = b"", settled: SettledRows | None = None
     ) -> None:
         self._site = site
         self._randomness = randomness
@@ -72,7 +72,7 @@ class Participant:
         """Return the phase of the round under way, if any."""
         return self._phase
 
-    def receive(self, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
         """Take one message of the aggregator.
 
         Args:
@@ -178,7 +178,7 @@ class Participant:
         """Return the writing of what the log need not repeat in every round, where that has become much."""
         return [Remember(self._history.settle())] if self._history.is_due else []
 
-    def _enter(self, raw: bytes, request: bytes, subject: Subject, computed: bytes) -> list[SiteEffect]:
+    def _enter(self, raw: bytes, request: bytes, subject: RoundSubject, computed: bytes) -> list[SiteEffect]:
         require(
             self._session is not None,
             Check.SESSION,
@@ -198,22 +198,22 @@ class Participant:
                 record = frame(Record.VOTE, reply_fields(voted.survivors, request, message))
                 self._phase = voted
                 return [Log((record,)), self._reply(request, message)]
-            case Voted():
+            case ConsistencyChecked():
                 raise SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
-            case Answered():
+            case SharesRevealed():
                 raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, "a set of survivors before this site has uploaded")
 
     def _answer(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
-            case Uploaded() | Voted() as phase:
+            case Uploaded() | ConsistencyChecked() as phase:
                 answered, message = phase.answer(raw)
                 record = frame(Record.ANSWER, reply_fields(answered.survivors, request, message))
                 self._history.answered(answered.fingerprint, answered.context.computed, answered.survivors)
                 self._phase = answered
                 return [Log((record,)), self._reply(request, message)]
-            case Answered():
+            case SharesRevealed():
                 raise SecaggError(Check.ONE_ANSWER, "a second request to open masks of one round")
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, "a request to open masks before this site has uploaded")
@@ -243,11 +243,11 @@ class Participant:
                     self._note_sent(self._phase)
                 case Record.VOTE, Uploaded() as phase:
                     survivors, request, message = read_reply(entry.fields)
-                    self._phase = Voted(phase, survivors)
+                    self._phase = ConsistencyChecked(phase, survivors)
                     self._reply(request, message)
-                case Record.ANSWER, (Uploaded() | Voted()) as phase:
+                case Record.ANSWER, (Uploaded() | ConsistencyChecked()) as phase:
                     survivors, request, message = read_reply(entry.fields)
-                    uploaded = phase.uploaded if isinstance(phase, Voted) else phase
+                    uploaded = phase.uploaded if isinstance(phase, ConsistencyChecked) else phase
                     self._phase = after_answer(uploaded, survivors)
                     self._history.answered(uploaded.fingerprint, uploaded.context.computed, survivors)
                     self._reply(request, message)

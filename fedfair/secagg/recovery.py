@@ -18,12 +18,19 @@ from numpy.typing import NDArray
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
-from fedfair.secagg.entering import body_code, round_transcript
 from fedfair.secagg.fixedpoint import check_body_sum, check_header_sum, decode_body, decode_header
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import MaskedSum, SignedSeed
 from fedfair.secagg.params import SessionTerms
-from fedfair.secagg.round_messages import Answer, Open, RoundStart, Upload, Vote, vote_fields
+from fedfair.secagg.round_messages import (
+    ConsistencyCheck,
+    RoundStart,
+    UnmaskRequest,
+    UnmaskShares,
+    Upload,
+    consistency_fields,
+)
+from fedfair.secagg.round_start import body_code, round_transcript
 from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes, share_digest
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import COUNTED, SumShape
@@ -61,7 +68,7 @@ class OpenedSum:
     replacing: int = 0
 
 
-class Gathering:
+class RoundState:
     """One round as the aggregator sees it.
 
     Memory: one running sum, and the signed head of each upload. A vector that contradicts an earlier upload is not
@@ -94,7 +101,7 @@ class Gathering:
         self._contradictions: set[Pair] = set()
         self._once_more: dict[int, Upload] = {}
         self.votes: dict[int, bytes] = {}
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, UnmaskShares] = {}
         self._wrong: set[Pair] = set()
         self._unopened: set[Pair] = set()
         self._known_weights: dict[tuple[int, ...], list[int]] = {}
@@ -187,10 +194,10 @@ class Gathering:
         Raises:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, VOTES or SIGNATURE.
         """
-        vote = Vote.decode(raw)
+        vote = ConsistencyCheck.decode(raw)
         self._check_author(sender, vote.member, vote.transcript, self.survivors)
         require(vote.survivors == self.survivors, Check.VOTES, f"member {sender} voted for another set")
-        fields = vote_fields(self.transcript, vote.survivors, sender)
+        fields = consistency_fields(self.transcript, vote.survivors, sender)
         self._roster.verify(sender, vote.signature, "vote", *fields)
         self.votes[sender] = vote.signature
 
@@ -200,7 +207,7 @@ class Gathering:
         Raises:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SHARE.
         """
-        answer = Answer.decode(raw)
+        answer = UnmaskShares.decode(raw)
         self._check_author(sender, answer.member, answer.transcript, self.survivors)
         about = tuple(member for member, _ in answer.shares)
         same = answer.survivors == self.survivors == about
@@ -252,12 +259,12 @@ class Gathering:
         peers = [member for member in self.start.cohort if member != owner]
         return [0, *(1 + peers.index(gone) for gone in self.dropped)]
 
-    def request_for(self, member: int, *, with_votes: bool) -> Open:
+    def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
         others = [sender for sender in self.survivors if sender != member]
         envelopes = tuple((sender, self._envelopes[sender][member]) for sender in others)
         votes = tuple(sorted(self.votes.items())) if with_votes else ()
-        return Open(self.transcript, self.survivors, votes, envelopes)
+        return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
     def open(self, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
         """Rebuild each mask from t of the shares that its owner promised, take all away, decode; use up the sum.

@@ -10,7 +10,7 @@ from fedfair.secagg.params import MAX_MEMBERS
 from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.signing import SIGNATURE_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES, Subject, digest, indices, u16
+from fedfair.secagg.transcript import DIGEST_BYTES, RoundSubject, digest, indices, u16
 
 MAX_PURPOSE_BYTES = 40
 MAX_GROUPS = 4096
@@ -25,7 +25,7 @@ class RoundStart:
     purpose: str
     cohort: tuple[int, ...]
     threshold: int
-    subject: Subject
+    subject: RoundSubject
     clips: tuple[float, ...]
 
     def encode(self) -> bytes:
@@ -43,7 +43,7 @@ class RoundStart:
         reader = open_message(raw, Kind.ROUND_START)
         head = (reader.fixed(DIGEST_BYTES), reader.number(8), reader.text(MAX_PURPOSE_BYTES))
         body = (reader.members(), reader.number(2))
-        subject = Subject(reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES))
+        subject = RoundSubject(reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES))
         groups = reader.number(2)
         if groups > MAX_GROUPS:
             raise reader.refuse(f"{groups} clips")
@@ -126,7 +126,7 @@ class Survivors:
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
+class ConsistencyCheck:
     """Member to aggregator: my one vote of this round is for this set."""
 
     transcript: bytes
@@ -140,7 +140,7 @@ class Vote:
         return writer.fixed(self.signature).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Vote:
+    def decode(cls, raw: bytes) -> ConsistencyCheck:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.VOTE)
         message = cls(
@@ -150,13 +150,13 @@ class Vote:
         return message
 
 
-def vote_fields(transcript: bytes, survivors: tuple[int, ...], member: int) -> tuple[bytes, ...]:
+def consistency_fields(transcript: bytes, survivors: tuple[int, ...], member: int) -> tuple[bytes, ...]:
     """Return what a vote's signature covers."""
     return (transcript, indices(survivors), u16(member))
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class UnmaskRequest:
     """Aggregator to one survivor: open the masks of this set; here are the envelopes for you.
 
     `votes` holds the signatures of voters; it is empty where the whole cohort survived or the session is
@@ -174,7 +174,7 @@ class Open:
         return writer.by_member(self.votes).by_member(self.envelopes).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Open:
+    def decode(cls, raw: bytes) -> UnmaskRequest:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.OPEN)
         message = cls(
@@ -190,7 +190,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UnmaskShares:
     """Member to aggregator: my shares, for each survivor: of its own mask, then of its masks with the dropped."""
 
     transcript: bytes
@@ -204,7 +204,7 @@ class Answer:
         return writer.members(self.survivors).by_member(self.shares).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Answer:
+    def decode(cls, raw: bytes) -> UnmaskShares:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.ANSWER)
         message = cls(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
-from fedfair.secagg.codec import Reader, Writer
+from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Pairs
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.signing import SIGNATURE_BYTES
@@ -36,7 +36,7 @@ class RoundRecord:
 
     def encode(self) -> bytes:
         """Return the bytes to keep."""
-        writer = Writer().members(self.members).sized(self.start.encode())
+        writer = MessageWriter().members(self.members).sized(self.start.encode())
         return writer.members(self.survivors).by_member(self.votes).done()
 
     @classmethod
@@ -47,7 +47,7 @@ class RoundRecord:
             LocalProtocolError: the bytes are damaged.
         """
         try:
-            reader = Reader(raw, "record of a round")
+            reader = MessageReader(raw, "record of a round")
             members, start = reader.members(), RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES))
             record = cls(members, start, reader.members(), reader.by_member(SIGNATURE_BYTES))
             reader.end()

@@ -31,18 +31,25 @@ from fedfair.secagg.effects import (
 from fedfair.secagg.keys import check_public_key
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode, SessionPlan, Suite, least_survivors, threshold
-from fedfair.secagg.recovery import Gathering, OpenedSum
+from fedfair.secagg.recovery import OpenedSum, RoundState
 from fedfair.secagg.round_messages import RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.session import check_key_is_new
-from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.setup_messages import (
+    NONCE_BYTES,
+    Confirm,
+    Confirms,
+    KeyAdvertisement,
+    KeyAdvertisements,
+    Proposal,
+)
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster
-from fedfair.secagg.transcript import Subject, session_identity
+from fedfair.secagg.transcript import RoundSubject, session_identity
 
 
-class State(enum.Enum):
+class ServerState(enum.Enum):
     """What the aggregator is waiting for."""
 
     IDLE = "nothing: no session"
@@ -54,14 +61,14 @@ class State(enum.Enum):
     ANSWERS = "shares of masks"
 
 
-EXPECTED: Mapping[State, Kind | None] = {
-    State.IDLE: None,
-    State.ADVERTS: Kind.ADVERT,
-    State.CONFIRMS: Kind.CONFIRM,
-    State.READY: None,
-    State.UPLOADS: Kind.UPLOAD,
-    State.VOTES: Kind.VOTE,
-    State.ANSWERS: Kind.ANSWER,
+EXPECTED: Mapping[ServerState, Kind | None] = {
+    ServerState.IDLE: None,
+    ServerState.ADVERTS: Kind.ADVERT,
+    ServerState.CONFIRMS: Kind.CONFIRM,
+    ServerState.READY: None,
+    ServerState.UPLOADS: Kind.UPLOAD,
+    ServerState.VOTES: Kind.VOTE,
+    ServerState.ANSWERS: Kind.ANSWER,
 }
 """The one kind of message that each state takes; everything else is late or out of order."""
 
@@ -115,7 +122,7 @@ class Server:
         self._body_dtype = body_dtype
         self._threads = threads
         self._quorum = quorum
-        self.state = State.IDLE
+        self.state = ServerState.IDLE
         self.members: tuple[int, ...] = ()
         self.round = 0
         self._gone: set[int] = set()
@@ -125,9 +132,9 @@ class Server:
         self._closed: Closed | None = None  # the last round, where it came to its answers
         self._proposal = b""
         self._earlier_proposals: deque[bytes] = deque(maxlen=REMEMBERED_PROPOSALS)
-        self._adverts: dict[int, Advert] = {}
+        self._adverts: dict[int, KeyAdvertisement] = {}
         self._session_id = b""
-        self._gathering: Gathering | None = None
+        self._round_state: RoundState | None = None
         self._disputes = Disputes(len(roster))
         self._told: set[int] = set()  # who is proven to lie, and whoever drives this knows
         self._record: RoundRecord | None = None
@@ -154,18 +161,18 @@ class Server:
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
-        self._gathering, self._record = None, None
+        self._round_state, self._record = None, None
         self._earlier_proposals.append(self._proposal)
         layout, nonce = layout_digest(self._shapes), self._randomness(NONCE_BYTES)
         self._proposal = Proposal(self._terms, self._plan_digest, self._roster.digest, layout, nonce).encode()
         self._gone.clear()
         self.round = 0
-        return self._ask(State.ADVERTS, dict.fromkeys(members, self._proposal))
+        return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._proposal))
 
     def start_round(
         self,
         purpose: str,
-        subject: Subject,
+        subject: RoundSubject,
         clips: tuple[float, ...],
         cohort: Iterable[int],
         *,
@@ -186,15 +193,15 @@ class Server:
             PlanError: the cohort is too small for the colluders of the terms.
         """
         chosen = tuple(sorted(cohort))
-        if self.state is not State.READY or not set(chosen) <= set(self.members):
+        if self.state is not ServerState.READY or not set(chosen) <= set(self.members):
             raise LocalProtocolError(f"no round can start with {chosen} while waiting for {self.state.value}")
         least = threshold(self._terms.mode, len(chosen), self._terms.colluders)
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
         self._record, self._is_reopened = RoundRecord(self.members, start), False
-        self._gathering = Gathering(self._roster, self._terms, start, self._shapes[purpose])
+        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[purpose])
         self.round += 1
-        return self._ask(State.UPLOADS, dict.fromkeys(chosen, start.encode()))
+        return self._ask(ServerState.UPLOADS, dict.fromkeys(chosen, start.encode()))
 
     def reopen(self, record: RoundRecord) -> list[ServerEffect]:
         """Ask for the very same round again, byte for byte; whatever was under way is over.
@@ -211,10 +218,10 @@ class Server:
         start = record.start
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
-        self._gathering = Gathering(self._roster, self._terms, start, self._shapes[start.purpose])
+        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[start.purpose])
         self._record, self._is_reopened = record, True
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
-        return self._ask(State.UPLOADS, dict.fromkeys(record.asked, start.encode()))
+        return self._ask(ServerState.UPLOADS, dict.fromkeys(record.asked, start.encode()))
 
     def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
         """Take one message of a member; an exact repetition, or one answer too many, is passed over.
@@ -230,7 +237,12 @@ class Server:
         kind, seen = kind_of(raw), hashlib.sha256(raw).digest()
         if self._received.get(sender) == seen:
             return []
-        if kind is Kind.ANSWER and self.state is State.READY and self._closed and sender in self._closed.owing:
+        if (
+            kind is Kind.ANSWER
+            and self.state is ServerState.READY
+            and self._closed
+            and sender in self._closed.owing
+        ):
             # It was asked to answer, but t others were quicker.
             self._closed.owing.discard(sender)
             return []
@@ -261,7 +273,7 @@ class Server:
                 `owner` is no other survivor. Nothing changed.
         """
         early = f"member {holder} accuses member {owner} while waiting for {self.state.value}"
-        require(self.state is State.ANSWERS, Check.OUT_OF_ORDER, early)
+        require(self.state is ServerState.ANSWERS, Check.OUT_OF_ORDER, early)
         require(holder in self._asked, Check.MEMBERSHIP, f"member {holder} was not asked")
         again = f"member {holder} accuses member {owner} after its answer or refusal"
         require(holder not in self._received.keys() | self._gone, Check.DUPLICATE, again)
@@ -332,7 +344,7 @@ class Server:
                 self._current.add_answer(sender, raw)
 
     def _take_advert(self, sender: int, raw: bytes) -> None:
-        advert = Advert.decode(raw)
+        advert = KeyAdvertisement.decode(raw)
         require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
         self._check_advert(sender, advert)
         check_public_key(advert.public_key, self._terms.suite, self._roster.name(sender))
@@ -340,7 +352,7 @@ class Server:
         self._adverts[sender] = advert
         self._replies[sender] = raw
 
-    def _check_advert(self, sender: int, advert: Advert) -> None:
+    def _check_advert(self, sender: int, advert: KeyAdvertisement) -> None:
         """Check whose advert it is, and that it answers this proposal, not one that a slow site still had."""
         try:
             self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self._proposal))
@@ -350,7 +362,7 @@ class Server:
                 raise SecaggError(Check.LATE, late) from fault
             raise
 
-    def _answers(self, sender: int, advert: Advert, proposal: bytes) -> bool:
+    def _answers(self, sender: int, advert: KeyAdvertisement, proposal: bytes) -> bool:
         try:
             self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(proposal))
         except SecaggError:
@@ -369,7 +381,7 @@ class Server:
 
     def _advance(self) -> list[ServerEffect]:
         missing = set(self._asked) - set(self._received) - self._gone
-        if self.state is State.ANSWERS:
+        if self.state is ServerState.ANSWERS:
             shares, needed = self._current.fewest_shares, self._current.start.threshold
             # What the others still answer tells who lies, so a hopeless round with a dispute waits for them.
             patient = bool(missing) and bool(self._current.wrong_shares or self._current.unopened)
@@ -378,24 +390,24 @@ class Server:
         return [] if missing or EXPECTED[self.state] is None else self._close()
 
     def _close(self) -> list[ServerEffect]:
-        closing: Mapping[State, Callable[[], list[ServerEffect]]] = {
-            State.ADVERTS: self._close_adverts,
-            State.CONFIRMS: self._close_confirms,
-            State.UPLOADS: self._close_uploads,
-            State.VOTES: self._close_votes,
-            State.ANSWERS: self._close_answers,
+        closing: Mapping[ServerState, Callable[[], list[ServerEffect]]] = {
+            ServerState.ADVERTS: self._close_adverts,
+            ServerState.CONFIRMS: self._close_confirms,
+            ServerState.UPLOADS: self._close_uploads,
+            ServerState.VOTES: self._close_votes,
+            ServerState.ANSWERS: self._close_answers,
         }
         return closing[self.state]()
 
     def _close_adverts(self) -> list[ServerEffect]:
         if failed := self._too_few("brought keys"):
             return failed
-        adverts = Adverts(tuple(sorted(self._replies.items()))).encode()
+        adverts = KeyAdvertisements(tuple(sorted(self._replies.items()))).encode()
         self._session_id = session_identity(
             self._proposal,
             ((index, self._adverts[index].public_key, self._adverts[index].nonce) for index in self._replies),
         )
-        return self._ask(State.CONFIRMS, dict.fromkeys(self._replies, adverts))
+        return self._ask(ServerState.CONFIRMS, dict.fromkeys(self._replies, adverts))
 
     def _close_confirms(self) -> list[ServerEffect]:
         if failed := self._too_few("confirmed the session"):
@@ -406,7 +418,7 @@ class Server:
         for receiver in self.members:
             own = tuple((index, confirm.only_for(receiver).encode()) for index, confirm in confirms.items())
             messages[receiver] = Confirms(self._session_id, own).encode()
-        effects = self._ask(State.READY, messages)
+        effects = self._ask(ServerState.READY, messages)
         return [*effects, SessionReady(self._session_id, self.members)]
 
     def _too_few(self, what: str) -> list[ServerEffect]:
@@ -414,38 +426,38 @@ class Server:
         if len(self._replies) >= least:
             return []
         reason = f"{len(self._replies)} members {what}, at least {least} are needed"
-        self._rest(State.IDLE)
+        self._rest(ServerState.IDLE)
         return [SessionFailed(reason)]
 
     def _close_uploads(self) -> list[ServerEffect]:
-        gathering, terms = self._current, self._terms
+        round_state, terms = self._current, self._terms
         effects, once_more = self._settle()
-        protocol = least_survivors(terms.mode, len(gathering.start.cohort), terms.colluders)
-        least = max(protocol, self._quorum, gathering.start.threshold)
-        contributed = len(gathering.uploads) + len(once_more)
+        protocol = least_survivors(terms.mode, len(round_state.start.cohort), terms.colluders)
+        least = max(protocol, self._quorum, round_state.start.threshold)
+        contributed = len(round_state.uploads) + len(once_more)
         if contributed < least:
-            words = f"{contributed} of {len(gathering.start.cohort)} contributed, {least} are needed"
-            owing = set(gathering.start.cohort) - gathering.uploads.keys() - set(once_more)
+            words = f"{contributed} of {len(round_state.start.cohort)} contributed, {least} are needed"
+            owing = set(round_state.start.cohort) - round_state.uploads.keys() - set(once_more)
             reopens = bool(self._known_record.survivors)
             return [*effects, *self._abort(words, tuple(sorted(owing)), reopens=reopens)]
         if once_more:
-            return effects + self._ask(State.UPLOADS, dict.fromkeys(once_more, gathering.start.encode()))
+            return effects + self._ask(ServerState.UPLOADS, dict.fromkeys(once_more, round_state.start.encode()))
         return effects + self._ask_for_the_masks()
 
     def _ask_for_the_masks(self) -> list[ServerEffect]:
-        gathering, terms, record = self._current, self._terms, self._known_record
-        survivors = gathering.survivors
+        round_state, terms, record = self._current, self._terms, self._known_record
+        survivors = round_state.survivors
         if record.survivors not in ((), survivors):
             again = f"{len(survivors)} of {len(record.survivors)} survivors sent their uploads again"
             return self._abort(f"{again}, all are needed", reopens=True)
         self._record = replace(record, survivors=survivors)
-        if survivors == gathering.start.cohort or terms.mode is Mode.SEMI_HONEST:
+        if survivors == round_state.start.cohort or terms.mode is Mode.SEMI_HONEST:
             return self._ask_to_open(survivors, with_votes=False)
         if record.votes:
-            gathering.votes |= record.votes
-            return self._ask_to_open(tuple(gathering.votes), with_votes=True)
-        question = Survivors(gathering.transcript, survivors).encode()
-        return self._ask(State.VOTES, dict.fromkeys(survivors, question))
+            round_state.votes |= record.votes
+            return self._ask_to_open(tuple(round_state.votes), with_votes=True)
+        question = Survivors(round_state.transcript, survivors).encode()
+        return self._ask(ServerState.VOTES, dict.fromkeys(survivors, question))
 
     def _close_votes(self) -> list[ServerEffect]:
         votes, needed = self._current.votes, self._current.start.threshold
@@ -458,14 +470,14 @@ class Server:
         requests = {
             member: self._current.request_for(member, with_votes=with_votes).encode() for member in members
         }
-        return self._ask(State.ANSWERS, requests)
+        return self._ask(ServerState.ANSWERS, requests)
 
     def _close_answers(self) -> list[ServerEffect]:
-        gathering = self._current
-        if gathering.fewest_shares < gathering.start.threshold:
+        round_state = self._current
+        if round_state.fewest_shares < round_state.start.threshold:
             return self._abort_for_want_of_shares()
         try:
-            self._opened = gathering.open(self._body_dtype, self._threads)
+            self._opened = round_state.open(self._body_dtype, self._threads)
         except SecaggError as error:
             # Not the fault of whoever answered last, so it is no refusal of that message.
             if not error.liar:
@@ -473,38 +485,38 @@ class Server:
             self._disputes.convict(error.liar)
             found = self._exposed(error.liar, error.message, left_out=False)
             return [*found, *self._abort(error.message, (error.liar,))]
-        self._rest(State.READY)
-        return [SumOpened(gathering.start.round, gathering.survivors)]
+        self._rest(ServerState.READY)
+        return [SumOpened(round_state.start.round, round_state.survivors)]
 
     def _abort_for_want_of_shares(self) -> list[ServerEffect]:
-        gathering = self._current
-        needed, wrong, unopened = gathering.start.threshold, gathering.wrong_shares, gathering.unopened
-        words = f"{len(gathering.answers)} answers, {needed} are needed"
+        round_state = self._current
+        needed, wrong, unopened = round_state.start.threshold, round_state.wrong_shares, round_state.unopened
+        words = f"{len(round_state.answers)} answers, {needed} are needed"
         if not wrong and not unopened:
             return self._abort(words, reopens=True)
         if wrong:
             name = self._roster.name(Counter(owner for _, owner in wrong).most_common(1)[0][0])
-            words = f"{gathering.fewest_shares} right shares of {name}'s mask, {needed} are needed"
+            words = f"{round_state.fewest_shares} right shares of {name}'s mask, {needed} are needed"
         pairs = {(min(pair), max(pair)) for pair in (*wrong, *unopened)}
-        return self._abort(words, self._disputes.settle(tuple(gathering.uploads), pairs))
+        return self._abort(words, self._disputes.settle(tuple(round_state.uploads), pairs))
 
     def _settle(self) -> tuple[list[ServerEffect], tuple[int, ...]]:
         """Leave out whom the uploads of others contradict; return what to tell, and who must upload once more."""
-        gathering = self._current
-        pairs = gathering.contradictions
+        round_state = self._current
+        pairs = round_state.contradictions
         self._disputes.add(pairs)
-        without = self._disputes.settle(tuple(gathering.uploads), pairs)
+        without = self._disputes.settle(tuple(round_state.uploads), pairs)
         effects: list[ServerEffect] = []
         for member in without:
             others = sorted({one for pair in pairs if member in pair for one in pair} - {member})
             reason = f"{self._roster.name(member)} has other keys than {self._names(others)}"
             effects += self._exposed(member, reason, left_out=True)
-        return effects, gathering.leave_out(without)
+        return effects, round_state.leave_out(without)
 
     def _wrong_shares_of(self, sender: int) -> list[ServerEffect]:
         """Return what to tell about the answer that came last, where a share in it is not the promised one."""
-        pairs = [] if self._gathering is None else [p for p in self._gathering.wrong_shares if p[0] == sender]
-        if self.state is not State.ANSWERS or not pairs:
+        pairs = [] if self._round_state is None else [p for p in self._round_state.wrong_shares if p[0] == sender]
+        if self.state is not ServerState.ANSWERS or not pairs:
             return []
         owners = [owner for _, owner in pairs]
         self._disputes.add(pair for pair in pairs if pair[1] != sender)
@@ -543,9 +555,9 @@ class Server:
     def _abort(self, reason: str, missing: tuple[int, ...] = (), *, reopens: bool = False) -> list[ServerEffect]:
         # What an earlier attempt at this very round has asked may have been answered then.
         earlier = self._known_record.survivors if self._is_reopened else ()
-        survivors = self._perhaps_opened if self.state is State.ANSWERS else earlier
+        survivors = self._perhaps_opened if self.state is ServerState.ANSWERS else earlier
         aborted = RoundAborted(self.round, reason, bool(survivors), missing, survivors, reopens)
-        self._rest(State.READY)
+        self._rest(ServerState.READY)
         return [aborted]
 
     @property
@@ -557,21 +569,21 @@ class Server:
         refusing = {holder for holder, _ in self._current.unopened}
         return self._current.survivors if set(self._asked) - refusing - self._disputes.liars else ()
 
-    def _ask(self, state: State, messages: Mapping[int, bytes]) -> list[ServerEffect]:
+    def _ask(self, state: ServerState, messages: Mapping[int, bytes]) -> list[ServerEffect]:
         self.state = state
         self._asked, self._received, self._replies = dict(messages), {}, {}
         effects: list[ServerEffect] = [SendTo(member, message) for member, message in messages.items()]
         return effects + self._advance()
 
-    def _rest(self, state: State) -> None:
+    def _rest(self, state: ServerState) -> None:
         self._closed = None
-        if self.state is State.ANSWERS:
+        if self.state is ServerState.ANSWERS:
             unopened = set(self._current.unopened)
             owing = self._asked.keys() - self._received.keys() - {holder for holder, _ in unopened}
             self._closed = Closed(self._current.survivors, owing, unopened)
         self.state = state
         self._asked, self._received, self._replies = {}, {}, {}
-        self._gathering = None
+        self._round_state = None
 
     @property
     def _known_record(self) -> RoundRecord:
@@ -580,7 +592,7 @@ class Server:
         return self._record
 
     @property
-    def _current(self) -> Gathering:
-        if self._gathering is None:
+    def _current(self) -> RoundState:
+        if self._round_state is None:
             raise LocalProtocolError("no round is under way")
-        return self._gathering
+        return self._round_state

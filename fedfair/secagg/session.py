@@ -25,19 +25,26 @@ from fedfair.secagg.keys import (
     encapsulate,
     pair_chain,
 )
-from fedfair.secagg.params import SessionPlan, SessionTerms, SitePolicy, Suite
-from fedfair.secagg.setup_messages import NONCE_BYTES, Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.params import SecaggPolicy, SessionPlan, SessionTerms, Suite
+from fedfair.secagg.setup_messages import (
+    NONCE_BYTES,
+    Confirm,
+    Confirms,
+    KeyAdvertisement,
+    KeyAdvertisements,
+    Proposal,
+)
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
 from fedfair.secagg.signing import Roster, sign
 from fedfair.secagg.transcript import digest, session_identity
 
 ROUNDS_PER_SESSION = 100
-GREATEST_JUMP = 1000
+MAX_JUMP = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SessionSite:
     """What a site knows before anybody speaks.
 
     Attributes:
@@ -54,7 +61,7 @@ class Site:
     roster: Roster
     signing_key: Ed25519PrivateKey = field(repr=False)
     plan: SessionPlan
-    policy: SitePolicy
+    policy: SecaggPolicy
     shapes: Mapping[str, SumShape]
     threads: int = 1
 
@@ -63,7 +70,7 @@ class Site:
 class Joining:
     """Nothing is agreed."""
 
-    site: Site
+    site: SessionSite
 
     def advertise(self, raw: bytes, randomness: Randomness) -> tuple[Advertised, bytes]:
         """Check a proposal against plan, terms, roster and layout; return the next phase and our advert.
@@ -86,9 +93,9 @@ class Joining:
         for shape in site.shapes.values():
             check_header(shape, len(site.roster), proposal.terms.greatest_weight)
         key = EphemeralKey(proposal.terms.suite, randomness)
-        unsigned = Advert(site.member, key.public, randomness(NONCE_BYTES), b"")
+        unsigned = KeyAdvertisement(site.member, key.public, randomness(NONCE_BYTES), b"")
         signature = sign(site.signing_key, "advert", *unsigned.signed_fields(raw))
-        advert = Advert(site.member, key.public, unsigned.nonce, signature).encode()
+        advert = KeyAdvertisement(site.member, key.public, unsigned.nonce, signature).encode()
         return Advertised(site, proposal.terms, raw, key, advert), advert
 
 
@@ -96,7 +103,7 @@ class Joining:
 class Advertised:
     """Our key is out; nobody else's is known."""
 
-    site: Site
+    site: SessionSite
     terms: SessionTerms
     proposal: bytes
     key: EphemeralKey = field(repr=False)
@@ -109,11 +116,11 @@ class Advertised:
             SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, OWN_ADVERT, KEY or POLICY.
         """
         site = self.site
-        adverts = self._checked(Adverts.decode(raw))
+        adverts = self._checked(KeyAdvertisements.decode(raw))
         session_id = session_identity(
             self.proposal, ((advert.member, advert.public_key, advert.nonce) for advert in adverts.values())
         )
-        peers: dict[int, Peer] = {}
+        peers: dict[int, UnconfirmedMember] = {}
         for member, advert in adverts.items():
             if member != site.member:
                 peers[member] = self._peer(advert)
@@ -124,13 +131,13 @@ class Advertised:
         confirm = replace(unsigned, signature=signature).encode()
         return Agreed(site, self.terms, session_id, self.key, peers, confirm), confirm
 
-    def _checked(self, message: Adverts) -> dict[int, Advert]:
+    def _checked(self, message: KeyAdvertisements) -> dict[int, KeyAdvertisement]:
         site = self.site
         own = dict(message.adverts).get(site.member)
         require(own == self.advert, Check.OWN_ADVERT, "our own advert was changed or left out on its way")
-        adverts: dict[int, Advert] = {}
+        adverts: dict[int, KeyAdvertisement] = {}
         for index, raw in message.adverts:
-            advert = Advert.decode(raw)
+            advert = KeyAdvertisement.decode(raw)
             require(advert.member == index, Check.MEMBERSHIP, f"an advert of member {advert.member} as {index}")
             site.roster.verify(index, advert.signature, "advert", *advert.signed_fields(self.proposal))
             check_public_key(advert.public_key, self.terms.suite, site.roster.name(index))
@@ -139,14 +146,14 @@ class Advertised:
         site.policy.check_cohort(len(adverts), self.terms.colluders)
         return adverts
 
-    def _peer(self, advert: Advert) -> Peer:
+    def _peer(self, advert: KeyAdvertisement) -> UnconfirmedMember:
         shared = self.key.agree(advert.public_key)
         if self.terms.suite is Suite.X25519_MLKEM768 and self.site.member < advert.member:
-            return Peer(advert.public_key, shared, *encapsulate(advert.public_key))
-        return Peer(advert.public_key, shared, None, b"")
+            return UnconfirmedMember(advert.public_key, shared, *encapsulate(advert.public_key))
+        return UnconfirmedMember(advert.public_key, shared, None, b"")
 
 
-def check_key_is_new(advert: Advert, others: Iterable[Advert], roster: Roster) -> None:
+def check_key_is_new(advert: KeyAdvertisement, others: Iterable[KeyAdvertisement], roster: Roster) -> None:
     """Refuse a public key that another member of the same set-up advertises.
 
     Raises:
@@ -163,7 +170,7 @@ def check_key_is_new(advert: Advert, others: Iterable[Advert], roster: Roster) -
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class UnconfirmedMember:
     """What is known about one other member before it confirms."""
 
     public_key: bytes
@@ -176,11 +183,11 @@ class Peer:
 class Agreed:
     """Keys are known, but not that their owners mean this session."""
 
-    site: Site
+    site: SessionSite
     terms: SessionTerms
     session_id: bytes
     key: EphemeralKey = field(repr=False)
-    peers: Mapping[int, Peer] = field(repr=False)
+    peers: Mapping[int, UnconfirmedMember] = field(repr=False)
     confirm: bytes
 
     def enter(self, raw: bytes, history: History) -> Session:
@@ -251,7 +258,7 @@ class Session:
         rounds: how many rounds were entered.
     """
 
-    site: Site
+    site: SessionSite
     terms: SessionTerms
     session_id: bytes
     chains: dict[int, Chain] = field(repr=False)

@@ -62,7 +62,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Advert:
+class KeyAdvertisement:
     """Member to all: my public key for this proposal, signed with my pinned key."""
 
     member: int
@@ -80,7 +80,7 @@ class Advert:
         return writer.fixed(self.nonce).fixed(self.signature).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Advert:
+    def decode(cls, raw: bytes) -> KeyAdvertisement:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.ADVERT)
         message = cls(
@@ -94,7 +94,7 @@ class Advert:
 
 
 @dataclass(frozen=True, slots=True)
-class Adverts:
+class KeyAdvertisements:
     """Aggregator to all: every advert, byte for byte, by roster index."""
 
     adverts: Pairs
@@ -104,7 +104,7 @@ class Adverts:
         return begin(Kind.ADVERTS).by_member(self.adverts).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Adverts:
+    def decode(cls, raw: bytes) -> KeyAdvertisements:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.ADVERTS)
         message = cls(reader.by_member(MAX_PUBLIC_KEY_BYTES + 256))

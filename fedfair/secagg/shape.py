@@ -15,7 +15,7 @@ from fedfair.secagg.params import RING_BITS
 from fedfair.secagg.transcript import digest, f64, u32
 
 SIZE_BUCKETS = 32
-GREATEST_BUCKET_EXPONENT = 11
+MAX_BUCKET_EXPONENT = 11
 MAX_HEADER_VALUES = 1 << 16
 MAX_REPLACED = 1 << 40
 COUNTED = 4

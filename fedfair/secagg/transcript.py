@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 
 PREFIX = "fedfair/secagg/v1/"
 DIGEST_BYTES = 32
@@ -65,7 +65,7 @@ def session_identity(proposal: bytes, adverts: Iterable[tuple[int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RoundSubject:
     """What a round is about; each side computes it from what it holds itself, and never takes it from the other.
 
     Attributes:
@@ -97,7 +97,7 @@ class RoundTerms:
     purpose: str
     cohort: tuple[int, ...]
     threshold: int
-    subject: Subject
+    subject: RoundSubject
     clips: tuple[float, ...]
     shape_digest: bytes
 

@@ -16,8 +16,8 @@ from fedfair.wire.frames import BroadcastKind, BroadcastStart, Chunk, SecaggMess
 from fedfair.wire.limits import MAX_CHUNK_BYTES
 
 if TYPE_CHECKING:
+    from fedfair.aggregation.spec import SumSpec
     from fedfair.ids import SumNumber
-    from fedfair.sums.spec import SumSpec
 
 
 def chunks(payload: bytes | bytearray | memoryview, size: int = MAX_CHUNK_BYTES) -> Iterator[memoryview]:

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
-from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.wire.frames import (
     Abstain,
     Accepted,
@@ -42,7 +43,6 @@ from fedfair.wire.limits import (
     MAX_PREFIXES,
     MAX_TEXT_CHARACTERS,
 )
-from fedfair.wire.refusals import RefusalReason
 from fedfair.wire.v1 import federation_pb2 as pb
 
 _Parsed = TypeVar("_Parsed", bound=Message)

@@ -18,12 +18,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedfair.aggregation.radix_select import KEYS, STEPS
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
-from fedfair.evaluation.radix import KEYS, STEPS
 from fedfair.ids import SumNumber
-from fedfair.learning.sum_kinds import sum_kind
 from fedfair.plan.purpose import Purpose
-from fedfair.printable import printable
+from fedfair.policy.refusal_reasons import ACCUSING, RefusalReason
+from fedfair.process.printable import printable
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,
     MAX_ATTEMPT,
@@ -39,10 +40,9 @@ from fedfair.wire.limits import (
     MAX_TEXT_CHARACTERS,
     MAX_VECTOR_BYTES,
 )
-from fedfair.wire.refusals import ACCUSING, RefusalReason
 
 if TYPE_CHECKING:
-    from fedfair.evaluation.exact_query import QueryStep
+    from fedfair.aggregation.quantile_query import QueryStep
 
 DIGEST_BYTES = 32
 BINDING_BYTES = 64

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from collaborator.account import Account, Holder
 from collaborator.ledger import Ledger
+from collaborator.privacy_budget import Holder, PrivacyBudget
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SiteConfig
-from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.policy.site_config import SiteConfig
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease
 from tests import plans
 
@@ -24,11 +24,11 @@ def origin(data_set: str | None = None, plan_digest: str = PLAN_DIGEST) -> Origi
     return Origin("clinic-a", "heart", plan_digest, data_set)
 
 
-def entry(release: Written = STEP, data_set: str | None = None, plan_digest: str = PLAN_DIGEST) -> Entry:
-    return Entry(NOW, origin(data_set, plan_digest), release)
+def entry(release: Written = STEP, data_set: str | None = None, plan_digest: str = PLAN_DIGEST) -> LedgerEntry:
+    return LedgerEntry(NOW, origin(data_set, plan_digest), release)
 
 
-def written(path: Path, entries: Sequence[Entry]) -> Ledger:
+def written(path: Path, entries: Sequence[LedgerEntry]) -> Ledger:
     """Return a ledger that holds these entries."""
     ledger = Ledger(path)
     for one in entries:
@@ -55,5 +55,5 @@ def holder(of_plan: Plan, stated: SiteConfig, plan_digest: str = PLAN_DIGEST, re
     return Holder(of_plan, stated, origin(stated.data.name, plan_digest), records)
 
 
-def account(path: Path, of: Holder) -> Account:
-    return Account(Ledger(path), of, lambda: datetime.fromisoformat(NOW).astimezone(UTC))
+def account(path: Path, of: Holder) -> PrivacyBudget:
+    return PrivacyBudget(Ledger(path), of, lambda: datetime.fromisoformat(NOW).astimezone(UTC))

@@ -8,14 +8,14 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
+from aggregator.broadcast import Broadcast, publish_model
 from aggregator.connection import MAX_QUEUED, MAX_UNASKED, Connection
-from aggregator.publication import Publication, publish_model
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.purpose import Purpose
-from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import decode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,
@@ -36,9 +36,9 @@ def run(coroutine: Coroutine[object, object, T]) -> T:
     return asyncio.run(asyncio.wait_for(coroutine, 120))
 
 
-def large_publication(chunks: int = 3) -> Publication:
+def large_publication(chunks: int = 3) -> Broadcast:
     view = memoryview(bytes(chunks * MAX_CHUNK_BYTES))
-    return Publication(BroadcastKind.MODEL, view, hashlib.sha256(view).digest(), 0.5)
+    return Broadcast(BroadcastKind.MODEL, view, hashlib.sha256(view).digest(), 0.5)
 
 
 def test_frames_and_vectors_leave_in_the_order_in_which_they_were_queued() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.ledger_witness import Witness
-from collaborator.records import Records
+from collaborator.records import SiteLogs
 from collaborator.request_record import ANSWERED
+from collaborator.rollback_guard import RollbackGuard
 from collaborator.table_file import TableFile
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import FedfairError
@@ -37,16 +37,16 @@ def _answered(folder: Path) -> None:
 
 
 def _witness(folder: Path) -> None:
-    Witness(folder / "a.ledger-seen").note(1, bytes(500_000))
+    RollbackGuard(folder / "a.ledger-seen").note(1, bytes(500_000))
 
 
 def _note(folder: Path) -> None:
-    with closing(Records(folder, "a")) as records:
+    with closing(SiteLogs(folder, "a")) as records:
         records.append_note(LONG)
 
 
 def _refusal(folder: Path) -> None:
-    with closing(Records(folder, "a")) as records:
+    with closing(SiteLogs(folder, "a")) as records:
         records.refused(Refusal(LONG), None)
 
 

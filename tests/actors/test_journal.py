@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.journal import PIECE_BYTES, Entry, Journal, forget
+from aggregator.journal import PIECE_BYTES, Journal, JournalEntry, forget
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.learning.costs import SumCost
-from fedfair.learning.snapshot import CourseSnapshot
 from fedfair.plan.purpose import Purpose
+from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import BLOCK_BITS, first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
+from fedfair.run.state import RunSnapshot
 
 DIGEST = bytes(range(32))
 NOW = 1_800_000_000.0
@@ -32,10 +32,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
 
 
-def entry(value: float = 1.0, length: int = 5, dtype: type[np.floating] = np.float64) -> Entry:
+def entry(value: float = 1.0, length: int = 5, dtype: type[np.floating] = np.float64) -> JournalEntry:
     vectors = {"model": np.full(length, value, dtype), "scaling.mean": np.arange(3.0)}
-    return Entry(
-        CourseSnapshot({"round": value, "best": math.inf, "history": [1, "a", None]}, vectors), 2.5, 2**-7
+    return JournalEntry(
+        RunSnapshot({"round": value, "best": math.inf, "history": [1, "a", None]}, vectors), 2.5, 2**-7
     )
 
 
@@ -58,11 +58,11 @@ def test_what_is_recorded_comes_back_bit_for_bit_after_a_restart(
     again = Journal.open(path, DIGEST, "f" * 32, NOW)
     found = again.latest()
     again.close()
-    assert found.course.state == {"round": 0.1, "best": math.inf, "history": [1, "a", None]}
+    assert found.training_run.state == {"round": 0.1, "best": math.inf, "history": [1, "a", None]}
     assert (found.seconds, found.clip) == (2.5, 2**-7)
-    assert found.course.vectors["model"].dtype == dtype
-    assert np.array_equal(found.course.vectors["model"], np.full(length, 0.1, dtype))
-    assert np.array_equal(found.course.vectors["scaling.mean"], np.arange(3.0))
+    assert found.training_run.vectors["model"].dtype == dtype
+    assert np.array_equal(found.training_run.vectors["model"], np.full(length, 0.1, dtype))
+    assert np.array_equal(found.training_run.vectors["scaling.mean"], np.arange(3.0))
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -80,11 +80,11 @@ def test_a_journal_and_what_lies_beside_it_are_readable_by_their_owner_only(path
 def test_a_newer_entry_replaces_the_older_one_with_all_its_vectors(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry(1.0, length=3 * PIECE_BYTES))
-    journal.record(Entry(CourseSnapshot({}, {"model": np.zeros(2)}), 3.0))
+    journal.record(JournalEntry(RunSnapshot({}, {"model": np.zeros(2)}), 3.0))
     found = journal.latest()
     journal.close()
-    assert found.course.vectors.keys() == {"model"}
-    assert found.course.vectors["model"].shape == (2,)
+    assert found.training_run.vectors.keys() == {"model"}
+    assert found.training_run.vectors["model"].shape == (2,)
 
 
 def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path: Path) -> None:
@@ -102,11 +102,11 @@ def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry(1.0))
     with pytest.raises(TypeError):
-        journal.record(Entry(CourseSnapshot({"not for JSON": object()}, {"model": np.zeros(2)}), 9.0))
+        journal.record(JournalEntry(RunSnapshot({"not for JSON": object()}, {"model": np.zeros(2)}), 9.0))
     found = journal.latest()
     journal.close()
     assert found.seconds == 2.5
-    assert found.course.vectors["model"].shape == (5,)
+    assert found.training_run.vectors["model"].shape == (5,)
 
 
 def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone(path: Path) -> None:
@@ -163,7 +163,7 @@ def test_forgetting_makes_room_for_another_plan(path: Path) -> None:
     forget(path)
 
 
-def recorded(path: Path) -> Entry:
+def recorded(path: Path) -> JournalEntry:
     """Write a journal of two vectors and let it go."""
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(entry(0.1, 3 * PIECE_BYTES // 8))
@@ -171,7 +171,7 @@ def recorded(path: Path) -> Entry:
     return entry(0.1, 3 * PIECE_BYTES // 8)
 
 
-def read(path: Path) -> Entry | None:
+def read(path: Path) -> JournalEntry | None:
     """Return what a restarted aggregator would continue from."""
     journal = Journal.open(path, DIGEST, "f" * 32, NOW)
     try:
@@ -249,11 +249,11 @@ def test_no_flipped_bit_of_a_journal_becomes_the_state_of_a_run(path: Path) -> N
         except FedfairError:
             refused += 1
         else:
-            assert found.course.state == kept.course.state
+            assert found.training_run.state == kept.training_run.state
             assert (found.seconds, found.clip) == (kept.seconds, kept.clip)
-            assert found.course.vectors.keys() == kept.course.vectors.keys()
-            for name, vector in kept.course.vectors.items():
-                assert np.array_equal(found.course.vectors[name], vector)
+            assert found.training_run.vectors.keys() == kept.training_run.vectors.keys()
+            for name, vector in kept.training_run.vectors.items():
+                assert np.array_equal(found.training_run.vectors[name], vector)
         forget(path)
     assert refused > 20
 
@@ -327,7 +327,7 @@ def test_costs_are_added_to_those_of_earlier_entries_and_a_failed_entry_adds_non
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(replace(entry(), costs=COSTS[:2]))
     with pytest.raises(TypeError):
-        journal.record(Entry(CourseSnapshot({"not for JSON": object()}, {}), 9.0, costs=COSTS[2:]))
+        journal.record(JournalEntry(RunSnapshot({"not for JSON": object()}, {}), 9.0, costs=COSTS[2:]))
     journal.record(replace(entry(), costs=COSTS[2:]))
     journal.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
     journal.close()

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collaborator.ledger import Ledger
-from collaborator.ledger_witness import Witness
+from collaborator.rollback_guard import RollbackGuard
 from fedfair.errors import PrivacyError
-from fedfair.privacy.entries import Entry, parse_release
+from fedfair.privacy.entries import LedgerEntry, parse_release
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
 from tests.actors.ledger_makers import LOOK, entry, written
 
@@ -25,11 +25,11 @@ SUMS = SkellamRelease("training", 1000.5, 99.25, 1e6, 1)
 EVERYTHING = (entry(), entry(LOOK, "cohort-2020"), entry(SUMS), entry(Unprotected("standardisation"), "Ä"))
 
 
-def anything(_: Sequence[Entry]) -> None:
+def anything(_: Sequence[LedgerEntry]) -> None:
     """Permit it."""
 
 
-def nothing(_: Sequence[Entry]) -> None:
+def nothing(_: Sequence[LedgerEntry]) -> None:
     raise PrivacyError("enough")
 
 
@@ -84,7 +84,7 @@ def test_two_that_ask_at_once_never_both_get_the_last_of_a_budget(tmp_path: Path
         ledger, seen = Ledger(path), 0
         barrier.wait(30)
 
-        def permit(fresh: Sequence[Entry]) -> None:
+        def permit(fresh: Sequence[LedgerEntry]) -> None:
             nonlocal seen
             seen += len(fresh)
             if seen >= most:
@@ -166,7 +166,7 @@ def test_a_start_notices_a_ledger_that_has_not_come_as_far_as_this_site_has_writ
     path, older, witness = (
         tmp_path / "ledger.sqlite",
         tmp_path / "older.sqlite",
-        Witness(tmp_path / "state" / "seen"),
+        RollbackGuard(tmp_path / "state" / "seen"),
     )
     for one in EVERYTHING:
         shutil.copy(path, older) if path.exists() else None
@@ -189,7 +189,7 @@ def test_a_start_notices_a_ledger_that_has_not_come_as_far_as_this_site_has_writ
 def test_a_site_that_is_behind_others_in_its_ledger_goes_on_and_a_note_that_is_damaged_is_not_believed(
     tmp_path: Path,
 ) -> None:
-    path, witness = tmp_path / "ledger.sqlite", Witness(tmp_path / "seen")
+    path, witness = tmp_path / "ledger.sqlite", RollbackGuard(tmp_path / "seen")
     Ledger(path, witness).record(entry(), anything)
     written(path, [entry(LOOK)])
     assert Ledger(path, witness).look() == (entry(), entry(LOOK))

@@ -10,14 +10,14 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from collaborator.inbox import Question
 from collaborator.mailbox import MAX_WAITING, Mailbox
 from collaborator.refusal_limit import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit, TooManyRefusalsError
+from fedfair.aggregation.requests import GlobalModel
 from fedfair.ids import SumNumber
-from fedfair.learning.exchange import GlobalModel
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import Kind
 from fedfair.wire.frames import SecaggMessage, SumStart
+from fedfair.wire.receiving import ReceivedRequest
 
 T = TypeVar("T")
 
@@ -26,9 +26,9 @@ def run(coroutine: Coroutine[object, object, T]) -> T:
     return asyncio.run(asyncio.wait_for(coroutine, 120))
 
 
-def question(number: int) -> Question:
+def question(number: int) -> ReceivedRequest:
     start = SumStart(SumNumber(number), Purpose.STANDARDISATION, 0, 1, b"", 60)
-    return Question(start, GlobalModel(np.zeros(0), 0.0))
+    return ReceivedRequest(start, GlobalModel(np.zeros(0), 0.0))
 
 
 def message(kind: int, content: bytes = b"") -> SecaggMessage:
@@ -74,7 +74,7 @@ def test_a_newer_question_takes_the_place_of_older_ones_and_of_the_messages_of_t
         for one in (question(1), kept[0], message(Kind.ROUND_START), message(Kind.OPEN), kept[1], question(2)):
             await mailbox.put(one)
         taken = [await mailbox.take() for _ in range(len(mailbox))]
-        assert isinstance(taken[0], Question)
+        assert isinstance(taken[0], ReceivedRequest)
         assert taken[0].start.sum_number == 2
         assert taken[1:] == kept
         return taken

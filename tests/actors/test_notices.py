@@ -11,10 +11,10 @@ import pytest
 
 from aggregator import notices as aggregator
 from aggregator.notice_words import notice_words
-from aggregator.observer import Lines
+from aggregator.observer import RunLines
 from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
-from collaborator.observer import Lines as SiteLines
+from collaborator.observer import SiteLines
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import AfterWaiting, Waiting
@@ -154,7 +154,7 @@ def test_every_kind_of_notice_is_in_the_union_and_has_its_words_here(module: obj
 
 def test_a_line_is_the_time_and_the_words() -> None:
     lines = list[str]()
-    Lines(lines.append, 20, 0.1).noticed(aggregator.StreamEnded(A))
+    RunLines(lines.append, 20, 0.1).noticed(aggregator.StreamEnded(A))
     SiteLines(lines.append).noticed(site.EvaluationDone(SEVEN, 20))
     times, words = zip(*(line.split("Z ", 1) for line in lines), strict=True)
     assert words == ("clinic-a disconnected", "round 7 of 20 evaluated")

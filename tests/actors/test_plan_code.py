@@ -15,7 +15,7 @@ from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.plan.digest import format_digest
-from fedfair.plan.policy import DEPRECATED_CODE
+from fedfair.policy.plan_check import DEPRECATED_CODE
 from tests.plans import small_plan
 from tests.site_reading import read_site
 

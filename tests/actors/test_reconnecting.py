@@ -8,22 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collaborator.answers import Answers
-from collaborator.driver import Driver, Patience
-from collaborator.inbox import Shapes
+from collaborator.driver import Patience, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.notice_words import notice_words
 from collaborator.notices import Notice
-from collaborator.observer import Observer, Silent
-from collaborator.records import Records
+from collaborator.observer import SilentSiteObserver, SiteObserver
+from collaborator.plain_worker import PlainWorker
+from collaborator.records import SiteLogs
 from collaborator.worker import Granted
-from fedfair.audit.items import Item
+from fedfair.aggregation.spec import SumSpec
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
-from fedfair.sums.spec import SumSpec
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,
@@ -35,8 +34,9 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
+from fedfair.wire.receiving import Shapes
 from tests.actors.counted_backoff import CountedBackoff
-from tests.actors.test_answers import CountingTask
+from tests.actors.test_plain_worker import CountingTask
 
 SHAPES = Shapes(2, np.dtype("<f4"), 0, 9)
 SPECS = {Purpose.STANDARDISATION: SumSpec(Purpose.STANDARDISATION, 1, 2, np.dtype("<f4"))}
@@ -70,11 +70,11 @@ class ScriptedCall:
 class Unrecorded:
     """The record of a site whose messages nobody wants to read."""
 
-    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         pass
 
 
-class Read(Silent):
+class Read(SilentSiteObserver):
     """Keeps what the operator reads."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def waits_between(
     folder: Path,
     *streams: tuple[AggregatorFrame, ...] | UnreachableError,
     give_up_after_seconds: float | None = None,
-    observer: Observer | None = None,
+    observer: SiteObserver | None = None,
 ) -> list[float]:
     """Play a site over these streams, one after the other, and return the waits between them."""
     script = iter(streams)
@@ -101,13 +101,15 @@ def waits_between(
         yield Link(ScriptedCall(frames), Address("localhost", 1), Unrecorded()), HELLO
 
     async def scenario() -> list[float]:
-        backoff, records = CountedBackoff(), Records(folder, "clinic-a")
-        answers = Answers(
+        backoff, records = CountedBackoff(), SiteLogs(folder, "clinic-a")
+        answers = PlainWorker(
             CountingTask(), SPECS, lambda q: Granted(1) if q.start.sum_number == 1 else Refusal("not here")
         )
         try:
             patience = Patience(backoff, give_up_after_seconds)
-            await Driver(dial, SHAPES, answers, records, observer or Silent(), patience, lambda _: None).run()
+            await SiteDriver(
+                dial, SHAPES, answers, records, observer or SilentSiteObserver(), patience, lambda _: None
+            ).run()
         finally:
             answers.close()
             records.close()

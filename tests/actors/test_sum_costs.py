@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from aggregator.journal import Journal
-from aggregator.records import SMALL_MODEL_BYTES, Paths, Records, SumFigures
+from aggregator.records import SMALL_MODEL_BYTES, RunPaths, RunRecords, SumFigures
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.learning.costs import SumCost
-from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.server import Course, Progress
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.results.costs import SumCost
 from fedfair.rounds.events import Departed
+from fedfair.run.training_run import Progress, TrainingRun
 
 PLAN = Plan.model_validate(
     {
@@ -26,15 +26,15 @@ PLAN = Plan.model_validate(
     }
 )
 LAYOUT = Layout((LayoutEntry("weight", (1, 2)),), np.dtype(np.float32))
-COURSE = Course(PLAN, LAYOUT, FeatureSchema((2,), 2, (0, 1)), np.zeros(2, np.float32))
+COURSE = TrainingRun(PLAN, LAYOUT, FeatureSchema((2,), 2, (0, 1)), np.zeros(2, np.float32))
 
 
-def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> Records:
-    paths = Paths(folder)
+def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> RunRecords:
+    paths = RunPaths(folder)
     for parent in (paths.save, paths.metrics.parent):
         parent.mkdir(exist_ok=True)
     layout = Layout((LayoutEntry("weight", (1, columns)),), np.dtype(np.float32))
-    return Records(
+    return RunRecords(
         paths, layout, Journal.open(paths.journal, bytes(32), "run", 1_800_000_000.0), {}, 0.1, every_sum=every_sum
     )
 
@@ -52,7 +52,7 @@ def test_a_large_model_waits_for_the_journal_unless_a_repeated_sum_would_cost_pr
     kept.close()
 
 
-def closed(kept: Records, number: int) -> SumCost:
+def closed(kept: RunRecords, number: int) -> SumCost:
     """Let a training sum close; return what it cost."""
     progress = Progress(Purpose.TRAINING, RoundNumber(number), 0.5, 3, None, is_best=False, model_changed=True)
     figures = SumFigures(started=10.0, bytes_in=300 * number, bytes_out=600)
@@ -61,7 +61,7 @@ def closed(kept: Records, number: int) -> SumCost:
     return SumCost(Purpose.TRAINING, number, 0.25, contributors=3, bytes_up=300 * number, bytes_down=600)
 
 
-def enter(kept: Records) -> None:
+def enter(kept: RunRecords) -> None:
     kept.write(COURSE, (), None, journal=True)
 
 
@@ -74,7 +74,7 @@ def test_the_cost_of_a_sum_outlives_the_process_with_its_total_and_whatever_beco
     forgotten = closed(kept, 3)
     assert kept.costs() == [first, second, forgotten]
     kept.close()
-    for log in Paths(tmp_path).metrics.parent.iterdir():
+    for log in RunPaths(tmp_path).metrics.parent.iterdir():
         log.unlink()
     again = records(tmp_path)
     # The third sum is forgotten with its total; it is repeated, and counts once.
@@ -93,7 +93,7 @@ def test_who_left_outlives_the_process_at_once_and_without_the_logs(tmp_path: Pa
     told = kept.departures()
     assert told[0] == {"collaborator": "clinic-a", "round": 3, "reason": "budget"}
     kept.close()
-    for log in Paths(tmp_path).metrics.parent.iterdir():
+    for log in RunPaths(tmp_path).metrics.parent.iterdir():
         log.unlink()
     again = records(tmp_path)
     assert again.departures() == told

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.intake import SMALLEST_BUDGET_BYTES, UploadBudget
+from aggregator.upload_budget import MIN_BUDGET_BYTES, UploadBudget
 from fedfair.errors import LocalProtocolError
 
 T = TypeVar("T")
-CAPACITY = SMALLEST_BUDGET_BYTES
+CAPACITY = MIN_BUDGET_BYTES
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:

@@ -19,11 +19,11 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Send, SendTo
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SitePolicy, Suite
+from fedfair.secagg.params import Mode, SecaggPolicy, Suite
 from fedfair.secagg.participant import Participant
-from fedfair.secagg.recovery import Gathering
-from fedfair.secagg.round_messages import Open, RoundStart, Survivors, Vote
-from fedfair.secagg.transcript import Subject
+from fedfair.secagg.recovery import RoundState
+from fedfair.secagg.round_messages import ConsistencyCheck, RoundStart, Survivors, UnmaskRequest
+from fedfair.secagg.transcript import RoundSubject
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
 
 
@@ -37,7 +37,7 @@ class Lies(Wire):
         *,
         mode: Mode = Mode.MALICIOUS,
         suite: Suite = Suite.X25519,
-        policy: SitePolicy | None = None,
+        policy: SecaggPolicy | None = None,
     ) -> None:
         shapes = {"training": shape_of(members), "evaluation": shape_of(0, 2)}
         super().__init__(members, terms_of(members, colluders, mode=mode, suite=suite), shapes)
@@ -73,17 +73,17 @@ class Lies(Wire):
             for send in self.carry_out(effect.member, self.hand_over(effect.member, effect.message)):
                 self.uploads[effect.member] = send
                 if effect.member not in without:
-                    self.gathering.add_upload(effect.member, send.message, send.vector)
+                    self.round_state.add_upload(effect.member, send.message, send.vector)
 
     @property
-    def gathering(self) -> Gathering:
+    def round_state(self) -> RoundState:
         """Return what the aggregator holds of this round."""
         return self.server._current
 
     @property
     def transcript(self) -> bytes:
         """Return T_r."""
-        return self.gathering.transcript
+        return self.round_state.transcript
 
     def start(self, **changes: object) -> bytes:
         """Return the start of the next round, with lies."""
@@ -101,7 +101,7 @@ class Lies(Wire):
         """Return the signature of a site's real vote, given when asked."""
         for effect in self.sites[member].receive(self.survivors(survivors), MODEL):
             if isinstance(effect, Send):
-                return Vote.decode(effect.message).signature
+                return ConsistencyCheck.decode(effect.message).signature
         raise AssertionError("no vote was sent")
 
     def request(
@@ -110,9 +110,9 @@ class Lies(Wire):
         """Return a request to open the masks of `survivors`, with the right envelopes for `member`."""
         chosen = tuple(sorted(survivors))
         envelopes = tuple(
-            (sender, self.gathering._envelopes[sender][member]) for sender in chosen if sender != member
+            (sender, self.round_state._envelopes[sender][member]) for sender in chosen if sender != member
         )
-        honest = Open(self.transcript, chosen, tuple(sorted((votes or {}).items())), envelopes)
+        honest = UnmaskRequest(self.transcript, chosen, tuple(sorted((votes or {}).items())), envelopes)
         return replace(honest, **changes).encode()
 
     def answer(self, member: int, raw: bytes) -> bytes:
@@ -122,7 +122,7 @@ class Lies(Wire):
         return sends[0].message
 
 
-def refused(site: Participant, raw: bytes, model: Subject = MODEL) -> Check:
+def refused(site: Participant, raw: bytes, model: RoundSubject = MODEL) -> Check:
     """Return the check with which a site refuses a message; the site must be as it was."""
     before = _state(site)
     with pytest.raises(SecaggError) as refusal:
@@ -133,7 +133,7 @@ def refused(site: Participant, raw: bytes, model: Subject = MODEL) -> Check:
 
 def refused_by_server(lies: Wire, sender: int, send: Send) -> Check:
     """Return the check with which the aggregator refuses a message; it must be as it was."""
-    held = lies.server._gathering
+    held = lies.server._round_state
     before = (lies.server.state, dict(lies.server._received), None if held is None else held._sum.header.copy())
     with pytest.raises(SecaggError) as refusal:
         lies.server.receive(sender, send.message, send.vector)

@@ -19,10 +19,10 @@ from fedfair.secagg.keys import Chain, Secret
 from fedfair.secagg.masking import MaskedSum
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Suite
-from fedfair.secagg.round_messages import Answer, Upload
+from fedfair.secagg.round_messages import UnmaskShares, Upload
 from fedfair.secagg.sealing import share_digests
-from fedfair.secagg.server import State
-from fedfair.secagg.setup_messages import Advert, Adverts, Confirm
+from fedfair.secagg.server import ServerState
+from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, refused
@@ -81,7 +81,7 @@ class LyingWire(Wire):
             if not fault.accused:
                 raise
             self.accusations.append((member, fault))
-            late = self.server.state is not State.ANSWERS
+            late = self.server.state is not ServerState.ANSWERS
             return (self.server.accuse_late if late else self.server.accuse)(member, fault.accused)
         return [effect for send in sends for effect in self.to_server(member, send)]
 
@@ -115,7 +115,7 @@ def of_kind(kind: Kind, liars: tuple[int, ...], change: Callable[[Send], Send]) 
 
 def with_key(key: bytes, proposal: Callable[[], bytes]) -> Callable[[Send], Send]:
     def change(send: Send) -> Send:
-        advert = replace(Advert.decode(send.message), public_key=key)
+        advert = replace(KeyAdvertisement.decode(send.message), public_key=key)
         signature = sign(signing_key(advert.member), "advert", *advert.signed_fields(proposal()))
         return Send(replace(advert, signature=signature).encode())
 
@@ -162,7 +162,7 @@ def test_a_copy_of_another_members_key_costs_the_later_one_its_place() -> None:
     def copied(member: int, send: Send) -> Send:
         if kind_of(send.message) is not Kind.ADVERT:
             return send
-        seen.append(Advert.decode(send.message).public_key)
+        seen.append(KeyAdvertisement.decode(send.message).public_key)
         return with_key(seen[0], lambda: wire.server._proposal)(send) if member == 4 else send
 
     wire.lie = copied
@@ -203,7 +203,7 @@ def test_a_site_that_is_shown_a_bad_key_names_its_signer() -> None:
         assert isinstance(send, Send)
         adverts[effect.member] = send.message
     low = with_key(bytes(32), lambda: lies.server._proposal)(Send(adverts[4])).message
-    bundle = Adverts(tuple(sorted({**adverts, 4: low}.items()))).encode()
+    bundle = KeyAdvertisements(tuple(sorted({**adverts, 4: low}.items()))).encode()
     with pytest.raises(SecaggError, match="clinic-4 advertises a public key of low order"):
         lies.sites[1].receive(bundle, MODEL)
     assert refused(lies.sites[1], bundle) is Check.KEY
@@ -267,10 +267,10 @@ def test_the_aggregator_holds_one_running_sum_however_many_uploads_are_disputed(
     held = [0]
 
     def watched(member: int, send: Send) -> Send:
-        if wire.server._gathering is not None:
-            vectors = [value for value in vars(wire.server._gathering).values() if isinstance(value, MaskedSum)]
+        if wire.server._round_state is not None:
+            vectors = [value for value in vars(wire.server._round_state).values() if isinstance(value, MaskedSum)]
             held.append(len(vectors))
-            kept = [bytes(v) for v in vars(wire.server._gathering).values() if isinstance(v, bytes | bytearray)]
+            kept = [bytes(v) for v in vars(wire.server._round_state).values() if isinstance(v, bytes | bytearray)]
             assert all(len(one) <= 32 for one in kept)
         return of_kind(Kind.UPLOAD, (1, 4), wrong_tags(set(range(1, 8))))(member, send)
 
@@ -365,7 +365,7 @@ def test_where_the_liars_are_no_minority_nobody_is_proven_to_lie() -> None:
 
 def wrong_shares_of(owners: set[int]) -> Callable[[Send], Send]:
     def change(send: Send) -> Send:
-        answer = Answer.decode(send.message)
+        answer = UnmaskShares.decode(send.message)
         lied = tuple(
             (owner, held[:31] + bytes([held[31] ^ 1]) + held[32:] if owner in owners else held)
             for owner, held in answer.shares
@@ -470,6 +470,6 @@ def test_a_lone_liar_never_costs_an_honest_member_its_name_and_what_is_opened_is
         assert counted is not None or wire.proven() == {liar}
         assert wire.proven() <= {liar}
         assert wire.refused == []
-        assert wire.server.state is State.READY
+        assert wire.server.state is ServerState.READY
         for member in range(1, members + 1):
             wire.server.returned(member)

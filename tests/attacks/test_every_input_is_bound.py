@@ -17,21 +17,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collaborator.inbox import Question
-from collaborator.masked_answers import MaskedAnswers
-from fedfair.evaluation.exact_query import QueryStep
-from fedfair.learning.binding import plan_binding
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
-from fedfair.learning.round_subject import SumKey, round_subject
-from fedfair.learning.task import TrainingTask
+from collaborator.masked_worker import MaskedWorker
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.round_subject import SumKey, round_subject
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.secagg.entering import round_transcript
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
+from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import session_identity
+from fedfair.training.binding import plan_binding
+from fedfair.training.client import TrainingClient
 from fedfair.wire.frames import SumStart
+from fedfair.wire.receiving import ReceivedRequest
 from tests.plans import small_plan
 
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
@@ -96,7 +96,7 @@ READ_BY_THE_WORKER = {"question.start", "question.model", "start.purpose", "star
 
 
 def methods() -> dict[str, ast.FunctionDef]:
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(TrainingTask))).body
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(TrainingClient))).body
     assert isinstance(tree, ast.ClassDef)
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
@@ -140,12 +140,12 @@ def test_every_field_of_what_is_handed_over_is_classified(kind: type) -> None:
 
 def test_the_worker_reads_nothing_of_a_question_that_is_not_in_the_transcript() -> None:
     read: set[str] = set()
-    for method in (MaskedAnswers._update, MaskedAnswers._contribution):
+    for method in (MaskedWorker._update, MaskedWorker._contribution):
         tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
         for part in ast.walk(tree):
             if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
                 read.add(f"{part.value.id}.{part.attr}")
-    assert read & (_of(Question, "question") | _of(SumStart, "start")) == READ_BY_THE_WORKER
+    assert read & (_of(ReceivedRequest, "question") | _of(SumStart, "start")) == READ_BY_THE_WORKER
 
 
 def _of(kind: type, name: str) -> set[str]:
@@ -153,7 +153,7 @@ def _of(kind: type, name: str) -> set[str]:
 
 
 def test_a_collaborator_never_gives_what_only_a_simulation_gives() -> None:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(MaskedAnswers._update)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(MaskedWorker._update)))
     calls = [part for part in ast.walk(tree) if isinstance(part, ast.Call)]
     given = {keyword.arg for call in calls for keyword in call.keywords}
     assert given.isdisjoint(name for name, kind in ARGUMENTS.items() if kind is UNUSED)

@@ -14,11 +14,11 @@ from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.params import Mode, SitePolicy, Suite
-from fedfair.secagg.round_messages import Answer, Open, Upload
-from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
+from fedfair.secagg.params import Mode, SecaggPolicy, Suite
+from fedfair.secagg.round_messages import UnmaskRequest, UnmaskShares, Upload
+from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
 from fedfair.secagg.signing import sign
-from fedfair.secagg.transcript import Subject, digest
+from fedfair.secagg.transcript import RoundSubject, digest
 from tests.attacks.harness import Lies, noise, refused, refused_by_server
 from tests.secagg.federation_in_memory import MODEL, draws_of, signing_key, unit_update
 from tests.secagg.shares import combine_shares
@@ -37,7 +37,7 @@ def _adverts(lies: Lies) -> tuple[bytes, dict[int, bytes]]:
 
 
 def _bundle(adverts: dict[int, bytes]) -> bytes:
-    return Adverts(tuple(sorted(adverts.items()))).encode()
+    return KeyAdvertisements(tuple(sorted(adverts.items()))).encode()
 
 
 # ---------------------------------------------------------------- swapped keys
@@ -46,14 +46,14 @@ def _bundle(adverts: dict[int, bytes]) -> bytes:
 def test_a_swapped_key_breaks_the_signature_of_its_owner() -> None:
     lies = Lies()
     _, adverts = _adverts(lies)
-    stolen = replace(Advert.decode(adverts[2]), public_key=noise())
+    stolen = replace(KeyAdvertisement.decode(adverts[2]), public_key=noise())
     assert refused(lies.sites[1], _bundle({**adverts, 2: stolen.encode()})) is Check.SIGNATURE
 
 
 def test_a_swapped_key_signed_by_somebody_else_is_not_the_pinned_key() -> None:
     lies = Lies()
     proposal, adverts = _adverts(lies)
-    forged = replace(Advert.decode(adverts[2]), public_key=noise())
+    forged = replace(KeyAdvertisement.decode(adverts[2]), public_key=noise())
     forged = replace(forged, signature=sign(signing_key(99), "advert", *forged.signed_fields(proposal)))
     assert refused(lies.sites[1], _bundle({**adverts, 2: forged.encode()})) is Check.SIGNATURE
 
@@ -61,7 +61,7 @@ def test_a_swapped_key_signed_by_somebody_else_is_not_the_pinned_key() -> None:
 def test_our_own_key_swapped_on_its_way_is_noticed() -> None:
     lies = Lies()
     _, adverts = _adverts(lies)
-    forged = replace(Advert.decode(adverts[1]), public_key=noise())
+    forged = replace(KeyAdvertisement.decode(adverts[1]), public_key=noise())
     assert refused(lies.sites[1], _bundle({**adverts, 1: forged.encode()})) is Check.OWN_ADVERT
     assert refused(lies.sites[1], _bundle({i: a for i, a in adverts.items() if i != 1})) is Check.OWN_ADVERT
 
@@ -69,7 +69,9 @@ def test_our_own_key_swapped_on_its_way_is_noticed() -> None:
 def test_a_colluder_cannot_copy_another_members_key() -> None:
     lies = Lies()
     proposal, adverts = _adverts(lies)
-    copied = replace(Advert.decode(adverts[3]), public_key=Advert.decode(adverts[2]).public_key)
+    copied = replace(
+        KeyAdvertisement.decode(adverts[3]), public_key=KeyAdvertisement.decode(adverts[2]).public_key
+    )
     copied = replace(copied, signature=sign(signing_key(3), "advert", *copied.signed_fields(proposal)))
     assert refused(lies.sites[1], _bundle({**adverts, 3: copied.encode()})) is Check.KEY
 
@@ -77,7 +79,7 @@ def test_a_colluder_cannot_copy_another_members_key() -> None:
 def test_a_key_of_low_order_is_refused() -> None:
     lies = Lies()
     proposal, adverts = _adverts(lies)
-    weak = replace(Advert.decode(adverts[3]), public_key=bytes(32))
+    weak = replace(KeyAdvertisement.decode(adverts[3]), public_key=bytes(32))
     weak = replace(weak, signature=sign(signing_key(3), "advert", *weak.signed_fields(proposal)))
     assert refused(lies.sites[1], _bundle({**adverts, 3: weak.encode()})) is Check.KEY
 
@@ -142,7 +144,9 @@ def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
 def test_half_a_hybrid_key_is_no_key() -> None:
     lies = Lies(3, suite=Suite.X25519_MLKEM768)
     proposal, adverts = _adverts(lies)
-    half = replace(Advert.decode(adverts[3]), public_key=Advert.decode(adverts[3]).public_key[:32])
+    half = replace(
+        KeyAdvertisement.decode(adverts[3]), public_key=KeyAdvertisement.decode(adverts[3]).public_key[:32]
+    )
     half = replace(half, signature=sign(signing_key(3), "advert", *half.signed_fields(proposal)))
     assert refused(lies.sites[1], _bundle({**adverts, 3: half.encode()})) is Check.KEY
 
@@ -157,7 +161,9 @@ def test_a_hybrid_session_cannot_be_talked_down_to_one_key_agreement() -> None:
     weaker = replace(honest, terms=replace(honest.terms, suite=Suite.X25519))
     assert refused(lies.sites[1], weaker.encode()) is Check.POLICY
     # Nor can keys be cut down on their way: the signature is over the whole of both.
-    cut = replace(Advert.decode(adverts[2]), public_key=Advert.decode(adverts[2]).public_key[:32])
+    cut = replace(
+        KeyAdvertisement.decode(adverts[2]), public_key=KeyAdvertisement.decode(adverts[2]).public_key[:32]
+    )
     assert refused(lies.sites[1], _bundle({**adverts, 2: cut.encode()})) is Check.SIGNATURE
 
 
@@ -187,14 +193,14 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
     }
     lies.server.receive(1, uploads[1].message, uploads[1].vector)
     lies.server.receive(2, uploads[2].message, uploads[2].vector)
-    assert lies.gathering.contradictions == ((1, 2),)
-    assert lies.gathering.survivors == (1,)
+    assert lies.round_state.contradictions == ((1, 2),)
+    assert lies.round_state.survivors == (1,)
 
 
 def test_an_invented_member_is_not_in_the_pinned_roster() -> None:
     lies = Lies()
     proposal, adverts = _adverts(lies)
-    sybil = Advert(9, noise(), noise(), b"")
+    sybil = KeyAdvertisement(9, noise(), noise(), b"")
     sybil = replace(sybil, signature=sign(signing_key(9), "advert", *sybil.signed_fields(proposal)))
     assert refused(lies.sites[1], _bundle({**adverts, 9: sybil.encode()})) is Check.MEMBERSHIP
 
@@ -261,25 +267,25 @@ def test_a_proposal_or_a_round_with_a_lower_threshold_is_refused() -> None:
 
 
 def test_a_cohort_smaller_than_the_site_allows_is_refused() -> None:
-    lies = Lies.in_session(policy=SitePolicy(least_members=4))
+    lies = Lies.in_session(policy=SecaggPolicy(least_members=4))
     assert refused(lies.sites[1], lies.start(cohort=(1, 2, 3), threshold=2)) is Check.POLICY
 
 
 def test_a_session_smaller_than_the_site_allows_is_refused() -> None:
-    lies = Lies(policy=SitePolicy(least_members=4))
+    lies = Lies(policy=SecaggPolicy(least_members=4))
     _, adverts = _adverts(lies)
     assert refused(lies.sites[1], _bundle({i: adverts[i] for i in (1, 2, 3)})) is Check.POLICY
 
 
 def test_a_clip_wider_than_the_site_allows_is_refused() -> None:
-    lies = Lies.in_session(policy=SitePolicy(greatest_clip=2.0))
+    lies = Lies.in_session(policy=SecaggPolicy(greatest_clip=2.0))
     assert refused(lies.sites[1], lies.start(clips=(2.5,))) is Check.POLICY
     assert refused(lies.sites[1], lies.start(clips=(0.0,))) is Check.POLICY
     assert refused(lies.sites[1], lies.start(clips=())) is Check.LAYOUT
 
 
 def test_any_clip_but_the_one_that_the_plan_states_is_refused() -> None:
-    lies = Lies.in_session(policy=SitePolicy(greatest_clip=2.0, fixed_clip=True))
+    lies = Lies.in_session(policy=SecaggPolicy(greatest_clip=2.0, fixed_clip=True))
     for clip in (0.0, 2.0**-30, 1.9, 2.1):
         assert refused(lies.sites[1], lies.start(clips=(clip,))) is Check.POLICY
     lies.sites[1].receive(lies.start(clips=(2.0,)), MODEL)
@@ -298,7 +304,7 @@ def test_an_old_replayed_or_huge_round_number_is_refused(number: int, accepted: 
     lies = Lies.in_session()
     for _ in range(3):
         lies.round(lies.fresh_updates())
-    raw = lies.start(round=number, subject=Subject(noise(), MODEL.sum_digest))
+    raw = lies.start(round=number, subject=RoundSubject(noise(), MODEL.sum_digest))
     expected = Check.MODEL if accepted else Check.ROUND_ORDER  # the wrong model proves that the number passed
     assert refused(lies.sites[1], raw) is expected
 
@@ -316,12 +322,12 @@ def test_a_session_is_not_used_for_more_than_a_hundred_rounds() -> None:
 
 def test_a_model_that_the_site_does_not_hold_is_refused() -> None:
     lies = Lies.in_session()
-    assert refused(lies.sites[1], lies.start(subject=Subject(noise(), MODEL.sum_digest))) is Check.MODEL
+    assert refused(lies.sites[1], lies.start(subject=RoundSubject(noise(), MODEL.sum_digest))) is Check.MODEL
 
 
 def test_another_sum_round_or_run_than_the_site_was_asked_for_is_refused() -> None:
     lies = Lies.in_session()
-    assert refused(lies.sites[1], lies.start(subject=Subject(MODEL.model_digest, noise()))) is Check.REQUEST
+    assert refused(lies.sites[1], lies.start(subject=RoundSubject(MODEL.model_digest, noise()))) is Check.REQUEST
 
 
 def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
@@ -329,32 +335,32 @@ def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
     lies = Lies.in_session()
     lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
     lies.server.round -= 1
-    other = Subject(hashlib.sha256(b"another model").digest(), MODEL.sum_digest)
+    other = RoundSubject(hashlib.sha256(b"another model").digest(), MODEL.sum_digest)
     uploads = {}
     for index, model in ((1, MODEL), (2, other)):
         lies.updates = lies.fresh_updates()
         effects = lies.sites[index].receive(lies.start(subject=model), model)
         uploads[index] = lies.carry_out(index, effects)[0]
-    lies.gathering.add_upload(1, uploads[1].message, uploads[1].vector)
+    lies.round_state.add_upload(1, uploads[1].message, uploads[1].vector)
     # An honest aggregator sees another transcript; overlooking it neither cancels masks nor opens envelopes.
     assert refused_by_server(lies, 2, uploads[2]) is Check.TRANSCRIPT
     theirs, ours = Upload.decode(uploads[2].message), Upload.decode(uploads[1].message)
     assert dict(ours.tags)[2] != dict(theirs.tags)[1]
     moved = replace(theirs, transcript=lies.transcript)
     moved = replace(moved, signature=sign(signing_key(2), "upload", *moved.signed_fields()))
-    lies.gathering.add_upload(2, moved.encode(), uploads[2].vector)
-    assert lies.gathering.contradictions == ((1, 2),)
-    assert lies.gathering.survivors == (1,)
-    lies.gathering._envelopes[2] = dict(theirs.envelopes)
+    lies.round_state.add_upload(2, moved.encode(), uploads[2].vector)
+    assert lies.round_state.contradictions == ((1, 2),)
+    assert lies.round_state.survivors == (1,)
+    lies.round_state._envelopes[2] = dict(theirs.envelopes)
     for index in (3, 4, 5):
         effects = lies.sites[index].receive(lies.start(), MODEL)
         send = lies.carry_out(index, effects)[0]
-        lies.gathering._envelopes[index] = dict(Upload.decode(send.message).envelopes)
+        lies.round_state._envelopes[index] = dict(Upload.decode(send.message).envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ENVELOPE
 
 
 def test_too_many_attempts_about_one_model_are_refused_even_in_a_new_session() -> None:
-    lies = Lies.in_session(policy=SitePolicy(greatest_attempts=2))
+    lies = Lies.in_session(policy=SecaggPolicy(greatest_attempts=2))
     lies.round(lies.fresh_updates())
     lies.set_up()
     lies.round(lies.fresh_updates())
@@ -402,7 +408,7 @@ def test_both_shares_of_one_member_are_never_given() -> None:
 def test_the_dropped_are_computed_by_the_site_so_no_pair_of_survivors_is_opened() -> None:
     lies = Lies.after_uploads(without=(5,))
     votes = {member: lies.vote_of(member, (1, 2, 3, 4)) for member in (1, 2, 3, 4)}
-    answer = Answer.decode(lies.answer(1, lies.request(1, (1, 2, 3, 4), votes)))
+    answer = UnmaskShares.decode(lies.answer(1, lies.request(1, (1, 2, 3, 4), votes)))
     # For each survivor one share of its own mask and one of its mask with 5, the only one dropped; no more.
     assert [(member, len(shares)) for member, shares in answer.shares] == [(i, 64) for i in (1, 2, 3, 4)]
 
@@ -411,7 +417,7 @@ def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
     lies = Lies.after_uploads(without=(5,))
     survivors = (1, 2, 3, 4)
     votes = {member: lies.vote_of(member, survivors) for member in survivors}
-    answers = {m: Answer.decode(lies.answer(m, lies.request(m, survivors, votes))) for m in survivors}
+    answers = {m: UnmaskShares.decode(lies.answer(m, lies.request(m, survivors, votes))) for m in survivors}
     # The aggregator now knows every pair mask of member 5 and holds its late upload; only b is missing.
     seeds = []
     for member in survivors:
@@ -424,7 +430,7 @@ def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
     assert late.header[0] > 5  # a weight of 1 would be there if b were known
     # Nobody gives a share of b: 5 sees a set without itself, the others have answered.
     assert refused(lies.sites[5], lies.survivors(survivors)) is Check.SURVIVORS
-    lies.gathering._envelopes[5] = dict(upload.envelopes)
+    lies.round_state._envelopes[5] = dict(upload.envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_ANSWER
 
 
@@ -452,7 +458,7 @@ def test_the_same_vote_twice_is_one_vote() -> None:
     lies = Lies.after_uploads()
     chosen = (1, 2, 3, 4)
     votes = {member: lies.vote_of(member, chosen) for member in (1, 2)}
-    honest = Open.decode(lies.request(1, chosen, votes))
+    honest = UnmaskRequest.decode(lies.request(1, chosen, votes))
     twice = replace(honest, votes=((1, votes[1]), (2, votes[2]), (2, votes[2])))
     assert refused(lies.sites[1], twice.encode()) is Check.ENCODING
 
@@ -480,7 +486,7 @@ def test_two_requests_for_one_round_get_one_answer_byte_for_byte() -> None:
     request = lies.request(1, lies.roster.indices)
     first = lies.answer(1, request)
     assert lies.answer(1, request) == first  # the very same request after a reconnection
-    envelopes = Open.decode(lies.request(1, lies.roster.indices)).envelopes
+    envelopes = UnmaskRequest.decode(lies.request(1, lies.roster.indices)).envelopes
     assert (
         refused(lies.sites[1], lies.request(1, lies.roster.indices, envelopes=envelopes[:-1])) is Check.ONE_ANSWER
     )
@@ -488,7 +494,7 @@ def test_two_requests_for_one_round_get_one_answer_byte_for_byte() -> None:
 
 def test_a_request_before_the_upload_opens_nothing() -> None:
     lies = Lies.in_session()
-    raw = Open(noise(), lies.roster.indices, (), ()).encode()
+    raw = UnmaskRequest(noise(), lies.roster.indices, (), ()).encode()
     assert refused(lies.sites[1], raw) is Check.OUT_OF_ORDER
     lies.sites[1].receive(lies.start(), MODEL)
     assert refused(lies.sites[1], raw) is Check.OUT_OF_ORDER
@@ -500,9 +506,9 @@ def test_a_request_before_the_upload_opens_nothing() -> None:
 def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None:
     lies = Lies.after_uploads()
     site, everybody = lies.sites[1], lies.roster.indices
-    honest = dict(Open.decode(lies.request(1, everybody)).envelopes)
-    to_two = lies.gathering._envelopes[3][2]
-    own = lies.gathering._envelopes[1][2]
+    honest = dict(UnmaskRequest.decode(lies.request(1, everybody)).envelopes)
+    to_two = lies.round_state._envelopes[3][2]
+    own = lies.round_state._envelopes[1][2]
     for lie in (
         {**honest, 2: honest[2][:-1]},  # truncated
         {**honest, 2: honest[3], 3: honest[2]},  # swapped between senders
@@ -518,10 +524,10 @@ def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None
 
 def test_an_envelope_of_an_earlier_round_does_not_open() -> None:
     lies = Lies.after_uploads()
-    old = lies.gathering._envelopes[2][1]
+    old = lies.round_state._envelopes[2][1]
     lies.server._rest(lies.server.state.READY)
     lies.collect(lies.fresh_updates())
-    honest = dict(Open.decode(lies.request(1, lies.roster.indices)).envelopes)
+    honest = dict(UnmaskRequest.decode(lies.request(1, lies.roster.indices)).envelopes)
     raw = lies.request(1, lies.roster.indices, envelopes=tuple(sorted({**honest, 2: old}.items())))
     assert refused(lies.sites[1], raw) is Check.ENVELOPE
 
@@ -570,7 +576,7 @@ def test_an_update_whose_sum_others_may_have_opened_is_not_contributed_again() -
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_repeatable_sum_is_repeated_only_while_this_site_has_not_answered(answered: bool) -> None:
-    lies = Lies.after_uploads(policy=SitePolicy(repeatable=frozenset({"training"})))
+    lies = Lies.after_uploads(policy=SecaggPolicy(repeatable=frozenset({"training"})))
     update = lies.updates[1]
     if answered:
         lies.answer(1, lies.request(1, lies.roster.indices))

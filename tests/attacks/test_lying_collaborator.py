@@ -12,8 +12,8 @@ from fedfair.secagg.checks import Check
 from fedfair.secagg.effects import Contradicted, RoundAborted, Send, SendTo, ServerEffect, SumOpened
 from fedfair.secagg.masking import Update, vector_digest
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.round_messages import Answer, Upload, Vote
-from fedfair.secagg.server import State
+from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
+from fedfair.secagg.server import ServerState
 from fedfair.secagg.signing import sign
 from tests.attacks.harness import Lies, noise, refused_by_server
 from tests.secagg.federation_in_memory import signing_key, unit_update
@@ -71,9 +71,9 @@ def test_a_second_upload_is_refused_and_a_resend_is_passed_over() -> None:
     lies = Lies.in_session()
     send = _asked(lies)[1]
     assert lies.server.receive(1, send.message, send.vector) == []
-    held = lies.gathering._sum.header.copy()
+    held = lies.round_state._sum.header.copy()
     assert lies.server.receive(1, send.message, send.vector) == []
-    np.testing.assert_array_equal(lies.gathering._sum.header, held)
+    np.testing.assert_array_equal(lies.round_state._sum.header, held)
     other = _signed(replace(Upload.decode(send.message), commitment=noise()), 1)
     assert refused_by_server(lies, 1, Send(other, send.vector)) is Check.DUPLICATE
 
@@ -84,13 +84,13 @@ def test_late_messages_are_refused() -> None:
     for member in (1, 2, 3, 4):
         lies.server.receive(member, sends[member].message, sends[member].vector)
     asked = lies.server.deadline()
-    assert lies.server.state is State.VOTES
+    assert lies.server.state is ServerState.VOTES
     assert refused_by_server(lies, 5, sends[5]) is Check.LATE
     votes = {e.member: lies.carry_out(e.member, lies.hand_over(e.member, e.message))[0] for e in asked}
     for member in (1, 2, 3):
         lies.server.receive(member, votes[member].message)
     lies.server.deadline()
-    assert lies.server.state is State.ANSWERS
+    assert lies.server.state is ServerState.ANSWERS
     assert refused_by_server(lies, 4, votes[4]) is Check.LATE
 
 
@@ -100,7 +100,7 @@ def test_a_vote_for_another_set_or_forged_is_refused() -> None:
     for member in (1, 2, 3, 4):
         lies.server.receive(member, sends[member].message, sends[member].vector)
     lies.server.deadline()
-    honest = Vote(lies.transcript, 1, (1, 2, 3, 4), bytes(64))
+    honest = ConsistencyCheck(lies.transcript, 1, (1, 2, 3, 4), bytes(64))
     assert refused_by_server(lies, 1, Send(honest.encode())) is Check.SIGNATURE
     assert refused_by_server(lies, 1, Send(replace(honest, survivors=(1, 2, 3)).encode())) is Check.VOTES
 
@@ -126,7 +126,7 @@ def test_a_wrong_share_is_not_used_and_the_round_opens_from_the_others(offset: i
         (send,) = lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
         message = send.message
         if effect.member == 1 and message[1] == Kind.ANSWER:
-            answer = Answer.decode(message)
+            answer = UnmaskShares.decode(message)
             own, (first, shares), *others = answer.shares
             # One more in the last byte of a share: still in the field, and the result may still have 31 bytes.
             forged = bytearray(shares)

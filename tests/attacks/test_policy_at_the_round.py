@@ -19,24 +19,24 @@ import pytest
 import torch
 import yaml
 
-from collaborator.answers import Answers
-from collaborator.inbox import Inbox, Question, RunScalings
 from collaborator.participation import worker_of
+from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.requests import FeatureScaling
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
-from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
-from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.purpose import Purpose
-from fedfair.plan.site import SitePolicy
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
+from fedfair.policy.site_config import SitePolicy
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
+from fedfair.wire.receiving import ReceivedRequest, Receiver, RunScalings
 from tests.plans import small_plan
 from tests.site_reading import read_site
 
@@ -71,9 +71,9 @@ class Liar:
         self.numbers = itertools.count(1)
         self.answers = self._started()
 
-    def _started(self) -> Answers:
+    def _started(self) -> PlainWorker:
         answers = worker_of(self.ready)
-        assert isinstance(answers, Answers)
+        assert isinstance(answers, PlainWorker)
         return answers
 
     def restart(self) -> None:
@@ -107,9 +107,9 @@ class Liar:
         threshold: float,
         *,
         on_demand: bool,
-    ) -> Question:
+    ) -> ReceivedRequest:
         """Return what one site understands of the frames."""
-        inbox = Inbox(self.ready.shapes, SumNumber(0), RunScalings())
+        inbox = Receiver(self.ready.shapes, SumNumber(0), RunScalings())
         inbox.take(Welcome(f"{run:032x}", 0, ROUNDS, on_demand))
         vector = np.array(self.ready.binding.vector)
         vector.view(np.uint64)[0] += bit
@@ -121,7 +121,7 @@ class Liar:
         query = QueryStep(1, ()) if purpose is EXACT else None
         start = SumStart(SumNumber(next(self.numbers)), purpose, round_number, attempt, digest, 60, query)
         question = inbox.take(start)
-        assert isinstance(question, Question)
+        assert isinstance(question, ReceivedRequest)
         return question
 
 
@@ -286,15 +286,15 @@ class Masked:
     def __init__(self, ready: Readiness, path: Path, **policy: object) -> None:
         self._made = partial(_record, ready, path, policy)
 
-    def ask(self, question: Question) -> Refusal | Granted:
+    def ask(self, question: ReceivedRequest) -> Refusal | Granted:
         with closing(self._made()) as record:
             return record.admit(question)
 
-    def objection(self, question: Question) -> Refusal | None:
+    def objection(self, question: ReceivedRequest) -> Refusal | None:
         said = self.ask(question)
         return said if isinstance(said, Refusal) else None
 
-    def attempt(self, question: Question) -> int:
+    def attempt(self, question: ReceivedRequest) -> int:
         said = self.ask(question)
         assert isinstance(said, Granted)
         return said.attempt

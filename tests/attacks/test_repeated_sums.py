@@ -15,9 +15,9 @@ from fedfair.secagg.effects import Send, SendTo, ServerEffect
 from fedfair.secagg.history import Exposure, History, set_digest
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import SitePolicy
-from fedfair.secagg.round_messages import Answer
-from fedfair.secagg.transcript import Subject
+from fedfair.secagg.params import SecaggPolicy
+from fedfair.secagg.round_messages import UnmaskShares
+from fedfair.secagg.transcript import RoundSubject
 from tests.attacks.harness import Lies, refused
 
 RECORDS = {index: Update(np.array([2.0**index, 1.0]), np.zeros(0), 1) for index in range(1, 6)}
@@ -155,7 +155,7 @@ def test_the_bytes_of_a_repetition_are_new() -> None:
 
 # ---------------------------------------------------------------- whatever the update is, one sum has one set
 
-ONE_COHORT = SitePolicy(greatest_attempts=1_000_000)
+ONE_COHORT = SecaggPolicy(greatest_attempts=1_000_000)
 
 
 def training(lies: Lies, cohort: Iterable[int], silent: Iterable[tuple[int, Kind]] = ()) -> tuple[int, ...] | None:
@@ -183,7 +183,7 @@ def test_a_sum_that_was_opened_is_not_opened_for_other_sites_whatever_they_add()
 def test_the_next_sum_may_have_other_sites() -> None:
     lies = Lies.in_session(policy=ONE_COHORT)
     assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
-    lies.model = Subject(lies.model.model_digest, b"n" * 32)
+    lies.model = RoundSubject(lies.model.model_digest, b"n" * 32)
     assert training(lies, range(1, 5)) == (1, 2, 3, 4)
 
 
@@ -210,7 +210,7 @@ def test_a_site_killed_between_its_upload_and_its_vote_still_knows_for_whom_the_
 
 
 def test_a_site_that_allows_it_opens_a_sum_for_other_sites_too() -> None:
-    lies = Lies.in_session(policy=SitePolicy(greatest_attempts=9, any_cohort=frozenset({"training"})))
+    lies = Lies.in_session(policy=SecaggPolicy(greatest_attempts=9, any_cohort=frozenset({"training"})))
     assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
     assert training(lies, range(1, 5)) == (1, 2, 3, 4)
 
@@ -225,7 +225,7 @@ def test_no_site_ever_helps_to_open_one_sum_for_two_sets(data: st.DataObject) ->
 
     def overheard(member: int, send: Send) -> list[ServerEffect]:
         if kind_of(send.message) is Kind.ANSWER:
-            answers[member].add(Answer.decode(send.message).survivors)
+            answers[member].add(UnmaskShares.decode(send.message).survivors)
         return to_server(member, send)
 
     lies.to_server = overheard  # type: ignore[method-assign]  # a wire that is listened to
@@ -245,7 +245,7 @@ def test_an_evaluation_of_a_model_that_differs_in_the_last_bit_is_opened_for_no_
     # Its update is another one, so nothing but the memory of whom this sum was opened for can refuse it.
     lies = Lies.in_session(policy=ONE_COHORT)
     assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
-    lies.model = Subject(b"j" * 32, lies.model.sum_digest)
+    lies.model = RoundSubject(b"j" * 32, lies.model.sum_digest)
     with pytest.raises(SecaggError) as refusal:
         evaluation(lies, range(1, 5))
     assert refusal.value.check is Check.COHORT

@@ -17,7 +17,7 @@ from fedfair.secagg.keys import Secret
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.sealing import envelope_bytes, seal
-from fedfair.secagg.server import State
+from fedfair.secagg.server import ServerState
 from fedfair.secagg.shamir import PRIME, SHARE_BYTES
 from tests.attacks.test_blame import LyingWire, of_kind, resigned_upload
 from tests.secagg.federation_in_memory import unit_update
@@ -212,7 +212,7 @@ def asked_to_open() -> LyingWire:
     wire.updates = {member: unit_update(member, 5) for member in wire.server.members}
     wire.deliver(wire.server.start_round("training", wire.model, (1.0,), wire.server.members))
     wire.deliver(wire.server.deadline())
-    assert wire.server.state is State.ANSWERS
+    assert wire.server.state is ServerState.ANSWERS
     return wire
 
 
@@ -254,7 +254,7 @@ def test_a_refusal_that_others_were_quicker_than_counts_until_the_next_sum_is_ov
     wire = asked_to_open()
     wire.silent.clear()
     wire.deliver([SendTo(member, wire.server._asked[member]) for member in (1, 2, 3)])
-    assert wire.server.state is State.READY
+    assert wire.server.state is ServerState.READY
     for holder, owner, check in ((4, 4, Check.MEMBERSHIP), (4, 5, Check.MEMBERSHIP), (4, 0, Check.MEMBERSHIP)):
         with pytest.raises(SecaggError) as refusal:
             wire.server.accuse_late(holder, owner)
@@ -294,7 +294,7 @@ def test_an_accusation_before_anything_is_to_be_opened_is_out_of_order() -> None
 def test_a_sum_that_cannot_be_opened_any_more_still_hears_who_else_accuses() -> None:
     wire = asked_to_open()
     for holder in (1, 2):
-        assert wire.server.state is State.ANSWERS
+        assert wire.server.state is ServerState.ANSWERS
         effects = wire.server.accuse(holder, 4)
         assert not any(isinstance(effect, RoundAborted) for effect in effects)
     effects = wire.server.accuse(3, 4)

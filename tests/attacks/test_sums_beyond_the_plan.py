@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from collaborator.inbox import Inbox, RunScalings
 from collaborator.ledger import Ledger
+from fedfair.aggregation.requests import FeatureScaling
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.learning.exchange import FeatureScaling
 from fedfair.plan.purpose import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, Welcome
+from fedfair.wire.receiving import Receiver, RunScalings
 from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused
 from tests.plans import small_plan
 
@@ -83,7 +83,7 @@ def test_features_are_scaled_only_under_a_plan_that_standardises(liar_under: Mad
     sites = {plan: liar_under(plan) for plan in ("none", "secure")}
     for plan, site in sites.items():
         refuses = plan == "none"
-        inbox = Inbox(site.ready.shapes, SumNumber(0), RunScalings())
+        inbox = Receiver(site.ready.shapes, SumNumber(0), RunScalings())
         inbox.take(Welcome("0" * 32, 0, ROUNDS))
         with pytest.raises(RemoteProtocolError, match="no use for one") if refuses else nullcontext():
             inbox.take(start)

@@ -16,18 +16,18 @@ import pytest
 import torch
 
 from aggregator.outcome import Ending
+from fedfair.aggregation.requests import GlobalModel
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import RoundNumber
-from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.task import LocalChange, TrainingTask
 from fedfair.plan.derived import threshold_limit
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.fixedpoint import BodyCode, fraction_bits
 from fedfair.secagg.masking import Update, masked_vector, vector_digest
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, SumShape
 from fedfair.secagg.signing import sign
+from fedfair.training.client import LocalChange, TrainingClient
 from tests.attacks.harness import Lies
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
@@ -119,7 +119,7 @@ LIE = 7777
 class Boasting:
     """A site's task that states a change of the threshold in the first so many attempts at round 1."""
 
-    def __init__(self, task: TrainingTask, times: int) -> None:
+    def __init__(self, task: TrainingClient, times: int) -> None:
         self._task = task
         self._times = times
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedfair.aggregation.requests import SumRequest
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import ParticipantId
-from fedfair.learning.exchange import SumRequest
-from fedfair.learning.server import Course
-from fedfair.rounds.next_cohort import NextCohort
+from fedfair.rounds.cohort_selection import CohortSelection
+from fedfair.run.training_run import TrainingRun
 from tests.attacks.test_two_views_of_one_round import NAMES, TARGET, Spy, difference_error, lying_plan
 from tests.interop.federation_kit import Federation, play
 
@@ -28,12 +28,12 @@ def one_thread() -> None:
 
 def two_runs(workspace: Workspace, spy: Spy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open round 1 for everybody; then, in another run and 1e-12 away from that model, without the target."""
-    take, next_sum, lied = NextCohort.take, Course.next_sum, set[int]()
+    take, next_sum, lied = CohortSelection.take, TrainingRun.next_sum, set[int]()
 
-    def leave_out(self: NextCohort) -> tuple[ParticipantId, ...]:
+    def leave_out(self: CohortSelection) -> tuple[ParticipantId, ...]:
         return tuple(who for who in take(self) if not spy.opened or who != TARGET)
 
-    def another_model(self: Course) -> SumRequest | None:
+    def another_model(self: TrainingRun) -> SumRequest | None:
         if spy.opened and id(self) not in lied:
             lied.add(id(self))
             self.model.vector[0] += 1e-12
@@ -50,8 +50,8 @@ def two_runs(workspace: Workspace, spy: Spy, monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(asyncio.CancelledError):
         play(workspace, until_open)
-    monkeypatch.setattr(NextCohort, "take", leave_out)
-    monkeypatch.setattr(Course, "next_sum", another_model)
+    monkeypatch.setattr(CohortSelection, "take", leave_out)
+    monkeypatch.setattr(TrainingRun, "next_sum", another_model)
     with pytest.raises(asyncio.CancelledError):
         play(workspace, until_open, fresh=True)
 

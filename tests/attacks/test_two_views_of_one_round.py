@@ -19,31 +19,31 @@ import yaml
 from numpy.typing import NDArray
 
 from aggregator.admission import Admission
-from aggregator.driver import Driver
+from aggregator.broadcast import Broadcast, publish_model, publish_scaling
+from aggregator.driver import RunDriver
 from aggregator.outcome import Ending
-from aggregator.publication import Publication, publish_model, publish_scaling
 from collaborator.preparation import make_ready
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.round_subject import SumKey, round_subject
+from fedfair.aggregation.running_sum import Totals
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
-from fedfair.learning.binding import plan_binding
-from fedfair.learning.exchange import FeatureScaling, GlobalModel, SumRequest
-from fedfair.learning.progress import Progress
-from fedfair.learning.round_subject import SumKey, round_subject
-from fedfair.learning.server import Course
-from fedfair.learning.task import LocalChange, TrainingTask
 from fedfair.plan.approval import approve
+from fedfair.plan.loading import load_plan
 from fedfair.plan.purpose import Purpose
-from fedfair.plan.source import load_plan
+from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.events import SendModel, SendScaling
 from fedfair.rounds.membership import Membership
-from fedfair.rounds.next_cohort import NextCohort
-from fedfair.rounds.protection import Protection
+from fedfair.rounds.secagg_session import SecaggSession
+from fedfair.run.progress import Progress
+from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.effects import SendTo, ServerEffect
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.round_messages import RoundStart
-from fedfair.sums.running import Totals
+from fedfair.training.binding import plan_binding
+from fedfair.training.client import LocalChange, TrainingClient
 from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan
 from tests.site_reading import read_site
@@ -65,21 +65,21 @@ class Spy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened: list[NDArray[np.floating]] = []
         self.own: dict[str, NDArray[np.floating]] = {}
-        totals, change = Protection.totals, TrainingTask.training_change
+        totals, change = SecaggSession.totals, TrainingClient.training_change
 
-        def seen(protection: Protection, purpose: Purpose, opened: OpenedSum) -> Totals:
+        def seen(protection: SecaggSession, purpose: Purpose, opened: OpenedSum) -> Totals:
             if purpose is Purpose.TRAINING:
                 self.opened.append(np.array(opened.body))
             return totals(protection, purpose, opened)
 
-        def made(task: TrainingTask, *args: object, **options: object) -> LocalChange | None:
+        def made(task: TrainingClient, *args: object, **options: object) -> LocalChange | None:
             found = change(task, *args, **options)  # type: ignore[arg-type]  # forwarded as they are
             if found is not None:
                 self.own.setdefault(task.participant, found.model * found.weight)
             return found
 
-        monkeypatch.setattr(Protection, "totals", seen)
-        monkeypatch.setattr(TrainingTask, "training_change", made)
+        monkeypatch.setattr(SecaggSession, "totals", seen)
+        monkeypatch.setattr(TrainingClient, "training_change", made)
 
     def error(self) -> float:
         """Return how far the weights of the first opened sum are from the target's own update, relatively."""
@@ -112,14 +112,14 @@ async def until_served(federation: Federation, names: Iterable[str]) -> list[obj
 def two_scalings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show the target the true scaling of its features, and everybody else one that makes them vanish."""
 
-    async def lie(self: Driver, participant: ParticipantId) -> None:
-        scaling = self._course.scaling
+    async def lie(self: RunDriver, participant: ParticipantId) -> None:
+        scaling = self._training_run.scaling
         assert scaling is not None
         if participant != TARGET:
             scaling = FeatureScaling(scaling.mean, np.full_like(scaling.scale, FEATURELESS))
         self._connections[participant].publish(await publish_scaling(scaling))
 
-    monkeypatch.setattr(Driver, "_send_scaling", lie)
+    monkeypatch.setattr(RunDriver, "_send_scaling", lie)
 
 
 def lying_plan(*, quorum: int | None = None, attempts: int = 1, **training: object) -> dict[str, object]:
@@ -151,10 +151,10 @@ def test_two_scalings_with_a_digest_that_fits_each_open_no_sum(
     # No site can notice by itself: each is told the digest of what it was shown. Their transcripts differ.
     workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
     two_scalings(monkeypatch)
-    start_round = Protection.start_round
+    start_round = SecaggSession.start_round
 
     def fitting(
-        self: Protection,
+        self: SecaggSession,
         request: SumRequest,
         model: GlobalModel,
         scaling: FeatureScaling | None,
@@ -173,7 +173,7 @@ def test_two_scalings_with_a_digest_that_fits_each_open_no_sum(
             found.append(SendTo(effect.member, start.encode()))
         return found
 
-    monkeypatch.setattr(Protection, "start_round", fitting)
+    monkeypatch.setattr(SecaggSession, "start_round", fitting)
     ending = stubborn(workspace, notes)
     assert not spy.opened
     assert ending.state.value == "aborted"
@@ -214,28 +214,28 @@ def test_two_approved_plans_of_one_roster_open_no_sum_together(
 
 def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open round 1, say that it was lost, and ask for the same attempt without the target, about another model."""
-    absorb, take, retry = Course.absorb, NextCohort.take, Course.retry
+    apply_aggregate, take, retry = TrainingRun.apply_aggregate, CohortSelection.take, TrainingRun.retry
     lied: list[Totals] = []
 
-    def lose(self: Course, totals: Totals, members: Collection[str] = ()) -> Progress:
+    def lose(self: TrainingRun, totals: Totals, members: Collection[str] = ()) -> Progress:
         request = self.next_sum()
         assert request is not None
         if request.purpose is Purpose.TRAINING and not lied:
             lied.append(totals)
             self.model.vector[0] += 1e-12  # To a site this is another model, and its update another update.
             raise RemoteProtocolError("a lie")
-        return absorb(self, totals, members)
+        return apply_aggregate(self, totals, members)
 
-    def leave_out(self: NextCohort) -> tuple[ParticipantId, ...]:
+    def leave_out(self: CohortSelection) -> tuple[ParticipantId, ...]:
         return tuple(who for who in take(self) if not lied or who != TARGET)
 
-    def attempt_again(self: Course) -> None:
+    def attempt_again(self: TrainingRun) -> None:
         retry(self)
         if lied:
             self._attempt = 1
 
-    async def anew(self: Driver) -> Publication:
-        return await publish_model(self._course.model)
+    async def anew(self: RunDriver) -> Broadcast:
+        return await publish_model(self._training_run.model)
 
     def with_the_model(
         self: Membership, who: ParticipantId, version: int, scaling_exists: bool
@@ -243,11 +243,11 @@ def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return brief(self, who, version + 1_000_000 * len(lied), scaling_exists)
 
     brief = Membership.brief
-    monkeypatch.setattr(Driver, "_publication", anew)
+    monkeypatch.setattr(RunDriver, "_publication", anew)
     monkeypatch.setattr(Membership, "brief", with_the_model)
-    monkeypatch.setattr(Course, "absorb", lose)
-    monkeypatch.setattr(Course, "retry", attempt_again)
-    monkeypatch.setattr(NextCohort, "take", leave_out)
+    monkeypatch.setattr(TrainingRun, "apply_aggregate", lose)
+    monkeypatch.setattr(TrainingRun, "retry", attempt_again)
+    monkeypatch.setattr(CohortSelection, "take", leave_out)
 
 
 def until_answered(workspace: Workspace, spy: Spy) -> list[str]:

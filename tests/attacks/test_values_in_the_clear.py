@@ -20,14 +20,14 @@ import torch
 import yaml
 
 from aggregator.preparation import Binding
-from fedfair.certificate.issue import Terms, draft
+from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.cli.loopback import prepare
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import CertificateError
-from fedfair.evaluation.record import parse_evaluation
-from fedfair.learning.data.dataset import Dataset, Splits
-from fedfair.plan.source import load_plan
-from fedfair.report.doubts import doubts
+from fedfair.plan.loading import load_plan
 from fedfair.results.document import ResultDocument
+from fedfair.results.warnings import result_warnings
 from tests.interop.federation_kit import Federation, in_process_binding, metrics, play
 from tests.plans import small_plan
 
@@ -184,7 +184,8 @@ def test_no_bound_is_published_as_proved_where_losses_were_replaced(tmp_path: Pa
         assert all((risk["bound"] is not None) is proved for risk in result["train"]["by_group_size"].values())
         assert ("replaced_losses" not in result["evaluation"]) is proved
         told_of = any(
-            "nothing is proved" in doubt for doubt in doubts(ResultDocument.model_validate(result, strict=False))
+            "nothing is proved" in doubt
+            for doubt in result_warnings(ResultDocument.model_validate(result, strict=False))
         )
         assert told_of is not proved
         record = parse_evaluation((tmp_path / folder / "save" / "evaluation.json").read_bytes(), folder)
@@ -192,4 +193,4 @@ def test_no_bound_is_published_as_proved_where_losses_were_replaced(tmp_path: Pa
         if not proved:
             plan = load_plan(tmp_path / folder / "plan" / "plan.yaml")
             with pytest.raises(CertificateError, match="prove nothing about the model"):
-                draft(record, plan, Terms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")
+                draft(record, plan, IssueTerms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from collaborator.worker import Granted
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.training.client import TrainingClient, flat_model
 from tests import bc10
-from tests.actors.test_masked_answers import OneSite, form
+from tests.actors.test_masked_worker import OneSite, form
 from tests.attacks.test_values_in_the_clear import ABOVE, BELOW, THRESHOLD
 
 RECORDS, BATCH = 40, 8
@@ -33,7 +34,7 @@ def records(value: float, count: int) -> Splits:
     return Splits(Dataset(features, np.arange(count) % 2, SCHEMA))
 
 
-def crafted(task: TrainingTask) -> GlobalModel:
+def crafted(task: TrainingClient) -> GlobalModel:
     """Return a model with finite numbers below the threshold, and none above it."""
     vector = np.zeros(task.layout.dimension)
     weights = next(place for entry, place in task.layout.slices() if entry.name.endswith("weight"))
@@ -44,7 +45,7 @@ def crafted(task: TrainingTask) -> GlobalModel:
 def attempts(folder: Path, held: Splits, plan: Plan, granted: tuple[int, ...]) -> list[list[tuple[str, int]]]:
     """Return kind and length of what a site says to each attempt at a training round about one crafted model."""
     flat = flat_model(plan, SCHEMA, torch.device("cpu"), Path())
-    task = TrainingTask(plan, ParticipantId("site-0"), held, flat, masked=True)
+    task = TrainingClient(plan, ParticipantId("site-0"), held, flat, masked=True)
     folder.mkdir()
     site = OneSite(folder, task=task, model=crafted(task))
     said = []

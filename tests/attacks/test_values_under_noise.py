@@ -17,15 +17,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedfair.learning.data.dataset import Splits
-from fedfair.learning.data.source import load_federation
-from fedfair.learning.exchange import GlobalModel
-from fedfair.learning.private_steps import Protection
-from fedfair.learning.sum_kinds import sum_specs
-from fedfair.learning.task import TrainingTask, flat_model
+from fedfair.aggregation.contribution import encode
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.aggregation.sum_kinds import sum_specs
+from fedfair.data.dataset import Splits
+from fedfair.data.source import load_federation
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.sums.contribution import encode
+from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.dp_sgd import RecordProtection
 from tests.attacks.test_values_in_the_clear import MODULE, PICKY
 from tests.plans import small_plan
 
@@ -41,7 +41,7 @@ def one_thread() -> Iterator[None]:
     sys.modules.pop(MODULE, None)
 
 
-def site(folder: Path, features: NDArray[np.float64], model: object, *, masked: bool, way: str) -> TrainingTask:
+def site(folder: Path, features: NDArray[np.float64], model: object, *, masked: bool, way: str) -> TrainingClient:
     """Return one site under a plan that protects its records, with these features and labels 0."""
     protection = {"mode": "malicious"} if masked else None
     stated = small_plan(rounds=1, precision="fp32", local_steps=1, protection=protection)
@@ -56,12 +56,12 @@ def site(folder: Path, features: NDArray[np.float64], model: object, *, masked: 
     labels = np.zeros(len(features), np.int64)
     train = replace(splits.train, features=features, labels=labels, columns=columns)
     seeds = itertools.count(1)
-    protected = Protection(lambda *_: next(seeds), lambda _: None)
+    protected = RecordProtection(lambda *_: next(seeds), lambda _: None)
     built = flat_model(plan, train.schema, torch.device("cpu"), folder)
-    return TrainingTask(plan, name, Splits(train, None, None), built, protection=protected, masked=masked)
+    return TrainingClient(plan, name, Splits(train, None, None), built, protection=protected, masked=masked)
 
 
-def crafted(task: TrainingTask) -> GlobalModel:
+def crafted(task: TrainingClient) -> GlobalModel:
     """Return a model that has finite numbers about records whose second feature is 1, and about no others."""
     vector = np.zeros(task.layout.dimension, np.float32)
     place = {entry.name: where for entry, where in task.layout.slices()}
@@ -72,7 +72,7 @@ def crafted(task: TrainingTask) -> GlobalModel:
     return GlobalModel(vector, 0.1)
 
 
-def sent(task: TrainingTask, model: GlobalModel, *, masked: bool) -> NDArray[np.floating]:
+def sent(task: TrainingClient, model: GlobalModel, *, masked: bool) -> NDArray[np.floating]:
     """Return the change that leaves the site in round 1."""
     if masked:
         change = task.summable_change(model, 1, 1)

@@ -19,36 +19,37 @@ from hypothesis import strategies as st
 
 import aggregator
 import collaborator
-from collaborator.answers import Answers
-from collaborator.declining import told_of
-from collaborator.inbox import Question
-from collaborator.masked_answers import _refusal
+from collaborator.masked_worker import _refusal
+from collaborator.plain_worker import PlainWorker
+from collaborator.withdrawal import told_of
 from collaborator.worker import Granted
 from fedfair import secagg
+from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.sum_kinds import sum_specs
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
-from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
-from fedfair.learning.data.dataset import Dataset, FeatureSchema, Splits
-from fedfair.learning.exchange import GlobalModel, SumRequest
-from fedfair.learning.masked_sums import header_parts, sum_shapes
-from fedfair.learning.masked_update import header_update, training_update
-from fedfair.learning.sum_kinds import sum_specs
-from fedfair.learning.task import TrainingTask, flat_model
 from fedfair.plan.derived import greatest_weight
-from fedfair.plan.policy import PolicyError
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.plan.terms import Term
+from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
+from fedfair.policy.refusal_reasons import RefusalReason, reason_for
+from fedfair.policy.terms import Term
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
-from fedfair.sums.contribution import Contribution
-from fedfair.sums.spec import SumSpec
+from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.masked_update import header_update, training_update
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SumStart
-from fedfair.wire.refusals import RefusalReason, reason_for
+from fedfair.wire.receiving import ReceivedRequest
 from tests import plans
 
 NAME = ParticipantId("clinic-a")
@@ -112,9 +113,9 @@ class Failing:
 @settings(deadline=None, max_examples=30)
 def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(words: str, budget: bool) -> None:
     fault = PrivacyError(words) if budget else TrainingError(words)
-    answers = Answers(Failing(fault), {Purpose.TRAINING: PLAIN}, lambda _: Granted(1))
+    answers = PlainWorker(Failing(fault), {Purpose.TRAINING: PLAIN}, lambda _: Granted(1))
     start = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
-    question = Question(start, GlobalModel(np.zeros(3), 0.5))
+    question = ReceivedRequest(start, GlobalModel(np.zeros(3), 0.5))
     answers.standing.expect(question)
     refused = answers._compute(question)
     answers.close()
@@ -136,7 +137,7 @@ def plan_of(model: dict[str, object], precision: str) -> Plan:
 
 
 def updates_of(
-    plan: Plan, data: Dataset, model: GlobalModel, task: TrainingTask
+    plan: Plan, data: Dataset, model: GlobalModel, task: TrainingClient
 ) -> Iterator[tuple[Purpose, Update]]:
     counts = header_parts(plan, data.schema)
     change = task.summable_change(model, RoundNumber(1), 1)
@@ -180,7 +181,7 @@ def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_
     with np.errstate(all="ignore"):
         vector = np.resize(np.array(weights), flat.layout.dimension).astype(flat.layout.dtype)
         vector[~np.isfinite(vector)] = np.finfo(vector.dtype).max
-        task = TrainingTask(plan, NAME, Splits(data), flat, masked=True)
+        task = TrainingClient(plan, NAME, Splits(data), flat, masked=True)
         shapes = sum_shapes(plan, flat.layout, schema)
         for purpose, update in updates_of(plan, data, GlobalModel(vector, threshold), task):
             shape = shapes[purpose.value]

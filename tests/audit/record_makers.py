@@ -10,9 +10,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Clock, Keeper, Occasion, Ownership
-from fedfair.audit.reader import Reader, bounded_lines
+from fedfair.audit.reader import RecordReader, bounded_lines
 from fedfair.plan.purpose import Purpose
 
 PLAN = "sha256:" + "ab" * 32
@@ -21,13 +21,17 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 BEGINNING = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
-Said = tuple[bytes, Item, Occasion]
+Said = tuple[bytes, MessageKind, Occasion]
 ROUNDS: tuple[Said, ...] = (
-    (b"hello", Item.INTRODUCTION, AT_CONNECTION),
+    (b"hello", MessageKind.INTRODUCTION, AT_CONNECTION),
     *(
         (b"%d %s" % (number, part), what, Occasion(Purpose.TRAINING, number, 1))
         for number in (1, 2, 3)
-        for part, what in ((b"u", Item.SEALED_SHARES), (b"v" * 100, Item.MASKED_VECTOR), (b"a", Item.MASK_SHARES))
+        for part, what in (
+            (b"u", MessageKind.SEALED_SHARES),
+            (b"v" * 100, MessageKind.MASKED_VECTOR),
+            (b"a", MessageKind.MASK_SHARES),
+        )
     ),
 )
 """What a site says in three rounds."""
@@ -52,7 +56,7 @@ def kept(path: Path, said: Iterable[Said] = ROUNDS, owner: Ownership | None = No
     return path.read_bytes()
 
 
-def read(content: bytes, checkpoint: tuple[int, bytes] | None = None) -> Reader:
-    reader = Reader(checkpoint)
+def read(content: bytes, checkpoint: tuple[int, bytes] | None = None) -> RecordReader:
+    reader = RecordReader(checkpoint)
     reader.read(bounded_lines(io.BytesIO(content)))
     return reader

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.audit.compare import compare
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
-from fedfair.audit.reader import Reader, Tally
+from fedfair.audit.reader import MessageTally, RecordReader
 from fedfair.audit.summary import comparison, explanations, rows
 from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose
 from tests.audit.record_makers import OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read
 
 MIRROR = ownership(keeper="aggregator")
-NOTHING = Tally(0, 0)
+NOTHING = MessageTally(0, 0)
 
 
-def mirrored(path: Path, said: tuple[Said, ...], plan: str = PLAN) -> Reader:
+def mirrored(path: Path, said: tuple[Said, ...], plan: str = PLAN) -> RecordReader:
     return read(kept(path, said, MIRROR, plan))
 
 
@@ -44,7 +44,7 @@ def test_equal_messages_are_counted_and_not_taken_for_one(
     folder = tmp_path_factory.mktemp("two")
 
     def messages(raws: list[bytes]) -> tuple[Said, ...]:
-        return tuple((raw, Item.VOTE, AT_CONNECTION) for raw in raws)
+        return tuple((raw, MessageKind.VOTE, AT_CONNECTION) for raw in raws)
 
     found = compare(
         read(kept(folder / "a.jsonl", messages(sent))), [mirrored(folder / "m.jsonl", messages(arrived))]
@@ -56,8 +56,8 @@ def test_equal_messages_are_counted_and_not_taken_for_one(
             lost.remove(raw)
         else:
             foreign.append(raw)
-    assert found.lost == Tally(len(lost), len(b"".join(lost)))
-    assert found.foreign == Tally(len(foreign), len(b"".join(foreign)))
+    assert found.lost == MessageTally(len(lost), len(b"".join(lost)))
+    assert found.foreign == MessageTally(len(foreign), len(b"".join(foreign)))
     assert found.agreed.messages == (Counter(sent) & Counter(arrived)).total()
 
 
@@ -65,7 +65,7 @@ def test_a_record_whose_end_was_cut_off_lacks_what_arrived(tmp_path: Path) -> No
     lines = kept(tmp_path / "a.jsonl").splitlines(keepends=True)
     mirror = mirrored(tmp_path / "m.jsonl", ROUNDS)
     found = compare(read(b"".join(lines[:11])), [mirror])
-    assert found.foreign == Tally(3, sum(len(raw) for raw, _, _ in ROUNDS[-3:]))
+    assert found.foreign == MessageTally(3, sum(len(raw) for raw, _, _ in ROUNDS[-3:]))
 
 
 def test_a_record_over_several_plans_is_compared_over_those_of_the_mirrors(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_record_over_several_plans_is_compared_over_those_of_the_mirrors(tmp_p
         mirrored(tmp_path / "m.jsonl", ROUNDS[1:]),
         mirrored(tmp_path / "n.jsonl", ROUNDS[:4], OTHER_PLAN),
     )
-    assert compare(site, [first]).lost == Tally(1, len(ROUNDS[0][0]))
+    assert compare(site, [first]).lost == MessageTally(1, len(ROUNDS[0][0]))
     both = compare(site, [first, second])
     assert (both.lost.messages, both.foreign, both.plans) == (1, NOTHING, (PLAN, OTHER_PLAN))
     # The same bytes under another plan are another message.
@@ -96,7 +96,7 @@ def test_two_files_that_are_not_both_sides_of_the_same_messages_are_not_compared
 
 
 def test_rows_are_by_purpose_or_by_sum_and_add_up(tmp_path: Path) -> None:
-    retried = (b"again", Item.MASKED_VECTOR, Occasion(Purpose.TRAINING, 3, 2))
+    retried = (b"again", MessageKind.MASKED_VECTOR, Occasion(Purpose.TRAINING, 3, 2))
     found = read(kept(tmp_path / "a.jsonl", (*ROUNDS, retried)))
     by_purpose = list(rows(found.groups, by_round=False))
     assert [(row.purpose, row.rounds, row.what, row.total.messages) for row in by_purpose] == [

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.audit.items import EXPLANATIONS, Item, StreamItems
+from fedfair.audit.items import EXPLANATIONS, MessageKind, StreamItems
 from fedfair.ids import SumNumber
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.secagg.messages import Kind, begin
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, SecaggMessage, UploadStart
-from fedfair.wire.refusals import RefusalReason
 
-FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, Item]] = {
-    Hello: (Hello(1, "0", bytes(32), b"{}", bytes(64)), Item.INTRODUCTION),
-    UploadStart: (UploadStart(SumNumber(1), 9, bytes(32)), Item.PLAIN_ANNOUNCEMENT),
-    Chunk: (Chunk(b"piece"), Item.OUT_OF_PLACE),
-    Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), Item.ABSTENTION),
-    SecaggMessage: (SecaggMessage(begin(Kind.VOTE).done()), Item.VOTE),
+FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, MessageKind]] = {
+    Hello: (Hello(1, "0", bytes(32), b"{}", bytes(64)), MessageKind.INTRODUCTION),
+    UploadStart: (UploadStart(SumNumber(1), 9, bytes(32)), MessageKind.PLAIN_ANNOUNCEMENT),
+    Chunk: (Chunk(b"piece"), MessageKind.OUT_OF_PLACE),
+    Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), MessageKind.ABSTENTION),
+    SecaggMessage: (SecaggMessage(begin(Kind.VOTE).done()), MessageKind.VOTE),
 }
 
 
@@ -34,15 +34,15 @@ def test_a_chunk_is_a_piece_of_what_was_announced_before_it() -> None:
     upload = SecaggMessage(begin(Kind.UPLOAD).done(), 9)
     said = (chunk, upload, chunk, chunk, FRAMES[UploadStart][0], chunk, chunk, FRAMES[Abstain][0], chunk)
     assert [items.next(frame) for frame in said] == [
-        Item.OUT_OF_PLACE,
-        Item.SEALED_SHARES,
-        Item.MASKED_VECTOR,
-        Item.MASKED_VECTOR,
-        Item.PLAIN_ANNOUNCEMENT,
-        Item.PLAIN_CONTRIBUTION,
-        Item.PLAIN_CONTRIBUTION,
-        Item.ABSTENTION,
-        Item.OUT_OF_PLACE,
+        MessageKind.OUT_OF_PLACE,
+        MessageKind.SEALED_SHARES,
+        MessageKind.MASKED_VECTOR,
+        MessageKind.MASKED_VECTOR,
+        MessageKind.PLAIN_ANNOUNCEMENT,
+        MessageKind.PLAIN_CONTRIBUTION,
+        MessageKind.PLAIN_CONTRIBUTION,
+        MessageKind.ABSTENTION,
+        MessageKind.OUT_OF_PLACE,
     ]
 
 
@@ -50,15 +50,15 @@ def test_a_chunk_is_a_piece_of_what_was_announced_before_it() -> None:
 def test_what_only_the_aggregator_says_is_out_of_place_in_a_collaborator_s_mouth(kind: Kind) -> None:
     own = {Kind.ADVERT, Kind.CONFIRM, Kind.UPLOAD, Kind.VOTE, Kind.ANSWER}
     item = StreamItems().next(SecaggMessage(begin(kind).done()))
-    assert (item is Item.OUT_OF_PLACE) == (kind not in own)
+    assert (item is MessageKind.OUT_OF_PLACE) == (kind not in own)
 
 
 @given(message=st.binary(min_size=1, max_size=40))
 def test_junk_is_called_something_too(message: bytes) -> None:
-    assert StreamItems().next(SecaggMessage(message)) in Item
-    assert StreamItems().next(None) is Item.OUT_OF_PLACE
+    assert StreamItems().next(SecaggMessage(message)) in MessageKind
+    assert StreamItems().next(None) is MessageKind.OUT_OF_PLACE
 
 
 def test_every_word_is_explained_and_can_be_printed() -> None:
-    assert EXPLANATIONS.keys() == set(Item)
-    assert all(item.value.isprintable() and item.value.isascii() for item in Item)
+    assert EXPLANATIONS.keys() == set(MessageKind)
+    assert all(item.value.isprintable() and item.value.isascii() for item in MessageKind)

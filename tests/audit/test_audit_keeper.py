@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Keeper, Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Torn
 from fedfair.errors import AuditError
@@ -60,7 +60,7 @@ def test_a_process_that_is_killed_loses_no_entry_and_the_next_one_signs_what_it_
     left = read(path.read_bytes())
     assert (left.total.messages, left.unsigned, left.closed, left.tail) == (len(ROUNDS), 3, False, b"")
     keeper = opened(path)
-    keeper.message(b"again", Item.INTRODUCTION, AT_CONNECTION)
+    keeper.message(b"again", MessageKind.INTRODUCTION, AT_CONNECTION)
     assert read(path.read_bytes()).unsigned == 1, "what the killed process had left is signed first"
     keeper.close()
     assert read(path.read_bytes()).closed
@@ -129,7 +129,7 @@ def test_a_second_writer_is_refused_while_the_first_has_the_file(tmp_path: Path)
     (tmp_path / "link.jsonl").symlink_to("a.jsonl")
     with pytest.raises(AuditError, match="this site already runs here"):
         opened(tmp_path / "link.jsonl")
-    keeper.message(b"still", Item.VOTE, FOURTH)
+    keeper.message(b"still", MessageKind.VOTE, FOURTH)
     keeper.close()
     opened(tmp_path / "a.jsonl").close()
 
@@ -160,10 +160,10 @@ def test_a_full_disk_stops_everything_that_would_be_sent_and_the_next_start_says
     keeper.message(*ROUNDS[0])
     whole = path.read_bytes()
     with file_limit(len(whole) + 100), pytest.raises(AuditError, match="only a part of an entry"):
-        keeper.message(b"one", Item.INTRODUCTION, AT_CONNECTION)
+        keeper.message(b"one", MessageKind.INTRODUCTION, AT_CONNECTION)
     # The disk has room again, but this writer no longer knows what is on it.
     with pytest.raises(AuditError, match="an earlier entry could not be written"):
-        keeper.message(b"two", Item.INTRODUCTION, AT_CONNECTION)
+        keeper.message(b"two", MessageKind.INTRODUCTION, AT_CONNECTION)
     keeper.close()
     left = path.read_bytes()
     assert left.startswith(whole)

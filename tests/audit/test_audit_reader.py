@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fedfair.audit.chain import START, next_chain
 from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, line_of, parse_line
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
-from fedfair.audit.reader import MAX_TORN_BYTES, Group, Sent, Tally
+from fedfair.audit.reader import MAX_TORN_BYTES, MessageGroup, MessageTally, SentMessage
 from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose
 from tests.audit.record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
@@ -56,10 +56,12 @@ def test_a_record_follows_from_a_few_lines_of_other_code(whole: bytes) -> None:
 def test_what_was_sent_is_counted_by_sum_and_kind(whole: bytes) -> None:
     found = read(whole)
     assert found.names == ("heart", "clinic-a", "clinic-a")
-    assert found.total == Tally(len(ROUNDS), sum(len(raw) for raw, _, _ in ROUNDS))
-    assert found.groups[Group(PLAN, CONNECTION, 0, 0, "introduction")] == Tally(1, 5)
-    assert found.groups[Group(PLAN, "training", 2, 1, "masked vector")] == Tally(1, 102)
-    assert set(found.sent) == {Sent(PLAN, len(raw), hashlib.sha256(raw).hexdigest()) for raw, _, _ in ROUNDS}
+    assert found.total == MessageTally(len(ROUNDS), sum(len(raw) for raw, _, _ in ROUNDS))
+    assert found.groups[MessageGroup(PLAN, CONNECTION, 0, 0, "introduction")] == MessageTally(1, 5)
+    assert found.groups[MessageGroup(PLAN, "training", 2, 1, "masked vector")] == MessageTally(1, 102)
+    assert set(found.sent) == {
+        SentMessage(PLAN, len(raw), hashlib.sha256(raw).hexdigest()) for raw, _, _ in ROUNDS
+    }
     assert (found.unsigned, found.closed, found.torn, found.tail) == (0, True, [], b"")
 
 
@@ -163,10 +165,10 @@ def test_an_empty_file_is_nobodys_record() -> None:
         _ = read(b"").names
 
 
-@given(raw=st.binary(min_size=12), what=st.sampled_from(Item), number=st.integers(0, 2**31))
+@given(raw=st.binary(min_size=12), what=st.sampled_from(MessageKind), number=st.integers(0, 2**31))
 @settings(max_examples=60, deadline=None)
 def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_content(
-    tmp_path_factory: pytest.TempPathFactory, raw: bytes, what: Item, number: int
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes, what: MessageKind, number: int
 ) -> None:
     content = kept(
         tmp_path_factory.mktemp("one") / "a.jsonl", [(raw, what, Occasion(Purpose.TRAINING, number, 1))]

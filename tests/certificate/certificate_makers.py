@@ -6,12 +6,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, loss_block
 from fedfair.certificate.document import Certificate
-from fedfair.certificate.issue import Terms, draft
+from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.seal import seal
-from fedfair.evaluation.evaluation_sums import evaluation_layout
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
-from fedfair.evaluation.record import EvaluationRecord, split_sums
 from fedfair.plan.schema import Plan
 from tests import plans
 from tests.oracles.header_places import evaluation_header_length, split_header
@@ -61,7 +61,7 @@ def some_losses(records: int = 1000, seed: int = 0) -> NDArray[np.float64]:
 def make_certificate(losses: NDArray[np.float64] | None = None, plan: Plan | None = None) -> Certificate:
     """Return an unsigned certificate of test losses."""
     record = make_record(test=some_losses() if losses is None else losses)
-    terms = Terms(split="test", group_sizes=(0.05, 0.1, 0.3, 1.0))
+    terms = IssueTerms(split="test", group_sizes=(0.05, 0.1, 0.3, 1.0))
     return draft(record, plan or make_plan(), terms, issued_at=NOW)
 
 

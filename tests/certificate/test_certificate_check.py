@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedfair.certificate.check import check_figures, check_model, check_plan
 from fedfair.certificate.document import Certificate, Population, parse_certificate, to_text
-from fedfair.certificate.issue import Terms, draft
+from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.seal import seal, verify_seal
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.fairness.metrics import uniform_classifier_loss
@@ -147,7 +147,7 @@ def test_all_faults_are_told_together() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0.0, 9.0), min_size=1, max_size=60), st.integers(1, 30), st.floats(1e-6, 0.5))
 def test_whatever_was_issued_passes(losses: list[float], fewest: int, delta: float) -> None:
-    terms = Terms("test", (0.01, 0.5, 1.0), delta=delta, fewest=fewest)
+    terms = IssueTerms("test", (0.01, 0.5, 1.0), delta=delta, fewest=fewest)
     made = draft(make_record(test=np.array(losses)), make_plan(), terms, issued_at=NOW)
     check_all(to_text(seal(made, "aggregator", KEY)).encode())
 
@@ -221,7 +221,7 @@ def test_sums_that_the_plan_does_not_mask_were_not_masked() -> None:
 
 
 def test_validation_records_that_chose_the_model_speak_for_nobody_else() -> None:
-    terms = Terms("validation", (0.1,))
+    terms = IssueTerms("validation", (0.1,))
     claimed = draft(make_record(validation=some_losses()), make_plan(output="last"), terms, issued_at=NOW)
     assert claimed.population == Population(method="dkw-binomial", delta=0.05)
     with pytest.raises(CertificateError, match="chose the model by the validation records"):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedfair.certificate.document import Certificate, to_text
 from fedfair.certificate.excerpt import check_result, excerpt
-from fedfair.certificate.words import main_statement, population_sentence, sample_sentence
+from fedfair.certificate.sentences import main_statement, population_sentence, sample_sentence
 from fedfair.cli.commands import app
 from fedfair.errors import CertificateError
 from fedfair.results.document import ResultDocument

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, loss_block
 from fedfair.certificate.check import check_figures
 from fedfair.certificate.document import Certificate, parse_certificate, to_text
-from fedfair.certificate.issue import Terms, draft
+from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.page import certificate_page
-from fedfair.certificate.words import limits, main_statement, population_sentence, sample_sentence
+from fedfair.certificate.sentences import limits, main_statement, population_sentence, sample_sentence
 from fedfair.errors import CertificateError, FedfairError, PlanError
-from fedfair.evaluation.evaluation_sums import evaluation_layout
-from fedfair.evaluation.loss_sums import SPLITS, HistogramSpec, loss_block
-from fedfair.evaluation.record import EvaluationRecord, split_sums
-from fedfair.fairness.certificate import MAX_DELTA, METHODS, MIN_DELTA, MIN_GROUP_SIZE
+from fedfair.fairness.population_bounds import MAX_DELTA, METHODS, MIN_DELTA, MIN_GROUP_SIZE
 from tests.certificate.certificate_makers import (
     CLASSES,
     MODEL_DIGEST,
@@ -50,7 +50,7 @@ def certified(delta: float, sizes: tuple[float, ...], method: str, loss_range: f
         classes=CLASSES, masked=True, bins=8, loss_range=loss_range,
         splits=split_sums(header, evaluation_layout(spec, CLASSES)),
     )  # fmt: skip
-    terms = Terms(split="test", group_sizes=sizes, delta=delta, method=method, fewest=fewest)  # type: ignore[arg-type]
+    terms = IssueTerms(split="test", group_sizes=sizes, delta=delta, method=method, fewest=fewest)  # type: ignore[arg-type]
     return draft(record, make_plan(), terms, issued_at=NOW)
 
 

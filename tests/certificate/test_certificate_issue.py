@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer
 
 from fedfair.certificate.check import check_figures
 from fedfair.certificate.document import parse_certificate, to_text
-from fedfair.certificate.issue import Terms, draft, held_out_split
+from fedfair.certificate.issue import IssueTerms, draft, held_out_split
 from fedfair.errors import CertificateError, DataError, PlanError
 from fedfair.fairness.cvar import cvar
 from tests.certificate.certificate_makers import (
@@ -33,7 +33,7 @@ def test_no_group_exceeds_the_bound_of_many_models_and_the_worst_group_attains_i
     for _ in range(30):
         margins = features @ generator.normal(scale=generator.uniform(0.05, 1.0), size=30) * (2 * labels - 1)
         losses = np.logaddexp(0.0, -margins)
-        terms = Terms(split="test", group_sizes=SIZES, fewest=int(generator.integers(1, 20)))
+        terms = IssueTerms(split="test", group_sizes=SIZES, fewest=int(generator.integers(1, 20)))
         made = draft(make_record(test=losses), make_plan(), terms, issued_at=NOW)
         for statement in made.statements:
             low, high = statement.sample
@@ -52,7 +52,7 @@ def test_a_certificate_survives_its_file_bit_for_bit() -> None:
 
 
 def test_statements_stand_by_increasing_group_size_once() -> None:
-    terms = Terms(split="test", group_sizes=(1.0, 0.1, 0.3, 0.1))
+    terms = IssueTerms(split="test", group_sizes=(1.0, 0.1, 0.3, 0.1))
     made = draft(make_record(test=some_losses()), make_plan(), terms, issued_at=NOW)
     assert [statement.group_size for statement in made.statements] == [0.1, 0.3, 1.0]
 
@@ -76,7 +76,7 @@ def test_held_out_records_come_first_and_training_records_never_by_themselves() 
 )
 def test_records_that_the_model_depends_on_do_not_speak_for_others(split: str, output: str, speaks: bool) -> None:
     record = make_record(**{split: some_losses()})
-    made = draft(record, make_plan(output=output), Terms(split=split, group_sizes=SIZES), issued_at=NOW)
+    made = draft(record, make_plan(output=output), IssueTerms(split=split, group_sizes=SIZES), issued_at=NOW)
     assert (made.population is not None) == speaks
     assert all((statement.population is not None) == speaks for statement in made.statements)
 
@@ -91,27 +91,27 @@ def test_no_published_range_of_losses_is_about_a_few_people() -> None:
 
 def test_a_group_of_fewer_people_than_the_plan_allows_is_not_told_about() -> None:
     record, plan = make_record(test=some_losses(100)), make_plan(min_group=20)
-    made = draft(record, plan, Terms("test", (0.1, 0.2, 1.0)), issued_at=NOW)
+    made = draft(record, plan, IssueTerms("test", (0.1, 0.2, 1.0)), issued_at=NOW)
     assert [statement.group_size for statement in made.statements] == [0.2, 1.0]
     assert made.histogram.fewest == 20
     assert all(count == 0 or count >= 20 for count in made.histogram.counts)
     with pytest.raises(CertificateError, match=r"evaluation\.min_group, 20"):
-        draft(record, plan, Terms("test", (0.1, 0.18)), issued_at=NOW)
+        draft(record, plan, IssueTerms("test", (0.1, 0.18)), issued_at=NOW)
 
 
 def test_a_split_that_was_not_evaluated_cannot_be_certified() -> None:
     record = make_record(train=some_losses(5))
     with pytest.raises(DataError, match="has no test records"):
-        draft(record, make_plan(), Terms(split="test", group_sizes=(0.1,)), issued_at=NOW)
+        draft(record, make_plan(), IssueTerms(split="test", group_sizes=(0.1,)), issued_at=NOW)
 
 
 def test_terms_for_which_nothing_is_proven_are_refused() -> None:
     for delta in (0.0, 0.6, math.nan):
         with pytest.raises(PlanError, match=r"delta is .*, outside"):
-            Terms("test", (0.1,), delta=delta)
+            IssueTerms("test", (0.1,), delta=delta)
     for size in (0.0, 1.5, math.nan):
         with pytest.raises(PlanError, match=r"group size is .*, outside"):
-            Terms("test", (0.1, size))
+            IssueTerms("test", (0.1, size))
     for sizes in ((), (0.5,) * 1001):
         with pytest.raises(PlanError, match="1 to 1000 group sizes"):
-            Terms("test", sizes)
+            IssueTerms("test", sizes)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedfair.certificate.document import Certificate
-from fedfair.certificate.issue import Terms, draft
+from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.page import certificate_page
-from fedfair.certificate.words import at_most
+from fedfair.certificate.sentences import at_most
 from tests.browser import PHONE_WIDTH, Browser
 from tests.certificate.certificate_makers import (
     NOW,
@@ -84,7 +84,7 @@ def test_an_unsigned_page_says_so_before_anything_else() -> None:
 
 
 def test_a_page_about_training_records_or_too_few_people_promises_nothing_about_others() -> None:
-    train = draft(make_record(train=some_losses()), make_plan(), Terms("train", (0.1, 1.0)), issued_at=NOW)
+    train = draft(make_record(train=some_losses()), make_plan(), IssueTerms("train", (0.1, 1.0)), issued_at=NOW)
     for certificate in (train, make_certificate(some_losses(3))):
         text = _Elements(certificate_page(certificate)).text
         assert "% confidence, no group" not in text

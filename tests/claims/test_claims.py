@@ -12,16 +12,16 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedfair.aggregation.contribution import encode
 from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.device import Records
-from fedfair.learning.local import Batch, LocalSteps, loss_function
-from fedfair.learning.losses import evaluate
-from fedfair.learning.parameters import FlatModel
-from fedfair.learning.task import flat_model
-from fedfair.sums.contribution import encode
+from fedfair.training.client import flat_model
+from fedfair.training.device import SplitRecords
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.inference import evaluate
+from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from tests import bc10
 from tests.oracles.rcvar import minimise_rcvar
 from tests.oracles.solver import Optimum
@@ -37,7 +37,9 @@ def zero_model() -> FlatModel:
 
 def losses_of(model: FlatModel) -> NDArray[np.float64]:
     data = bc10.dataset()
-    return evaluate(model, Records.place(data.features, data.labels, torch.float64, torch.device("cpu"))).values
+    return evaluate(
+        model, SplitRecords.place(data.features, data.labels, torch.float64, torch.device("cpu"))
+    ).values
 
 
 def optimal_losses(rho: float, eps: float) -> NDArray[np.float64]:
@@ -62,8 +64,8 @@ def figures(federation: bc10.Federation) -> dict[str, float]:
         "mean": float(losses.mean()),
         "worst10": cvar(losses, 0.1),
         "worst30": cvar(losses, 0.3),
-        "theta_norm": float(np.linalg.norm(federation.course.model.vector)),
-        "c": federation.course.model.threshold,
+        "theta_norm": float(np.linalg.norm(federation.training_run.model.vector)),
+        "c": federation.training_run.model.threshold,
     }
 
 
@@ -71,7 +73,7 @@ def play_rounds(federation: bc10.Federation, wanted: set[int]) -> dict[int, dict
     """Run a federation and return its figures after the rounds asked for."""
     found: dict[int, dict[str, float]] = {}
     while (request := federation.next_training()) is not None:
-        federation.course.absorb(federation.total(request))
+        federation.training_run.apply_aggregate(federation.total(request))
         if request.round in wanted:
             found[request.round] = figures(federation)
     return found
@@ -125,7 +127,7 @@ def test_a_simulated_federation_comes_as_near_the_optimum_as_the_theory_says(rho
     federation = bc10.Federation(plan, bc10.sites(bc10.by_class()))
     federation.run()
     losses = federation.losses()
-    reached = float(stated.per_sample(torch.from_numpy(losses), federation.course.model.threshold).mean())
+    reached = float(stated.per_sample(torch.from_numpy(losses), federation.training_run.model.threshold).mean())
     # One local step on everything is gradient descent. With c measured in a unit in which both learning rates are
     # 0.5, it ends at most distance^2 / (2 eta T) above the minimum of a convex function whose values fall in every
     # step (Nesterov 2004, Corollary 2.1.2).
@@ -149,7 +151,7 @@ def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str)
     steps = LocalSteps(
         model,
         loss_function(model, "fp64", compiled=False),
-        tail_rule(stated),
+        tail_weighting(stated),
         learning_rate=0.1,
         threshold_learning_rate=0.02,
     )
@@ -221,8 +223,8 @@ def drifted_worst_risk(rho: float, local_steps: int) -> float:
     objective = {"worst_group_size": rho, "tradeoff": 0.01}
     plan = bc10.plan(2, objective=objective, rounds=60, learning_rate=0.02, local_steps=local_steps)
     federation = bc10.Federation(plan, bc10.sites(parts))
-    federation.course.model.vector[:] = best.vector
-    federation.course.model.threshold = best.threshold
+    federation.training_run.model.vector[:] = best.vector
+    federation.training_run.model.threshold = best.threshold
     federation.run()
     return cvar(federation.losses(), rho)
 
@@ -262,8 +264,8 @@ def test_c14_a_round_carries_the_model_and_one_number_each_way_and_a_weight() ->
     assert request is not None
     numbers = federation.layout.dimension + 1
     assert numbers == 2 * (10 + 1) + 1
-    down = federation.course.model.vector.size + 1  # and the threshold
-    up = encode(federation.tasks[0].contribution(request, federation.course.model), request.spec)
+    down = federation.training_run.model.vector.size + 1  # and the threshold
+    up = encode(federation.tasks[0].contribution(request, federation.training_run.model), request.spec)
     assert down == numbers
     assert len(up) == 8 * (numbers + 1)  # and the weight
     assert request.spec.upload_bytes == len(up)
@@ -273,7 +275,7 @@ def test_the_order_in_which_sites_arrive_does_not_matter() -> None:
     federation = bc10.Federation(bc10.plan(3), bc10.sites(bc10.random_thirds()))
     request = federation.next_training()
     assert request is not None
-    model = federation.course.model
+    model = federation.training_run.model
     model.vector[:] = np.linspace(-1, 1, model.vector.size)
     forth, back = federation.total(request), federation.total(request, -1)
     # Two additions, each rounded: 2 * 2^-53 of the sum of the addends' sizes, either way.

@@ -11,16 +11,16 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from fedfair.aggregation import model_file as checkpoint
 from fedfair.certificate.document import parse_certificate
-from fedfair.certificate.issue import FEWEST_RECORDS, Terms
+from fedfair.certificate.issue import MIN_RECORDS, IssueTerms
 from fedfair.cli.commands import app
 from fedfair.errors import CertificateError, FedfairError, IdentityError, PlanError
-from fedfair.fairness.certificate import METHODS
+from fedfair.fairness.population_bounds import METHODS
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.store import create_site
-from fedfair.learning import checkpoint
-from fedfair.plan.keys import format_public_key
-from fedfair.plan.workspace import create_workspace
+from fedfair.plan.public_keys import format_public_key
+from fedfair.workspace.create import create_workspace
 from tests.conftest import REPOSITORY
 
 
@@ -207,7 +207,11 @@ def test_the_document_names_no_option_that_does_not_exist() -> None:
     assert {"--delta", "--method", "--split", "--fewest", "--key", "--unsigned"} <= named
     assert [option for option in sorted(named) if option not in helped] == []
     assert CliRunner().invoke(app, ["simulate", "--help"]).output.count("--save") == 1
-    for fact in (f"at least\n  {FEWEST_RECORDS} losses", f"(`--delta`, {Terms('test', (1.0,)).delta})", *METHODS):
+    for fact in (
+        f"at least\n  {MIN_RECORDS} losses",
+        f"(`--delta`, {IssueTerms('test', (1.0,)).delta})",
+        *METHODS,
+    ):
         assert fact in text
 
 

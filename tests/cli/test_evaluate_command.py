@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import DataError
-from fedfair.plan.workspace import create_workspace
+from fedfair.workspace.create import create_workspace
 
 
 @pytest.mark.parametrize(

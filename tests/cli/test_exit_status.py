@@ -15,10 +15,10 @@ import collaborator
 import fedfair
 from fedfair import errors
 from fedfair.errors import FedfairError, PlanError, StoppedError
-from fedfair.plan.policy import PolicyError
-from fedfair.report.exit_status import STATUS, ExitStatus, exit_status
-from fedfair.report.interrupts import EXIT_BY_SIGNAL
-from fedfair.report.terminal import run_app
+from fedfair.policy.plan_check import PolicyError
+from fedfair.process.exit_status import STATUS, ExitStatus, exit_status
+from fedfair.process.interrupts import EXIT_BY_SIGNAL
+from fedfair.process.terminal import run_app
 from fedfair.secagg.checks import SecaggError
 from tests.conftest import REPOSITORY
 from tests.signals import interrupts_given_back

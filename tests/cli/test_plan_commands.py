@@ -19,10 +19,10 @@ from fedfair.identity.store import create_site
 from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.digest import parse_digest
-from fedfair.plan.keys import parse_public_key
+from fedfair.plan.loading import load_plan
+from fedfair.plan.public_keys import parse_public_key
 from fedfair.plan.schema import Plan
-from fedfair.plan.source import load_plan
-from fedfair.plan.workspace import create_workspace
+from fedfair.workspace.create import create_workspace
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from collaborator.ledger import Ledger
-from collaborator.ledger_witness import witness_of
+from collaborator.rollback_guard import witness_of
 from fedfair.cli.privacy import app
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
-from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.privacy.statement import ZERO_OUT, at_least
 
@@ -30,7 +30,7 @@ def site(tmp_path: Path) -> Path:
 def record(file: Path, release: Written) -> None:
     origin = Origin("clinic-a", "heart", "sha256:" + "a" * 64, None)
     Ledger(file.parent / "kept" / "ledger.sqlite").record(
-        Entry("2031-05-04T10:11:12+00:00", origin, release), lambda _: None
+        LedgerEntry("2031-05-04T10:11:12+00:00", origin, release), lambda _: None
     )
 
 
@@ -84,7 +84,7 @@ def test_no_epsilon_is_printed_after_a_release_without_noise(site: Path) -> None
 def test_no_terminal_is_driven_by_a_name(site: Path) -> None:
     origin = Origin("clinic-a", "heart", "sha256:" + "a" * 64, "\x1b[2Jwiped")
     record(site, STEP)
-    Ledger(site.parent / "kept" / "ledger.sqlite").record(Entry("2031", origin, STEP), lambda _: None)
+    Ledger(site.parent / "kept" / "ledger.sqlite").record(LedgerEntry("2031", origin, STEP), lambda _: None)
     text = shown("-c", str(site))
     assert "wiped" in text
     assert "\x1b[2J" not in text
@@ -95,7 +95,7 @@ def test_an_older_copy_of_a_site_s_own_ledger_is_not_summed_up_as_if_it_were_who
     record(site, STEP)
     older = path.read_bytes()
     origin = Origin("clinic-a", "heart", "sha256:" + "a" * 64, None)
-    Ledger(path, witness).record(Entry("2031-05-04T10:11:13+00:00", origin, STEP), lambda _: None)
+    Ledger(path, witness).record(LedgerEntry("2031-05-04T10:11:13+00:00", origin, STEP), lambda _: None)
     assert "ε=" in shown("-c", str(site))
     path.write_bytes(older)
     told = CliRunner().invoke(app, ["show", "-c", str(site)])

@@ -9,10 +9,10 @@ import pytest
 
 from fedfair.cli import reproduction
 from fedfair.cli.commands import app
-from fedfair.learning.reproduction import studies
-from fedfair.learning.reproduction.study import Figure
-from fedfair.report.terminal import run_app
-from tests.learning.reproduction.small_study import study
+from fedfair.experiments.reproduction import studies
+from fedfair.experiments.reproduction.study import Figure
+from fedfair.process.terminal import run_app
+from tests.experiments.reproduction.small_study import study
 from tests.signals import interrupts_given_back
 
 

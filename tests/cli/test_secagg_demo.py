@@ -20,7 +20,7 @@ from fedfair.secagg.checks import Check
 from fedfair.secagg.params import Mode, threshold
 from secagg_demo import story as story_module
 from secagg_demo.page import demo_page
-from secagg_demo.story import CLIP, GREATEST_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
+from secagg_demo.story import CLIP, MAX_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
 from secagg_demo.words import histogram_lines, story_lines
 from tests.conftest import REPOSITORY
 
@@ -45,7 +45,7 @@ def test_every_sum_is_the_plain_sum_within_the_proven_bound(played: Played) -> N
         assert found.images[0] == found.images[1]
         assert 0.0 < found.greatest_error < found.proven_bound
         # n = 5 values share 31 bits: f = 28, and an error of one step C W 2^-f for each contributor.
-        step = CLIP * GREATEST_WEIGHT * 2.0**-28
+        step = CLIP * MAX_WEIGHT * 2.0**-28
         assert found.proven_bound == pytest.approx(len(found.contributors) * step / found.images[0])
         # A header value is rounded to 2^-(60 - 17) = 2^-43 by each of at most 5 sites, and their plain sum in
         # float64 below 2^12 carries at most 5 roundings of 2^-41.

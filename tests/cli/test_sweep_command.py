@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import FedfairError, PlanError
-from fedfair.learning.sweep.grid import ALIASES, parse_grid, points_of
-from fedfair.plan.document import parse_document
+from fedfair.experiments.sweep.grid import ALIASES, parse_grid, points_of
+from fedfair.plan.yaml_reader import parse_document
 from tests.conftest import REPOSITORY
 
 PLAN = """

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.workspace import app
 from fedfair.errors import FedfairError, PlanError
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedfair.errors import DataError, PlanError
-from fedfair.fairness.certificate import (
+from fedfair.fairness.cvar import cvar
+from fedfair.fairness.population_bounds import (
     METHODS,
     LossHistogram,
     Method,
@@ -21,7 +22,6 @@ from fedfair.fairness.certificate import (
     join_small_bins,
     population_bounds,
 )
-from fedfair.fairness.cvar import cvar
 
 RHO = (0.02, 0.05, 0.1, 0.3, 0.5, 1.0)
 

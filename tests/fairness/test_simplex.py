@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.simplex import project_on_box, project_on_simplex
-from tests.learning.slow_algorithms import project
+from tests.simulation.slow_algorithms import project
 
 NUMBERS = st.floats(-50.0, 50.0)
 

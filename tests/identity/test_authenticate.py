@@ -10,7 +10,7 @@ from fedfair.errors import IdentityError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import certificate_pem
 from fedfair.identity.revocation import empty_list, revoke
-from fedfair.identity.tls import Peer, authenticate
+from fedfair.identity.tls import AuthenticatedPeer, authenticate
 from fedfair.ids import FederationName, ParticipantId
 from tests.identity.identity_makers import HEART, NOW, authority, certificate_of
 
@@ -29,7 +29,7 @@ def ask(
     federation: FederationName = HEART,
     crl: x509.CertificateRevocationList = CRL,
     days: int = 0,
-) -> Peer:
+) -> AuthenticatedPeer:
     now = NOW + timedelta(days=days)
     return authenticate(
         auth_context, federation=federation, roster=ROSTER, ca=SIGNER.certificate, crl=crl, now=now
@@ -37,7 +37,7 @@ def ask(
 
 
 def test_a_member_is_known_by_the_certificate_of_its_connection() -> None:
-    assert ask(context()) == Peer(ParticipantId("clinic-a"), fingerprint(CLINIC))
+    assert ask(context()) == AuthenticatedPeer(ParticipantId("clinic-a"), fingerprint(CLINIC))
 
 
 @pytest.mark.parametrize("version", [b"TLSv1.2", b"TLSv1", b"", b"\xff"])

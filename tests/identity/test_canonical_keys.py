@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedfair.errors import IdentityError
 from fedfair.identity.signing import parse_signing_key
-from fedfair.plan.keys import check_public_key, format_public_key, parse_public_key
+from fedfair.plan.public_keys import check_public_key, format_public_key, parse_public_key
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.keys import EphemeralKey
 from fedfair.secagg.keys import check_public_key as check_session_key

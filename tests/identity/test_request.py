@@ -17,7 +17,7 @@ from fedfair.errors import IdentityError
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.request import MAX_REQUEST_BYTES, make_request, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 from tests.identity.identity_makers import new_tls_key
 
 CLINIC = parse_participant("heart", "clinic-a")

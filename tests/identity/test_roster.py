@@ -9,7 +9,7 @@ from fedfair.errors import FedfairError, IdentityError
 from fedfair.identity.roster import bind_certificate, parse_roster, verify_binding
 from fedfair.identity.signing import format_signing_key, parse_signing_key
 from fedfair.ids import FederationName, ParticipantId
-from fedfair.labelled import labelled_message
+from fedfair.signed_message import labelled_message
 from tests.identity.identity_makers import HEART
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -12,8 +12,8 @@ import signal
 import sys
 
 from aggregator.commands import app
-from aggregator.driver import Driver
-from fedfair.report.terminal import run_app
+from aggregator.driver import RunDriver
+from fedfair.process.terminal import run_app
 from fedfair.rounds.events import Effect, Event, MessageArrived, SendMessage
 from fedfair.rounds.federation import Federation
 from fedfair.secagg.messages import kind_of
@@ -27,7 +27,7 @@ def die() -> None:
 def main() -> None:
     step, _, number = (sys.argv[1], *sys.argv[2].partition(":")[1:])
     wanted = (sys.argv[2].partition(":")[0], int(number))
-    decide, carry_out = Driver._decide, Driver._carry_out
+    decide, carry_out = RunDriver._decide, RunDriver._carry_out
 
     def is_due(federation: Federation, arrived: bytes = b"") -> bool:
         request, protection = federation.request, federation._protection
@@ -36,22 +36,22 @@ def main() -> None:
         expected = not arrived or EXPECTED[protection.server.state] is kind_of(arrived)
         return expected and request is not None and (request.purpose.value, request.round) == wanted
 
-    async def fatally_decide(self: Driver, event: Event) -> list[Effect]:
+    async def fatally_decide(self: RunDriver, event: Event) -> list[Effect]:
         if isinstance(event, MessageArrived) and is_due(self._federation, event.message):
             kind, last = kind_of(event.message).name.lower(), len(self._federation.waiting_for) == 1
             if step in (kind, f"last-{kind}" if last else kind):
                 die()
         return await decide(self, event)
 
-    async def fatally_carry_out(self: Driver, effect: Effect) -> None:
+    async def fatally_carry_out(self: RunDriver, effect: Effect) -> None:
         if isinstance(effect, SendMessage) and is_due(self._federation):
             kind = kind_of(effect.message).name.lower()
             if step == f"before-{kind}":
                 die()
         await carry_out(self, effect)
 
-    Driver._decide = fatally_decide  # type: ignore[method-assign]  # this process is the experiment
-    Driver._carry_out = fatally_carry_out  # type: ignore[method-assign]
+    RunDriver._decide = fatally_decide  # type: ignore[method-assign]  # this process is the experiment
+    RunDriver._carry_out = fatally_carry_out  # type: ignore[method-assign]
     sys.argv = ["aggregator", *sys.argv[3:]]
     run_app(app)
 

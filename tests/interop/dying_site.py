@@ -13,13 +13,13 @@ import sys
 import threading
 import time
 
-from collaborator import masked_answers
+from collaborator import masked_worker as masked_answers
 from collaborator.commands import app
-from collaborator.inbox import Question
 from fedfair.plan.purpose import Purpose
-from fedfair.report.terminal import run_app
+from fedfair.process.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.wire.frames import CollaboratorFrame
+from fedfair.wire.receiving import ReceivedRequest
 
 KINDS = {
     "before-upload": Kind.ROUND_START,
@@ -41,9 +41,11 @@ def die() -> None:
 def main() -> None:
     step, (purpose, _, number) = sys.argv[1], ("training:" + sys.argv[2]).rpartition(":")
     wanted = (Purpose(purpose.removeprefix("training:")), int(number))
-    hear = masked_answers.MaskedAnswers._hear
+    hear = masked_answers.MaskedWorker._hear
 
-    def fatally(self: masked_answers.MaskedAnswers, question: Question, message: bytes) -> list[CollaboratorFrame]:
+    def fatally(
+        self: masked_answers.MaskedWorker, question: ReceivedRequest, message: bytes
+    ) -> list[CollaboratorFrame]:
         start = question.start
         if (start.purpose, start.round) == wanted and kind_of(message) is KINDS[step]:
             if step == "after-upload":
@@ -54,7 +56,7 @@ def main() -> None:
                 die()
         return hear(self, question, message)
 
-    masked_answers.MaskedAnswers._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
+    masked_answers.MaskedWorker._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
     sys.argv = ["collaborator", *sys.argv[3:]]
     run_app(app)
 

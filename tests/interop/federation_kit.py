@@ -12,30 +12,30 @@ from pathlib import Path
 from aggregator.address import Listen
 from aggregator.notice_words import notice_words
 from aggregator.notices import Notice
-from aggregator.observer import Silent
+from aggregator.observer import SilentRunObserver
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Binding, Run, Start, prepare
 from aggregator.server import serve
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
-from collaborator.observer import Silent as SilentSite
-from collaborator.participation import Terms, dial, driver_of, worker_of
+from collaborator.observer import SilentSiteObserver as SilentSite
+from collaborator.participation import ParticipationTerms, dial, driver_of, worker_of
 from collaborator.preparation import Readiness, make_ready
-from collaborator.records import Records
-from fedfair.audit.items import Item
+from collaborator.records import SiteLogs
+from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.aggregation.evaluation_record import vector_sha256
+from fedfair.aggregation.model_file import load
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
-from fedfair.audit.reader import Reader, bounded_lines
+from fedfair.audit.reader import RecordReader, bounded_lines
 from fedfair.cli import loopback
-from fedfair.evaluation.record import parse_evaluation
 from fedfair.ids import ParticipantId
-from fedfair.learning.binding import plan_binding
-from fedfair.learning.checkpoint import load
-from fedfair.learning.evaluated import vector_sha256
-from fedfair.learning.server import Progress
-from fedfair.learning.simulate import simulate
 from fedfair.plan.derived import is_masked
-from fedfair.plan.source import load_plan, workspace_of
+from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.results.document import JsonObject, to_json
+from fedfair.run.training_run import Progress
+from fedfair.simulation.simulate import simulate
+from fedfair.training.binding import plan_binding
 from fedfair.wire.frames import Finished, Hello
 from tests.site_reading import read_site
 
@@ -45,7 +45,7 @@ SECONDS = 180.0
 """No scenario may take longer; each takes a second or two."""
 
 
-class Watching(Silent):
+class Watching(SilentRunObserver):
     """Lets a test wait until something has been said or a round is done."""
 
     def __init__(self) -> None:
@@ -87,9 +87,9 @@ class Remembered:
     """What a test sends that speaks for itself, in the order in which it was sent."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[bytes, Item, Occasion]] = []
+        self.sent: list[tuple[bytes, MessageKind, Occasion]] = []
 
-    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         self.sent.append((raw, what, occasion))
 
 
@@ -117,8 +117,8 @@ class Federation:
             ready = replace(ready, site=replace(ready.site, egress=record, state=record.with_suffix(".state")))
         site = ready.site
         folder = self.workspace.folder / "logs"
-        answers, records = worker_of(ready), Records(folder, name)
-        terms = Terms(Address("localhost", self.port), folder)
+        answers, records = worker_of(ready), SiteLogs(folder, name)
+        terms = ParticipationTerms(Address("localhost", self.port), folder)
         try:
             with closing(EgressRecord(site, ready.binding.digest)) as egress:
                 return await driver_of(ready, answers, terms, records, egress, SilentSite()).run()
@@ -206,9 +206,9 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[
     return result, to_json(simulated.result)
 
 
-def read_record(path: Path) -> Reader:
+def read_record(path: Path) -> RecordReader:
     """Read a record of what left, or of what arrived, which must hold together."""
-    found = Reader()
+    found = RecordReader()
     with path.open("rb") as source:
         found.read(bounded_lines(source))
     return found

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.report.fitting import fitting
-from fedfair.report.streams import ERRORS, PLAIN, accept_every_text, plain
-from fedfair.report.terminal import Terminal
+from fedfair.process.streams import ERRORS, PLAIN, accept_every_text, plain
+from fedfair.process.terminal import Terminal
+from fedfair.process.terminal_tables import fitting
 from tests.conftest import REPOSITORY
 from tests.plans import small_plan
 
@@ -33,7 +33,7 @@ PLAYED = """
 import sys, traceback
 import typer.main
 from fedfair.cli.commands import app
-from fedfair.report.terminal import run_app
+from fedfair.process.terminal import run_app
 
 def commands(command, path):
     below = getattr(command, "commands", {})

@@ -18,14 +18,14 @@ from collaborator import commands
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
 from collaborator.participation import worker_of
-from collaborator.preflight import Item, check_site
-from collaborator.preparation import Site, find_site, keep_policy, make_ready
-from collaborator.records import Records
+from collaborator.preflight import CheckedStep, check_site
+from collaborator.preparation import PreparedSite, find_site, keep_policy, make_ready
+from collaborator.records import SiteLogs
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError
-from fedfair.plan.policy import PolicyError
-from fedfair.plan.proxy import choose_route
-from fedfair.plan.templates import TEMPLATES, plan_text
+from fedfair.policy.plan_check import PolicyError
+from fedfair.policy.proxy import choose_route
+from fedfair.workspace.templates import TEMPLATES, plan_text
 from tests.plans import small_plan
 from tests.site_reading import read_site
 
@@ -38,11 +38,11 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def site_of(workspace: Workspace) -> Site:
+def site_of(workspace: Workspace) -> PreparedSite:
     return read_site("clinic-a", workspace.folder / "clinic-a.yaml", workspace.plan, None)
 
 
-def start(site: Site) -> None:
+def start(site: PreparedSite) -> None:
     """Do what a start does before it connects."""
     ready = make_ready(site)
     answers = worker_of(ready)
@@ -53,7 +53,7 @@ def start(site: Site) -> None:
         answers._worker.shutdown()
 
 
-def checked(site: Site) -> dict[str, Item]:
+def checked(site: PreparedSite) -> dict[str, CheckedStep]:
     return {item.name: item for item in check_site(site, lambda: NOBODY, site.workspace / "logs")}
 
 
@@ -123,7 +123,7 @@ def test_a_new_plan_sets_no_limit_on_records_that_nobody_chose(template: str) ->
     assert "\n  most_records" not in plan_text("heart", template)
 
 
-def refused(workspace: Workspace, policy: str) -> Site:
+def refused(workspace: Workspace, policy: str) -> PreparedSite:
     """Return a site whose policy refuses the plan."""
     file = workspace.folder / "clinic-a.yaml"
     site = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -181,7 +181,7 @@ def test_a_folder_of_logs_that_cannot_be_written_is_found_by_the_check(tmp_path:
     site = site_of(prepare(tmp_path, small_plan(rounds=1)))
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(FileExistsError):
-        Records(tmp_path / "logs", site.participant)
+        SiteLogs(tmp_path / "logs", site.participant)
     logs = checked(site)["logs"]
     assert (logs.passed, logs.detail) == (False, f"File exists ({tmp_path / 'logs'})")
 
@@ -232,7 +232,7 @@ def parts(root: FunctionType, stop: set[str]) -> set[str]:
 
 
 def needed(function: FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield every function or class of ours that a function's source names, and every member of `Site`."""
+    """Yield every function or class of ours that a function's source names, and every member of `PreparedSite`."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     known: dict[str, object] = dict(vars(inspect.getmodule(function) or ModuleType("none")))
     for node in ast.walk(tree):
@@ -245,8 +245,8 @@ def needed(function: FunctionType) -> Iterator[tuple[str, object]]:
             ours = getattr(part, "__module__", "").startswith(("collaborator", "fedfair"))
             if ours and isinstance(part, FunctionType | type):
                 yield part.__name__, part
-        elif isinstance(node, ast.Attribute) and node.attr in vars(Site):
-            member = vars(Site)[node.attr]
+        elif isinstance(node, ast.Attribute) and node.attr in vars(PreparedSite):
+            member = vars(PreparedSite)[node.attr]
             if isinstance(member, FunctionType | property):
                 yield f"Site.{node.attr}", member
 

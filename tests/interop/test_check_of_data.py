@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from collaborator.data_history import Comparison, compare_with_last_run, keep_summary, summary_path
+from collaborator.data_history import DataComparison, compare_with_last_run, keep_summary, summary_path
 from collaborator.link import Address
 from collaborator.preflight import check_site
-from collaborator.preparation import Site, find_site, read_records
+from collaborator.preparation import PreparedSite, find_site, read_records
 from fedfair.cli.loopback import Workspace, prepare
 from tests.interop.processes import ENVIRONMENT, Started
 from tests.plans import small_plan
@@ -86,7 +86,7 @@ def test_a_file_with_every_value_in_another_case_is_shown_with_both_spellings(
     ]
 
 
-def noted(site: Site, now: datetime = NOW) -> Comparison:
+def noted(site: PreparedSite, now: datetime = NOW) -> DataComparison:
     return compare_with_last_run(site, read_records(site).profile, now)
 
 

@@ -18,19 +18,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedfair.aggregation.clip_rule import simulated_clip_rule
+from fedfair.aggregation.masked_encoding import session_terms
+from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.learning.binding import bound
-from fedfair.learning.clip_rule import simulated_clip_rule
-from fedfair.learning.data.source import load_federation
-from fedfair.learning.exchange import GlobalModel, SumRequest
-from fedfair.learning.masked_sums import session_terms
-from fedfair.learning.server import Course
-from fedfair.learning.simulate import cohort_of
-from fedfair.learning.task import flat_model
+from fedfair.data.source import load_federation
+from fedfair.plan.loading import load_plan
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.plan.source import load_plan
+from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import fraction_bits
+from fedfair.simulation.simulate import cohort_of
+from fedfair.training.binding import bound
+from fedfair.training.client import flat_model
 from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play
 from tests.plans import small_plan
 
@@ -53,7 +53,7 @@ class SimulatedRounds:
         schema = next(iter(sites.values())).train.schema
         made = bound(plan, schema, root)
         model = flat_model(plan, schema, torch.device("cpu"), root)
-        self.course = Course(plan, made.layout, schema, made.vector)
+        self.training_run = TrainingRun(plan, made.layout, schema, made.vector)
         self.cohort = cohort_of(plan, sites, model, {}, vectorised=True)
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
 
@@ -75,21 +75,21 @@ def growth_bound(plan: Plan, root: Path) -> tuple[float, list[float], int]:
     """Return the bound of this module, the clip of every round, and how many values were clipped."""
     rounds, rule, terms = SimulatedRounds(plan, root), simulated_clip_rule(plan), session_terms(plan)
     assert rule is not None
-    course, cohort, clip, clipped = rounds.course, rounds.cohort, rule.first, 0
+    training_run, cohort, clip, clipped = rounds.training_run, rounds.cohort, rule.first, 0
     members = len(plan.federation.collaborators)
     derivatives, errors, clips = list[Vector](), list[float](), list[float]()
-    while (request := course.next_sum()) is not None:
-        totals = cohort.totals(request, course.model, clip)
+    while (request := training_run.next_sum()) is not None:
+        totals = cohort.totals(request, training_run.model, clip)
         if request.purpose is Purpose.TRAINING:
-            state = np.append(course.model.vector, course.model.threshold)
+            state = np.append(training_run.model.vector, training_run.model.threshold)
             derivatives.append(rounds.derivative(request, state, clip))
             step = clip * terms.greatest_weight * 2.0 ** -fraction_bits(terms.ring_bits, members)
             errors.append(members * step / float(totals.header[0]))
             clips.append(clip)
-        course.absorb(totals)
+        training_run.apply_aggregate(totals)
         clip, clipped = rule.after(clip, totals.sizes), clipped + totals.clipped
-        if request.purpose is Purpose.STANDARDISATION and course.scaling is not None:
-            cohort.apply_scaling(course.scaling)
+        if request.purpose is Purpose.STANDARDISATION and training_run.scaling is not None:
+            cohort.apply_scaling(training_run.scaling)
     grown, found = np.eye(len(state)), 0.0
     for derivative, error in zip(reversed(derivatives), reversed(errors), strict=True):
         found += float(np.linalg.norm(grown, np.inf)) * error

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
-from fedfair.evaluation.exact_query import QueryStep
+from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.secagg import round_messages, setup_messages
 from fedfair.secagg.messages import Kind

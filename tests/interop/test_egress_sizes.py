@@ -19,22 +19,22 @@ import torch
 import yaml
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import SumNumber
-from fedfair.learning.binding import plan_binding
-from fedfair.learning.masked_sums import sum_shapes
-from fedfair.learning.sum_kinds import sum_specs
-from fedfair.learning.task import flat_model
 from fedfair.plan.approval import MAX_BYTES as MAX_APPROVAL
 from fedfair.plan.derived import is_masked
+from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
-from fedfair.plan.source import load_plan
 from fedfair.rounds.continued import first_block
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
-from fedfair.secagg.round_messages import Answer, Upload
+from fedfair.secagg.round_messages import UnmaskShares, Upload
 from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
-from fedfair.secagg.setup_messages import Advert, Confirm
+from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement
+from fedfair.training.binding import plan_binding
+from fedfair.training.client import flat_model
 from fedfair.wire.chunking import masked_frames, upload_frames
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame
@@ -224,14 +224,14 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
         tuple((one, sealed) for one in others),
         tuple((one, bytes(SHARE_DIGEST_BYTES * len(members))) for one in members), signature,
     )  # fmt: skip
-    answer = Answer(digest, 1, tuple(members), tuple((one, bytes(32)) for one in members))
+    answer = UnmaskShares(digest, 1, tuple(members), tuple((one, bytes(32)) for one in members))
     for word, shape in sum_shapes(plan, layout, binding.schema).items():
         vector = bytes(shape.vector_bytes(plan.secure_aggregation.ring_bits))
         first, *pieces = lengths(masked_frames(upload.encode(), vector))
         found[word, "sealed shares"] = {first}
         found[word, "masked vector"] = set(pieces)
         found[word, "mask shares"] = set(lengths(masked_frames(answer.encode(), b"")))
-    advert, confirm = Advert(1, bytes(32), digest, signature), Confirm(1, digest, (), (), signature)
+    advert, confirm = KeyAdvertisement(1, bytes(32), digest, signature), Confirm(1, digest, (), (), signature)
     found["standardisation", "public key"] = set(lengths(masked_frames(advert.encode(), b"")))
     found["standardisation", "session confirmation"] = set(lengths(masked_frames(confirm.encode(), b"")))
     return found

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from collaborator.egress import EgressRecord
-from fedfair.audit.compare import Comparison, compare
-from fedfair.audit.items import Item
+from fedfair.audit.compare import RecordComparison, compare
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
-from fedfair.audit.reader import Tally
+from fedfair.audit.reader import MessageTally
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, FedfairError
 from fedfair.wire.frames import Refused
@@ -23,10 +23,10 @@ from tests.interop.test_streams import answered
 from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512}
-NOTHING = Tally(0, 0)
+NOTHING = MessageTally(0, 0)
 
 
-def compared(workspace: Workspace, name: str) -> Comparison:
+def compared(workspace: Workspace, name: str) -> RecordComparison:
     folder = workspace.folder
     return compare(
         read_record(folder / "egress" / f"{name}.jsonl"), [read_record(folder / "received" / f"{name}.jsonl")]
@@ -113,7 +113,9 @@ def test_what_a_stranger_to_the_protocol_says_is_in_the_mirror_and_called_out_of
     with pytest.raises(asyncio.CancelledError):
         play(workspace, rude)
     mirror = read_record(tmp_path / "received" / "clinic-a.jsonl")
-    assert [(group.what, tally) for group, tally in mirror.groups.items()] == [("out of place", Tally(1, 100))]
+    assert [(group.what, tally) for group, tally in mirror.groups.items()] == [
+        ("out of place", MessageTally(1, 100))
+    ]
 
 
 def test_a_second_process_of_a_site_is_refused_before_it_says_anything(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_second_process_of_a_site_is_refused_before_it_says_anything(tmp_path:
         with closing(EgressRecord(ready.site, ready.binding.digest)) as record:
             with pytest.raises(AuditError, match=f"in use by process {os.getpid()}: this site already runs"):
                 EgressRecord(ready.site, ready.binding.digest)
-            record.sending(b"one", Item.VOTE, AT_CONNECTION)
+            record.sending(b"one", MessageKind.VOTE, AT_CONNECTION)
         federation.serving.cancel()
 
     with pytest.raises(asyncio.CancelledError):

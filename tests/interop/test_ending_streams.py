@@ -17,20 +17,20 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aggregator.outcome import State
+from aggregator.outcome import EndState
 from aggregator.server_call import ServerCall
 from collaborator.link import Address, Link
 from collaborator.preparation import introduction
-from fedfair.audit.items import Item
+from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.cli.loopback import prepare
 from fedfair.errors import ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.ids import SumNumber
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.wire.codec import encode_aggregator_frame, encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SecaggMessage, Welcome
-from fedfair.wire.refusals import RefusalReason
 from fedfair.wire.service import PARTICIPATE, PARTICIPATE_METHOD, SERVICE
 from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan
@@ -62,7 +62,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 class Unrecorded:
     """The record of a site whose messages nobody wants to read."""
 
-    def sending(self, raw: bytes, what: Item, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         pass
 
 
@@ -298,5 +298,5 @@ def test_a_site_that_goes_at_any_instant_raises_nothing_in_the_aggregator(
         os.kill(os.getpid(), signal.SIGTERM)
 
     with caplog.at_level(logging.WARNING):
-        assert play(workspace, scenario).state is State.STOPPED
+        assert play(workspace, scenario).state is EndState.STOPPED
     assert not [record.getMessage() for record in caplog.records if not of_an_earlier_loop(record)]

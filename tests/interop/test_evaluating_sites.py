@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from aggregator.driver import Driver
+from aggregator.driver import RunDriver
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.wire.frames import Welcome
@@ -78,12 +78,12 @@ def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybo
     assert isinstance(task, dict)
     workspace = prepare(tmp_path, plan | {"task": task | {"standardize": "none"}})
     allow(workspace, "clinic-c", "evaluation")
-    honest = Driver.welcome
+    honest = RunDriver.welcome
 
-    def lie(driver: Driver) -> Welcome:
+    def lie(driver: RunDriver) -> Welcome:
         return replace(honest(driver), evaluation_only=True)
 
-    monkeypatch.setattr(Driver, "welcome", lie)
+    monkeypatch.setattr(RunDriver, "welcome", lie)
 
     async def lied_to(federation: Federation) -> None:
         found = await asyncio.gather(*(federation.take_part(name) for name in NAMES), return_exceptions=True)

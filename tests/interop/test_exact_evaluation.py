@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fedfair.cli.loopback import prepare
-from fedfair.learning.simulate import simulate
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.results.document import to_json
+from fedfair.simulation.simulate import simulate
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
 

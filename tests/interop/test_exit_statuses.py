@@ -92,7 +92,7 @@ def test_what_is_refused_ends_with_the_status_of_wrong_usage(tmp_path: Path, sta
 
 COMMAND = """
 import signal, typer
-from fedfair.report.terminal import run_app
+from fedfair.process.terminal import run_app
 
 def work() -> None:
     print("working", flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.audit.compare import compare
-from fedfair.audit.reader import Tally
+from fedfair.audit.reader import MessageTally
 from fedfair.cli.loopback import prepare
 from tests.interop.federation_kit import NAMES, metrics, model_files_agree, read_record
 from tests.interop.processes import Started, ended, until_line
@@ -56,7 +56,7 @@ def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path
     # The mirror goes on where the killed process left it; it may lack what that one had not read any more.
     for name in NAMES:
         arrived, site = (read_record(tmp_path / side / f"{name}.jsonl") for side in ("received", "egress"))
-        assert compare(site, [arrived]).foreign == Tally(0, 0)
+        assert compare(site, [arrived]).foreign == MessageTally(0, 0)
         assert site.closed
         assert arrived.closed
 

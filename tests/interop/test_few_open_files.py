@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.open_files import MIN_OPEN_FILES
+from fedfair.process.open_files import MIN_OPEN_FILES
 from tests.interop.federation_kit import NAMES
 from tests.plans import small_plan
 

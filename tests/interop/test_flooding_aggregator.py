@@ -15,15 +15,14 @@ import torch
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
 from collaborator import driver as driver_module
-from collaborator.driver import Driver, Patience
+from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
-from collaborator.inbox import Question
 from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
-from collaborator.observer import Silent
+from collaborator.observer import SilentSiteObserver
 from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready
-from collaborator.records import Records
+from collaborator.records import SiteLogs
 from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.tls import server_credentials
@@ -32,6 +31,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import Kind
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
+from fedfair.wire.receiving import ReceivedRequest
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
 from tests.actors.counted_backoff import CountedBackoff
 from tests.interop.federation_kit import prepared
@@ -93,7 +93,7 @@ class WatchedMailbox(Mailbox):
         self.most = 0
         made.append(self)
 
-    async def put(self, said: Question | SecaggMessage) -> None:
+    async def put(self, said: ReceivedRequest | SecaggMessage) -> None:
         if len(self) >= MAX_WAITING:
             WatchedMailbox.full.set()
         await super().put(said)
@@ -128,7 +128,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
 
     async def scenario() -> tuple[int, int, list[float]]:
         ready = make_ready(read_site("clinic-a", folder / "clinic-a.yaml", workspace.plan, None))
-        answers, records, backoff = worker_of(ready), Records(folder / "logs", "clinic-a"), CountedBackoff()
+        answers, records, backoff = worker_of(ready), SiteLogs(folder / "logs", "clinic-a"), CountedBackoff()
         stand_still = Event()
         answers._worker.submit(stand_still.wait)
         async with lying(workspace, script) as port:
@@ -140,9 +140,9 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
                         links.append(link)
                         yield link, hello
 
-                driver = Driver(
+                driver = SiteDriver(
                     watched,  # type: ignore[arg-type]  # what it yields is the pair
-                    ready.shapes, answers, records, Silent(), Patience(backoff), lambda _: None,
+                    ready.shapes, answers, records, SilentSiteObserver(), Patience(backoff), lambda _: None,
                 )  # fmt: skip
                 running = asyncio.create_task(driver.run())
                 try:

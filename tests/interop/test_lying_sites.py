@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collaborator import masked_answers
+from collaborator import masked_worker as masked_answers
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError
 from fedfair.secagg.checks import Check, SecaggError
@@ -21,19 +21,19 @@ from fedfair.secagg.history import SettledRows
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
-from fedfair.secagg.round_messages import Answer, Upload
-from fedfair.secagg.session import Site
-from fedfair.secagg.setup_messages import Advert
+from fedfair.secagg.round_messages import UnmaskShares, Upload
+from fedfair.secagg.session import SessionSite
+from fedfair.secagg.setup_messages import KeyAdvertisement
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.signing import sign
-from fedfair.secagg.transcript import Subject
+from fedfair.secagg.transcript import RoundSubject
 from tests.interop.federation_kit import FIVE, Federation, metrics, play
 from tests.plans import small_plan
 
 LIAR = 1
 EVERYBODY = range(1, 6)
 
-Lie = Callable[[Send, Site, bytes], Send]
+Lie = Callable[[Send, SessionSite, bytes], Send]
 """From what an honest site sends, who it is and the proposal of its session to what the liar sends."""
 
 
@@ -42,15 +42,15 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def low_order_key(send: Send, site: Site, proposal: bytes) -> Send:
+def low_order_key(send: Send, site: SessionSite, proposal: bytes) -> Send:
     if kind_of(send.message) is not Kind.ADVERT:
         return send
-    advert = replace(Advert.decode(send.message), public_key=bytes(32))
+    advert = replace(KeyAdvertisement.decode(send.message), public_key=bytes(32))
     signature = sign(site.signing_key, "advert", *advert.signed_fields(proposal))
     return Send(replace(advert, signature=signature).encode())
 
 
-def random_tags(send: Send, site: Site, proposal: bytes) -> Send:
+def random_tags(send: Send, site: SessionSite, proposal: bytes) -> Send:
     del proposal
     if kind_of(send.message) is not Kind.UPLOAD:
         return send
@@ -60,7 +60,7 @@ def random_tags(send: Send, site: Site, proposal: bytes) -> Send:
     return Send(replace(upload, signature=signature).encode(), send.vector)
 
 
-def sealed_garbage(send: Send, site: Site, proposal: bytes, victims: Collection[int] = EVERYBODY) -> Send:
+def sealed_garbage(send: Send, site: SessionSite, proposal: bytes, victims: Collection[int] = EVERYBODY) -> Send:
     del proposal
     if kind_of(send.message) is not Kind.UPLOAD:
         return send
@@ -73,11 +73,11 @@ def sealed_garbage(send: Send, site: Site, proposal: bytes, victims: Collection[
     return Send(replace(upload, signature=signature).encode(), send.vector)
 
 
-def wrong_shares(send: Send, site: Site, proposal: bytes) -> Send:
+def wrong_shares(send: Send, site: SessionSite, proposal: bytes) -> Send:
     del site, proposal
     if kind_of(send.message) is not Kind.ANSWER:
         return send
-    answer = Answer.decode(send.message)
+    answer = UnmaskShares.decode(send.message)
     lied = tuple((member, shares[:31] + bytes([shares[31] ^ 1]) + shares[32:]) for member, shares in answer.shares)
     return Send(replace(answer, shares=lied).encode())
 
@@ -85,12 +85,14 @@ def wrong_shares(send: Send, site: Site, proposal: bytes) -> Send:
 class LyingParticipant(Participant):
     """A site whose messages are altered before they are sent, but for the logs."""
 
-    def __init__(self, site: Site, randomness: Randomness, log: bytes, settled: SettledRows, lie: Lie) -> None:
+    def __init__(
+        self, site: SessionSite, randomness: Randomness, log: bytes, settled: SettledRows, lie: Lie
+    ) -> None:
         super().__init__(site, randomness, log, settled)
         self._lie = lie
         self._proposal = b""
 
-    def receive(self, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
         if kind_of(raw) is Kind.PROPOSAL:
             self._proposal = raw
         return self._lied(super().receive(raw, subject, computed))
@@ -109,7 +111,7 @@ class TroublingParticipant(Participant):
     accused = 3
     _training = False
 
-    def receive(self, raw: bytes, subject: Subject, computed: bytes = b"") -> list[SiteEffect]:
+    def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
         if kind_of(raw) is Kind.OPEN and self._training:
             raise SecaggError(Check.ENVELOPE, "a lie", accused=self.accused)
         return super().receive(raw, subject, computed)
@@ -134,7 +136,7 @@ def test_a_site_that_troubles_one_with_garbage_and_accuses_another_falsely_stops
 ) -> None:
     workspace = five(tmp_path)
 
-    def participant(site: Site, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
+    def participant(site: SessionSite, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
         return (TroublingParticipant if site.member == LIAR else Participant)(site, randomness, log, settled)
 
     monkeypatch.setattr(masked_answers, "Participant", participant)
@@ -154,7 +156,7 @@ def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
 ) -> None:
     workspace = five(tmp_path)
 
-    def participant(site: Site, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
+    def participant(site: SessionSite, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
         if site.member == LIAR:
             return LyingParticipant(site, randomness, log, settled, lie)
         return Participant(site, randomness, log, settled)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedfair.aggregation.masked_encoding import session_terms
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.learning.masked_sums import session_terms
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation as Rules
 from fedfair.wire.chunking import upload_frames

@@ -12,15 +12,15 @@ import torch
 
 from collaborator.ledger import Ledger
 from collaborator.preparation import load_records
+from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError
-from fedfair.learning.checkpoint import load
-from fedfair.learning.private_steps import simulated_protection
-from fedfair.learning.simulate import SimulationOutcome, simulate
-from fedfair.learning.task import TrainingTask, flat_model
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.privacy.releases import ReleaseLog, SkellamRelease
 from fedfair.results.document import to_json
+from fedfair.simulation.simulate import SimulationOutcome, simulate
+from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.dp_sgd import simulated_protection
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
 
@@ -40,7 +40,7 @@ def with_seeded_noise(federation: Federation, name: str) -> ReleaseLog:
     plan, participant = ready.site.plan, ready.site.participant
     model = flat_model(plan, ready.binding.schema, torch.device("cpu"), ready.site.workspace)
     protection = simulated_protection(plan, participant, log)
-    task = TrainingTask(plan, participant, load_records(ready.site), model, protection=protection)
+    task = TrainingClient(plan, participant, load_records(ready.site), model, protection=protection)
     federation.sites[name] = replace(ready, task=task)
     return log
 

@@ -18,8 +18,8 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import IdentityError
 from fedfair.identity.authority_store import load_authority, load_register, revoke
 from fedfair.ids import SumNumber
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.wire.frames import Abstain, CollaboratorFrame, Refused, SumStart
-from fedfair.wire.refusals import RefusalReason
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.interop.test_streams import answered
 from tests.plans import small_plan

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.learning.checkpoint import load
-from fedfair.learning.simulate import simulate
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
+from fedfair.simulation.simulate import simulate
 from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan
 

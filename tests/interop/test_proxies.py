@@ -19,10 +19,10 @@ import torch
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, open_link
-from collaborator.observer import Silent
-from collaborator.participation import Terms, driver_of, worker_of
-from collaborator.preflight import Item, check_site
-from collaborator.records import Records
+from collaborator.observer import SilentSiteObserver
+from collaborator.participation import ParticipationTerms, driver_of, worker_of
+from collaborator.preflight import CheckedStep, check_site
+from collaborator.records import SiteLogs
 from fedfair.cli.loopback import Processes, Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, IdentityError, UnreachableError
 from fedfair.identity.authority import sign_request
@@ -31,7 +31,7 @@ from fedfair.identity.preflight import preflight
 from fedfair.identity.request import parse_request
 from fedfair.identity.store import SiteIdentity, install_certificate, load_site_identity, renew_site
 from fedfair.identity.tls import channel_credentials
-from fedfair.plan.proxy import choose_route
+from fedfair.policy.proxy import choose_route
 from fedfair.wire.frames import Finished
 from tests.interop.connect_proxy import ConnectProxy, running
 from tests.interop.federation_kit import NAMES, Federation, play
@@ -78,10 +78,12 @@ def identity(folder: Path) -> SiteIdentity:
 
 async def take_part(federation: Federation, name: str, place: Address) -> Finished:
     ready, logs = federation.ready(name), federation.workspace.folder / "logs"
-    answers, records = worker_of(ready), Records(logs, name)
+    answers, records = worker_of(ready), SiteLogs(logs, name)
     try:
         with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
-            return await driver_of(ready, answers, Terms(place, logs), records, egress, Silent()).run()
+            return await driver_of(
+                ready, answers, ParticipationTerms(place, logs), records, egress, SilentSiteObserver()
+            ).run()
     finally:
         answers.close()
         records.close()
@@ -102,8 +104,8 @@ def test_sites_behind_a_proxy_that_wants_a_password_take_part_over_tls_to_the_ag
             items = await asyncio.to_thread(
                 check_site, federation.ready("clinic-a").site, lambda: place, federation.workspace.folder / "logs"
             )
-            assert Item("connection", True, f"{place} over TLSv1.3, {place.route.words}") in items
-            assert Item("aggregator", True, "answers") in items
+            assert CheckedStep("connection", True, f"{place} over TLSv1.3, {place.route.words}") in items
+            assert CheckedStep("aggregator", True, "answers") in items
             await asyncio.gather(*(take_part(federation, name, place) for name in NAMES))
 
         assert play(workspace, everybody).state.value == "finished"

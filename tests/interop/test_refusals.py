@@ -12,15 +12,15 @@ import pytest
 import torch
 import yaml
 
-from aggregator.driver import Driver
-from collaborator.declining import decline
+from aggregator.driver import RunDriver
 from collaborator.link import Address
 from collaborator.preparation import find_site, keep_policy, make_ready
+from collaborator.withdrawal import withdraw
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError, RemoteProtocolError
-from fedfair.plan.policy import PolicyError
+from fedfair.policy.plan_check import PolicyError
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.wire.frames import Welcome
-from fedfair.wire.refusals import RefusalReason
 from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan
 
@@ -126,7 +126,7 @@ def test_a_site_whose_policy_refuses_the_plan_does_not_come_and_says_so(tmp_path
     async def one_declines(federation: Federation) -> None:
         address, logs = Address("localhost", federation.port), workspace.folder / "logs"
         for _ in range(2):
-            await asyncio.to_thread(decline, site, address, logs, caught.value)
+            await asyncio.to_thread(withdraw, site, address, logs, caught.value)
         await federation.watching.until_said("clinic-c declines to take part: its own policy refuses")
         approval.write_bytes(approved)
         state(workspace, "clinic-c", max_rounds=2)
@@ -154,7 +154,7 @@ def test_a_site_whose_budget_does_not_let_it_begin_says_so_without_a_figure(tmp_
 
     async def one_declines(federation: Federation) -> None:
         address, logs = Address("localhost", federation.port), workspace.folder / "logs"
-        await asyncio.to_thread(decline, site, address, logs, caught.value)
+        await asyncio.to_thread(withdraw, site, address, logs, caught.value)
         await federation.watching.until_said(f"clinic-c declines to take part: {RefusalReason.BUDGET.value}")
         file.write_text(without)
         await asyncio.gather(*(federation.take_part(name) for name in NAMES))
@@ -171,7 +171,7 @@ def test_a_refusal_stands_where_nobody_can_be_told(tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as caught:
         keep_policy(site)
     nobody = Address("localhost", site.plan.federation.aggregator.port)
-    decline(site, nobody, workspace.folder / "logs", caught.value)
+    withdraw(site, nobody, workspace.folder / "logs", caught.value)
     assert [entry["term"] for entry in lines(workspace, "clinic-a_refusals.jsonl")] == ["max_rounds"]
     assert "the aggregator was not told: " in (workspace.folder / "logs" / "clinic-a_notes.log").read_text()
 
@@ -180,14 +180,14 @@ def test_an_aggregator_that_lies_about_the_run_is_told_why_a_site_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2))
-    honest = Driver.welcome
+    honest = RunDriver.welcome
 
-    def lying(self: Driver) -> Welcome:
+    def lying(self: RunDriver) -> Welcome:
         return replace(honest(self), rounds_total=10**9)
 
     async def one_leaves(federation: Federation) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(Driver, "welcome", lying)
+            patched.setattr(RunDriver, "welcome", lying)
             with pytest.raises(RemoteProtocolError, match="announces 1000000000 rounds, the plan has 2"):
                 await federation.take_part("clinic-c")
         await federation.watching.until_said("clinic-c leaves the federation after round 0: it refuses a message")

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from aggregator.address import Listen
-from aggregator.outcome import Ending, State, write_result
+from aggregator.outcome import Ending, EndState, write_result
 from aggregator.server import serve
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.rounds.exit_reasons import ExitReason
 from tests.interop.federation_kit import Federation, Watching, prepared
 from tests.plans import small_plan
@@ -68,6 +68,11 @@ def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operat
             return endings
 
     endings = asyncio.run(scenario())
-    assert [ending.state for ending in endings] == [State.STOPPED, State.STOPPED, State.ABORTED, State.FINISHED]
+    assert [ending.state for ending in endings] == [
+        EndState.STOPPED,
+        EndState.STOPPED,
+        EndState.ABORTED,
+        EndState.FINISHED,
+    ]
     assert endings[2].why is ExitReason.RESTORED
     assert "the sites are ahead by" in endings[2].words

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aggregator.outcome import Ending, State, write_result
+from aggregator.outcome import Ending, EndState, write_result
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.rounds.exit_reasons import ExitReason
 from tests.interop.federation_kit import Federation, play, prepared
@@ -51,7 +51,7 @@ def test_a_result_is_the_same_when_it_is_written_again_without_any_log(
         log.unlink()
     run = prepared(workspace)
     try:
-        write_result(run, Ending(State.FINISHED, ExitReason.FINISHED, "as before"))
+        write_result(run, Ending(EndState.FINISHED, ExitReason.FINISHED, "as before"))
     finally:
         run.records.close()
     assert told(workspace) == first

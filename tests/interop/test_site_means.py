@@ -13,9 +13,9 @@ import yaml
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
-from fedfair.learning.simulate import simulate
-from fedfair.plan.source import load_plan
+from fedfair.plan.loading import load_plan
 from fedfair.results.document import JsonObject, to_json
+from fedfair.simulation.simulate import simulate
 from tests.interop.federation_kit import FIVE, NAMES, Federation, play
 from tests.plans import small_plan
 

@@ -22,6 +22,7 @@ from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError
 from fedfair.ids import SumNumber
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import (
     Abstain,
@@ -34,7 +35,6 @@ from fedfair.wire.frames import (
     SumStart,
     UploadStart,
 )
-from fedfair.wire.refusals import RefusalReason
 from tests.interop.federation_kit import Federation, metrics, model_files_agree, play
 from tests.plans import small_plan
 from tests.site_reading import read_site

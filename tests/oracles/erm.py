@@ -10,9 +10,9 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from fedfair.learning.algorithms.fedavg import equal_coefficients
-from fedfair.learning.local import Batch, LocalSteps, loss_function
-from fedfair.learning.parameters import FlatModel
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
+from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from tests.oracles.solver import Optimum, minimise
 
 

@@ -1,11 +1,12 @@
-"""The headers of all sums as places in a vector, written out by hand: what `sums.header` derives from fields."""
+"""The headers of all sums as places in a vector, written out by hand: what `aggregation.header` derives from
+fields."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.evaluation.loss_sums import HistogramSpec
+from fedfair.aggregation.loss_histogram import HistogramSpec
 
 HEAD = 3
 """Values of a block before its counts: records, correct classifications, sum of the smoothed objective."""

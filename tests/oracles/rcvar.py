@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from fedfair.fairness.rcvar import Objective
-from fedfair.learning.algorithms.fedsrcvar import tail_rule
-from fedfair.learning.local import Batch, LocalSteps, loss_function
-from fedfair.learning.parameters import FlatModel
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from tests.oracles.erm import descend_mean
 from tests.oracles.solver import Optimum, minimise
 
@@ -50,7 +50,7 @@ def descend_rcvar(
         descend_mean(model, features, labels, steps=steps, learning_rate=learning_rate)
         return threshold
     losses = loss_function(model, "fp32", compiled=False)
-    rule = tail_rule(objective)
+    rule = tail_weighting(objective)
     taken = LocalSteps(model, losses, rule, learning_rate, threshold_learning_rate)
     level = torch.tensor(threshold, dtype=model.flat.dtype, device=model.flat.device)
     for batch in repeat(Batch(features, labels), steps):

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
-from fedfair.learning.parameters import FlatModel
+from fedfair.training.flat_model import FlatModel
 
 Aggregate = Callable[[Tensor, Tensor], Tensor]
 """From per-sample losses (n,) and the threshold to the scalar that is minimised."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from fedfair.plan.policy import check_policy
-from fedfair.plan.revelations import of_run
+from fedfair.plan.description import summary
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy
-from fedfair.plan.summary import summary
-from fedfair.plan.terms import Asked
+from fedfair.policy.disclosures import of_run
+from fedfair.policy.plan_check import check_policy
+from fedfair.policy.site_config import SitePolicy
+from fedfair.policy.terms import AskedTerms
 from tests import plans
 
 ASKED = {"noise_multiplier": 6.0, "clip": 0.5}
@@ -89,7 +89,7 @@ def test_a_plan_in_words_says_what_noise_there_is_and_that_nothing_else_leaves()
 
 def test_a_site_that_allows_training_sums_only_takes_part_and_holds_the_clip_against_its_own() -> None:
     policy = SitePolicy(purposes=("training",), reveals=("update-sums",))
-    check_policy(Asked(noised(), None), policy, "clinic-a")
+    check_policy(AskedTerms(noised(), None), policy, "clinic-a")
     assert set(of_run(noised())) == {"update-sums"}
     with pytest.raises(Exception, match=r"privacy.collaborator_level.clip: 0.5; this site's policy allows 0.1"):
-        check_policy(Asked(noised(), None), SitePolicy(max_clip=0.1), "clinic-a")
+        check_policy(AskedTerms(noised(), None), SitePolicy(max_clip=0.1), "clinic-a")

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import PlanError
-from fedfair.plan.deployment import MOST_CONNECTED, check_deployment
-from fedfair.plan.schema import MOST_COLLABORATORS, Plan
+from fedfair.plan.deployment import MAX_CONNECTED, check_deployment
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import MAX_COLLABORATORS
 from tests import plans
 
 
@@ -23,20 +24,20 @@ def plan_of(count: int) -> Plan:
 
 
 def test_as_many_as_an_aggregator_serves_may_be_deployed_and_no_more() -> None:
-    check_deployment(plan_of(MOST_CONNECTED))
-    with pytest.raises(PlanError, match=f"{MOST_CONNECTED + 1} sites cannot connect") as refused:
-        check_deployment(plan_of(MOST_CONNECTED + 1))
+    check_deployment(plan_of(MAX_CONNECTED))
+    with pytest.raises(PlanError, match=f"{MAX_CONNECTED + 1} sites cannot connect") as refused:
+        check_deployment(plan_of(MAX_CONNECTED + 1))
     assert "fedfair simulate" in refused.value.diagnostics()
 
 
 def test_more_than_a_simulation_bears_are_refused_by_the_plan() -> None:
     with pytest.raises(ValueError, match="at most 100000 items"):
-        plan_of(MOST_COLLABORATORS + 1)
+        plan_of(MAX_COLLABORATORS + 1)
 
 
 def test_a_collaborator_of_too_large_a_federation_does_not_start(tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
-    names = ", ".join(f"site-{k}" for k in range(MOST_CONNECTED + 1))
+    names = ", ".join(f"site-{k}" for k in range(MAX_CONNECTED + 1))
     plan.write_text(
         f"federation: {{name: large, collaborators: [{names}]}}\n"
         "task: {data: digits, partition: {scheme: random}, model: {name: linear}}\n"

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfair.data.source import declared_schema
 from fedfair.errors import PlanError
-from fedfair.learning.data.source import declared_schema
 from fedfair.plan.algorithms import OptionsSection
-from fedfair.plan.csv_data import CsvData
+from fedfair.plan.csv_table import CsvData
 from fedfair.plan.digest import (
     canonical_plan,
     format_digest,
@@ -24,8 +24,8 @@ from fedfair.plan.digest import (
     plan_digest,
     weights_digest,
 )
-from fedfair.plan.document import parse_document
 from fedfair.plan.schema import Plan
+from fedfair.plan.yaml_reader import parse_document
 
 VALUES: dict[str, object] = {
     "federation": {"name": "heart", "collaborators": ["a", "b", "c"], "min_collaborators": 2},

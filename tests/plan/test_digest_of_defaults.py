@@ -14,8 +14,8 @@ from pydantic_core import PydanticUndefined
 
 from fedfair.plan.digest import canonical_json, canonical_plan, stated
 from fedfair.plan.fields import Section
-from fedfair.plan.reference import SECTIONS
 from fedfair.plan.schema import Plan, SampleLevelSection, TrainingSection
+from fedfair.report.plan_keys import SECTIONS
 from tests.conftest import REPOSITORY
 
 PINNED: dict[str, dict[str, Any]] = json.loads(

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from fedfair.cli.plan import app
-from fedfair.plan.document import parse_document
 from fedfair.plan.editor_schema import plan_schema
-from fedfair.plan.reference import SECTIONS
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SiteConfig
-from fedfair.plan.templates import TEMPLATES, plan_text
-from fedfair.plan.wording import validated
+from fedfair.plan.validation_messages import validated
+from fedfair.plan.yaml_reader import parse_document
+from fedfair.policy.site_config import SiteConfig
+from fedfair.report.plan_keys import SECTIONS
+from fedfair.workspace.templates import TEMPLATES, plan_text
 from tests.conftest import REPOSITORY
 
 SCHEMA = Draft202012Validator(plan_schema())

@@ -8,9 +8,9 @@ import pytest
 
 from fedfair.errors import PlanError
 from fedfair.plan.enrolment import enroll
-from fedfair.plan.keys import format_public_key, parse_public_key
-from fedfair.plan.source import load_plan
-from fedfair.plan.workspace import create_workspace
+from fedfair.plan.loading import load_plan
+from fedfair.plan.public_keys import format_public_key, parse_public_key
+from fedfair.workspace.create import create_workspace
 
 FIRST, SECOND, THIRD = (format_public_key(bytes([number]) * 32) for number in (1, 2, 3))
 

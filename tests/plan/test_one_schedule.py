@@ -11,32 +11,32 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from collaborator.inbox import Question
-from fedfair.evaluation import radix
-from fedfair.evaluation.exact_query import QueryStep, exact_header
-from fedfair.evaluation.loss_sums import loss_block
+from fedfair.aggregation import radix_select as radix
+from fedfair.aggregation.distributed_dp import most_sums
+from fedfair.aggregation.loss_histogram import loss_block
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
+from fedfair.aggregation.quantile_query import QueryStep, exact_header
+from fedfair.aggregation.requests import GlobalModel, SumRequest, histogram_spec
+from fedfair.aggregation.running_sum import Totals
+from fedfair.data.declared import declared_schema
 from fedfair.ids import SumNumber
-from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.data.declared import declared_schema
-from fedfair.learning.exchange import GlobalModel, SumRequest, histogram_spec
-from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.noised_training import most_sums
-from fedfair.learning.private_steps import planned_releases, training_release
-from fedfair.learning.server import Course
 from fedfair.plan.derived import PrivacyLevel, is_noised, privacy_level, published_sites, reported_group_sizes
-from fedfair.plan.policy import check_policy
+from fedfair.plan.description import summary
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import EVALUATIONS, Purpose, policy_word
-from fedfair.plan.revelations import of_run, of_sum
 from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
 from fedfair.plan.schema import Plan
-from fedfair.plan.site import SitePolicy
-from fedfair.plan.summary import summary
-from fedfair.plan.terms import Asked, terms
 from fedfair.policy.decision import SiteRules
+from fedfair.policy.disclosures import of_run, of_sum
+from fedfair.policy.plan_check import check_policy
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted
-from fedfair.sums.running import Totals
+from fedfair.policy.site_config import SitePolicy
+from fedfair.policy.terms import AskedTerms, terms
+from fedfair.run.training_run import TrainingRun
+from fedfair.training.dp_sgd import planned_releases, training_release
 from fedfair.wire.frames import SumStart
+from fedfair.wire.receiving import ReceivedRequest
 from tests.oracles.header_places import matrix_length
 
 DIMENSION = 3
@@ -163,22 +163,22 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
 def asked_for(plan: Plan) -> list[DueSum]:
     """Run a course to its end; return every sum that it asked for, in order."""
     schema, asked = schema_of(plan), []
-    course = Course(plan, LAYOUT, schema, np.zeros(DIMENSION))
-    while (request := course.next_sum()) is not None:
+    training_run = TrainingRun(plan, LAYOUT, schema, np.zeros(DIMENSION))
+    while (request := training_run.next_sum()) is not None:
         step = 0 if request.query is None else request.query.number
         asked.append(DueSum(request.purpose, int(request.round), step))
         # An exact evaluation is about the records of the histogram before it.
         scale = 1.0 if request.purpose in EVALUATIONS else 1.0 + 0.01 * len(asked)
-        course.absorb(answer(request, plan, schema, scale))
+        training_run.apply_aggregate(answer(request, plan, schema, scale))
     return asked
 
 
-def question(due: DueSum, model: int) -> Question:
+def question(due: DueSum, model: int) -> ReceivedRequest:
     is_model = due.purpose is not Purpose.STANDARDISATION
     digest = hashlib.sha256(bytes([model])).digest() if is_model else b""
     query = QueryStep(due.step, (0,) * 3 * (due.step > 1)) if due.step else None
     start = SumStart(SumNumber(1), due.purpose, due.round, 1, digest, 60, query)
-    return Question(start, GlobalModel(np.zeros(1), float(model)), "run", False, None, (1, 2, 3))
+    return ReceivedRequest(start, GlobalModel(np.zeros(1), float(model)), "run", False, None, (1, 2, 3))
 
 
 class Site:
@@ -196,7 +196,7 @@ class Site:
                 "max_runs": 1,
             }
         )
-        check_policy(Asked(plan, b"\0" * 32), self.policy, "a")
+        check_policy(AskedTerms(plan, b"\0" * 32), self.policy, "a")
         self._table: dict[bytes, bytes] = {}
         self._rules = SiteRules(plan, schema_of(plan), self.policy, "a")
 
@@ -237,7 +237,7 @@ def check_site(plan: Plan, schedule: Schedule) -> None:
 
 def check_words(plan: Plan, schedule: Schedule) -> None:
     """Terms and disclosures name the kinds of the schedule's sums, each once, and no other."""
-    held = list(terms(Asked(plan, b"\0" * 32), SitePolicy()))
+    held = list(terms(AskedTerms(plan, b"\0" * 32), SitePolicy()))
     words = [term.asked for term in held if term.key == "purposes"]
     assert Counter(words) == Counter({policy_word(purpose): 1 for purpose in schedule.purposes})
     kinds = {kind for purpose in schedule.purposes for kind in of_sum(plan, purpose)}
@@ -299,7 +299,7 @@ def test_data_with_numeric_columns_are_standardised_by_one_sum(source: str) -> N
 
 
 def test_a_site_that_allows_training_and_evaluation_only_takes_a_plan_of_pictures() -> None:
-    check_policy(Asked(plan_of("mnist")), SitePolicy(purposes=("training", "evaluation")), "a")
+    check_policy(AskedTerms(plan_of("mnist")), SitePolicy(purposes=("training", "evaluation")), "a")
 
 
 @pytest.mark.parametrize("source", sorted(SOURCES))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.evaluation import radix
+from fedfair.aggregation import radix_select as radix
 from fedfair.plan.privacy import CollaboratorLevelSection
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import EXACT_STEPS, DueSum, schedule_of

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.budget import Budget, Limit, largest, remaining
-from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
 
 STEP = GaussianRelease("training", 2.0, 0.1, 3, clip=1.0)
@@ -20,8 +20,8 @@ LOOK = GaussianRelease("evaluation", 8.0, 1.0, 1)
 OWN = Origin("clinic-a", "heart", "sha256:" + "a" * 64, None)
 
 
-def entry(release: Written, origin: Origin = OWN) -> Entry:
-    return Entry("2031-05-04T10:11:12+00:00", origin, release)
+def entry(release: Written, origin: Origin = OWN) -> LedgerEntry:
+    return LedgerEntry("2031-05-04T10:11:12+00:00", origin, release)
 
 
 def limit(budget: Budget) -> Limit:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.privacy.collaborator_level import NoisedSums, noised_sums
-from fedfair.privacy.skellam import MOST_SHARE_VARIANCE, skellam_epsilon
+from fedfair.privacy.skellam import MAX_SHARE_VARIANCE, skellam_epsilon
 
 ENTRIES = st.floats(allow_nan=True, allow_infinity=True) | st.floats(-2.0, 2.0) | st.floats(-1e-300, 1e-300)
 
@@ -78,7 +78,7 @@ def test_every_sum_fits_the_ring_with_its_noise_and_no_finer_one_would(
     reach = members * sums.bound + 7.9 * deviation
     assert reach <= room
     # Chernoff's 8.4 deviations in place of 7.9 cost less than a tenth of the room.
-    assert reach > 0.9 * room or sums.share_variance > 0.99 * MOST_SHARE_VARIANCE
+    assert reach > 0.9 * room or sums.share_variance > 0.99 * MAX_SHARE_VARIANCE
     assert sums.variance >= (6.0 * sums.bound) ** 2
 
 

@@ -34,7 +34,7 @@ ALLOWED = {
     ("fedfair/privacy/noise.py", "normal_"): "the same on a GPU",
     ("fedfair/privacy/noise.py", "binomial"): "the size of a Poisson sample",
     ("fedfair/privacy/skellam.py", "poisson"): "shares of noise, whole numbers as they are drawn",
-    ("fedfair/learning/private_steps.py", "randn"): "the features of a trial batch, before there are records",
+    ("fedfair/training/dp_sgd.py", "randn"): "the features of a trial batch, before there are records",
 }
 """Who may draw, and what it is for."""
 
@@ -44,8 +44,8 @@ NOISING = {"whole_noise", "with_noise", "noise_share"}
 NOISED = {
     ("fedfair/privacy/noise.py", "whole_noise"),
     ("fedfair/privacy/sample_level.py", "with_noise"),
-    ("fedfair/learning/vectorised/private_descent.py", "with_noise"),
-    ("fedfair/learning/private_headers.py", "with_noise"),
+    ("fedfair/simulation/vectorised/private_descent.py", "with_noise"),
+    ("fedfair/training/dp_statistics.py", "with_noise"),
     ("fedfair/privacy/collaborator_level.py", "noise_share"),
 }
 """Who uses them: steps in the loop and at once, evaluations and standardisations, and shares for a masked sum."""

@@ -16,13 +16,13 @@ from torch.nn import functional
 from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.learning.local import Batch, loss_function
-from fedfair.learning.models import linear, mlp
-from fedfair.learning.parameters import FlatModel
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.privacy.sensitivity import Clipping, summed_sensitivity
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import Batch, loss_function
+from fedfair.training.models import linear, mlp
 
 torch.set_num_threads(1)
 

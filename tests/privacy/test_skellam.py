@@ -18,7 +18,7 @@ from scipy import stats
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import SkellamRelease
 from fedfair.privacy.skellam import (
-    MOST_SHARE_VARIANCE,
+    MAX_SHARE_VARIANCE,
     ORDERS,
     noise_share,
     renyi_divergence,
@@ -148,7 +148,7 @@ def test_a_share_has_the_weights_of_the_skellam_distribution() -> None:
 
 def test_the_widest_share_is_as_wide_as_it_should_be_and_normal() -> None:
     count = 100_000
-    drawn = noise_share(count, MOST_SHARE_VARIANCE, 21) / math.sqrt(MOST_SHARE_VARIANCE)
+    drawn = noise_share(count, MAX_SHARE_VARIANCE, 21) / math.sqrt(MAX_SHARE_VARIANCE)
     # Mean and variance of Sk(mu) / sqrt(mu): 0 and 1, with deviations sqrt(1/n) and sqrt((2 + 1/mu) / n).
     assert abs(drawn.mean()) < FAR * math.sqrt(1 / count)
     assert abs(drawn.var() - 1) < FAR * math.sqrt(2.001 / count)

@@ -8,7 +8,7 @@ import pytest
 
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.budget import Budget
-from fedfair.privacy.entries import Entry, Origin, Written
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
 from fedfair.privacy.spending import data_sets, spending
 from fedfair.privacy.statement import at_least
@@ -17,8 +17,8 @@ STEP = GaussianRelease("training", 8.0, 1.0, 1, clip=1.0)
 LOOK = GaussianRelease("evaluation", 20.0, 1.0, 1)
 
 
-def entry(release: Written, data_set: str | None = None, digit: str = "a", day: int = 4) -> Entry:
-    return Entry(
+def entry(release: Written, data_set: str | None = None, digit: str = "a", day: int = 4) -> LedgerEntry:
+    return LedgerEntry(
         f"2031-05-{day:02}T10:11:12+00:00", Origin("clinic-a", "heart", f"sha256:{digit * 64}", data_set), release
     )
 

@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from fedfair.report import figures
-from fedfair.report.figures import DASHES, MARKERS, Axis, Chart, Level, Series, draw, group_size_chart
+from fedfair.report.figures import DASHES, MARKERS, Chart, ChartAxis, Level, Series, draw, group_size_chart
 from fedfair.report.svg import INK, PALETTE, SOFT, palette_css, standalone
 
 HOSTILE = '<script>alert(1)</script>"&$x$\N{RIGHT-TO-LEFT OVERRIDE}\x00\n_'
 
 
-def chart(*series: Series, x: Axis | None = None, y: Axis | None = None, levels: tuple[Level, ...] = ()) -> Chart:
-    return Chart(x or Axis("round"), y or Axis("loss (nats)"), series, levels)
+def chart(
+    *series: Series, x: ChartAxis | None = None, y: ChartAxis | None = None, levels: tuple[Level, ...] = ()
+) -> Chart:
+    return Chart(x or ChartAxis("round"), y or ChartAxis("loss (nats)"), series, levels)
 
 
 def picture(*panels: Chart, name: str = "one") -> Markup:
@@ -54,13 +56,13 @@ def test_equal_steps_are_drawn_equally_far_apart_and_larger_losses_higher_up() -
 
 
 def test_equal_factors_are_equally_far_apart_on_a_logarithmic_axis() -> None:
-    drawn = picture(chart(Series("a", (1, 10, 100), (1, 2, 3)), x=Axis("collaborators", log=True)))
+    drawn = picture(chart(Series("a", (1, 10, 100), (1, 2, 3)), x=ChartAxis("collaborators", log=True)))
     across = [place[0] for place in marks(drawn)]
     assert gaps(across) == pytest.approx([across[1] - across[0]] * 2, abs=1e-5)
 
 
 def test_a_zero_turns_a_logarithmic_axis_into_a_linear_one_instead_of_vanishing() -> None:
-    drawn = picture(chart(Series("a", (0, 1, 2), (1, 2, 3)), x=Axis("round", log=True)))
+    drawn = picture(chart(Series("a", (0, 1, 2), (1, 2, 3)), x=ChartAxis("round", log=True)))
     assert len(marks(drawn)) == 3
 
 

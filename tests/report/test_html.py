@@ -9,13 +9,13 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from fedfair.errors import FedfairError
-from fedfair.report.html import MARK, Section, check_replaceable, page, render
+from fedfair.report.html import MARK, PageSection, check_replaceable, page, render
 
 HOSTILE = '</title><script>alert("1")</script>'
 
 
 def test_headings_are_escaped_and_the_body_is_taken_as_it_is() -> None:
-    text = page(HOSTILE, [Section("a", HOSTILE, Markup("<p>{}</p>").format(HOSTILE))])
+    text = page(HOSTILE, [PageSection("a", HOSTILE, Markup("<p>{}</p>").format(HOSTILE))])
     assert "<script" not in text
     assert text.count("&lt;/title&gt;&lt;script&gt;") == 4  # title, first heading, heading, body
     assert '<section id="a">' in text

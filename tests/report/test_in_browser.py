@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from markupsafe import Markup
 
-from fedfair.report.html import Section, page
+from fedfair.report.html import PageSection, page
 from fedfair.report.run_page import run_page
 from fedfair.report.svg import PALETTE
 from fedfair.results.reading import parse_result
@@ -21,7 +21,7 @@ from tests.result_files import complete, oldest
 LONG = "a-name-that-goes-on-" * 20
 HOSTILE = "</svg></p><script>document.title='taken'</script><img src='x' onerror='document.title=1'>"
 
-SMALLEST_LETTERS = """Math.min(...[...document.querySelectorAll('svg.chart text')].map(
+MIN_LETTERS = """Math.min(...[...document.querySelectorAll('svg.chart text')].map(
     text => parseFloat(getComputedStyle(text).fontSize) * text.getCTM().a))"""
 COLOUR = "getComputedStyle(document.querySelector('#group-sizes [style*=\"stroke: var(--series-1\"]')).stroke"
 IDS = "[...document.querySelectorAll('section, svg')].map(each => each.id)"
@@ -46,7 +46,7 @@ def rgb(colour: str) -> str:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [PHONE_WIDTH, 1280])
 def test_a_run_page_fits_and_asks_for_nothing(browser: Browser, address: str, width: int, dark: bool) -> None:
-    seen = browser.look(address, IDS, COLOUR, SMALLEST_LETTERS, "document.title", width=width, dark=dark)
+    seen = browser.look(address, IDS, COLOUR, MIN_LETTERS, "document.title", width=width, dark=dark)
     assert seen.complaints == []
     assert seen.requests == [address]
     assert seen.widest == width
@@ -97,7 +97,7 @@ def test_even_a_page_that_was_broken_into_loads_and_runs_nothing(
 ) -> None:
     place, paths = requested
     path = tmp_path / "page.html"
-    path.write_text(page("mine", [Section("a", "a", loads(place))]), encoding="utf-8")
+    path.write_text(page("mine", [PageSection("a", "a", loads(place))]), encoding="utf-8")
     seen = browser.look(path.as_uri(), "document.title")
     assert seen.answers == ["mine"]
     assert paths == []
@@ -111,7 +111,7 @@ def test_the_browser_would_have_noticed(
     place, paths = requested
     path = tmp_path / "page.html"
     wide = Markup("<p style='width: 800px'>wide</p><script>console.error('oh')</script>")
-    text = page("mine", [Section("a", "a", loads(place) + wide)])
+    text = page("mine", [PageSection("a", "a", loads(place) + wide)])
     path.write_text(text.replace("Content-Security-Policy", "nothing"), encoding="utf-8")
     seen = browser.look(path.as_uri(), "document.title")
     assert seen.answers == ["taken"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fedfair.learning.reproduction.execution import Done, PreparedStudy
-from fedfair.learning.reproduction.membership import worst_group_shares
-from fedfair.learning.reproduction.runs import Cell
-from fedfair.learning.reproduction.study import Figure
-from fedfair.learning.sweep.events import Event, Finished
+from fedfair.experiments.reproduction.execution import Done, PreparedStudy
+from fedfair.experiments.reproduction.membership import worst_group_shares
+from fedfair.experiments.reproduction.runs import Cell
+from fedfair.experiments.reproduction.study import Figure
+from fedfair.experiments.sweep.events import Event, PointFinished
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import composition
-from tests.learning.reproduction.small_study import SIZE, study
+from tests.experiments.reproduction.small_study import SIZE, study
 
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS)
 
@@ -41,7 +41,7 @@ def test_a_second_run_repeats_nothing(done: Done, folder: Path) -> None:
     again = PreparedStudy(study(*FIGURES), SIZE, folder, folder)
     assert again.finished() == len(done.runs.points)
     assert again.run(1, events.append).results == done.results
-    assert not any(isinstance(event, Finished) for event in events)
+    assert not any(isinstance(event, PointFinished) for event in events)
 
 
 def test_the_page_has_its_figures_tables_and_sentences_and_escapes_them(done: Done) -> None:

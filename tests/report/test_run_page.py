@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedfair.report import words
+from fedfair.report import sentences as words
 from fedfair.report.run_page import run_page
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result

@@ -15,8 +15,8 @@ from fedfair.results.document import ResultDocument, UnfinishedResult, to_json, 
 from fedfair.results.json_schema import result_schema
 from fedfair.results.reading import parse_result
 from tests.conftest import REPOSITORY
-from tests.learning.test_result import deployed, make_plan, simulated
 from tests.result_files import complete, oldest
+from tests.results.test_result import deployed, make_plan, simulated
 
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 SHOWN = json.loads((Path(__file__).parent / "shown.json").read_text())

@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from fedfair.evaluation.loss_sums import loss_block
+from fedfair.aggregation.loss_histogram import loss_block
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
+from fedfair.aggregation.requests import SumRequest, histogram_spec
+from fedfair.aggregation.running_sum import PlainSum
+from fedfair.aggregation.spec import SumSpec
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.exchange import SumRequest, histogram_spec
-from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.server import Course
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import PHASES, Phase
-from fedfair.sums.running import PlainSum
-from fedfair.sums.spec import SumSpec
+from fedfair.run.training_run import TrainingRun
 from tests import plans
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
@@ -65,9 +65,9 @@ def plan_of(
     )
 
 
-def course_of(plan: Plan) -> Course:
+def course_of(plan: Plan) -> TrainingRun:
     layout = Layout((LayoutEntry("weight", (len(NAMES),), trainable=True),), np.dtype("<f8"))
-    return Course(plan, layout, SCHEMA, np.zeros(len(NAMES)))
+    return TrainingRun(plan, layout, SCHEMA, np.zeros(len(NAMES)))
 
 
 def contribution_of(plan: Plan, participant: ParticipantId, request: SumRequest) -> bytes:
@@ -95,16 +95,16 @@ class Play:
     def __init__(
         self,
         plan: Plan,
-        course: Course | None = None,
+        training_run: TrainingRun | None = None,
         last_sum_number: int = 0,
         continued: Continued | None = None,
     ) -> None:
         self.plan = plan
-        self.course = course or course_of(plan)
+        self.training_run = training_run or course_of(plan)
         self.quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
         self.members = tuple(ParticipantId(name) for name in plan.federation.collaborators)
         self.federation = Federation(
-            plan, self.course, self._make_sum, last_sum_number=last_sum_number, continued=continued
+            plan, self.training_run, self._make_sum, last_sum_number=last_sum_number, continued=continued
         )
         self.deadlines: dict[events.DeadlineToken, int] = {}
         self.cancelled: list[events.DeadlineToken] = []
@@ -160,7 +160,7 @@ class Play:
                 del self.deadlines[token]
                 self.cancelled.append(token)
             case events.SendScaling(participant):
-                assert self.course.scaling is not None
+                assert self.training_run.scaling is not None
                 assert participant not in self._scaled, "the scaling was sent twice on one connection"
                 self._scaled.add(participant)
             case events.SendModel(participant):
@@ -184,7 +184,7 @@ class Play:
         who, number = question.participant, question.sum_number
         assert who in self.federation.connected
         assert self._held[who] == self._current(), "asked about a model that was not sent"
-        assert (self.course.scaling is not None) == (who in self._scaled)
+        assert (self.training_run.scaling is not None) == (who in self._scaled)
         if number not in self.running:
             assert number > self.newest_number(), "sum numbers must grow"
             assert self._newest_sum is not None
@@ -234,7 +234,7 @@ class Play:
         return max(self.running, default=SumNumber(0))
 
     def model_bytes(self) -> bytes:
-        return self.course.model.vector.tobytes() + np.float64(self.course.model.threshold).tobytes()
+        return self.training_run.model.vector.tobytes() + np.float64(self.training_run.model.threshold).tobytes()
 
     def counted_in(self, number: SumNumber) -> NDArray[np.float64]:
         """Return how often each of `NAMES` is in the total of a sum, read from the total itself."""
@@ -244,23 +244,23 @@ class Play:
             return np.asarray(totals.body)
         return totals.header[3 : 3 + len(NAMES)]  # the first bins of the first block: [n, correct, sum, counts...]
 
-    def replayed(self) -> Course:
+    def replayed(self) -> TrainingRun:
         """Return a second course, driven by a plain loop over the same survivors."""
-        course = course_of(self.plan)
+        training_run = course_of(self.plan)
         for outcome, number in self.story:
             if outcome == "skipped":
-                course.skip("nobody came")
+                training_run.skip("nobody came")
                 continue
-            request = course.next_sum()
+            request = training_run.next_sum()
             assert request == self.requests[number]
             if outcome == "lost":
-                course.retry()
+                training_run.retry()
                 continue
             plain = PlainSum(request.spec)
             for who in sorted(self.accepted[number]):
                 plain.add(contribution_of(self.plan, who, request))
-            course.absorb(plain.totals())
-        return course
+            training_run.apply_aggregate(plain.totals())
+        return training_run
 
 
 def kinds(effects: Iterable[events.Effect]) -> list[str]:

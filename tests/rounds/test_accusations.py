@@ -125,7 +125,7 @@ def test_the_others_go_on_without_a_proven_liar_where_somebody_kept_silent() -> 
 
 def test_a_site_that_accuses_another_each_time_names_itself_and_stops_no_training() -> None:
     play = LyingPlay(rounds=5)
-    play.accuses = lambda purpose: 2 + play.course.rounds_done if purpose is Purpose.TRAINING else 0
+    play.accuses = lambda purpose: 2 + play.training_run.rounds_done if purpose is Purpose.TRAINING else 0
     play.begin()
     play.finish()
     assert play.refused() == [A]

@@ -57,8 +57,8 @@ def test_a_run_of_two_rounds_is_worked_by_hand() -> None:
     play.upload(A)
     assert kinds(play.upload(B)) == [*closes, "SetDeadline", *asks_for_all]  # training, round 2
     # theta = mean of the unit vectors of a and b; c = 0.5 + (1/16 + 1/32) / 2.
-    assert play.course.model.vector.tolist() == [0.5, 0.5, 0.0, 0.0]
-    assert play.course.model.threshold == 0.5 + 3 / 64
+    assert play.training_run.model.vector.tolist() == [0.5, 0.5, 0.0, 0.0]
+    assert play.training_run.model.threshold == 0.5 + 3 / 64
     play.upload(A)
     assert kinds(play.upload(B)) == [*closes, "SetDeadline", *asks_for_all]  # the last evaluation
     play.upload(B)
@@ -67,7 +67,7 @@ def test_a_run_of_two_rounds_is_worked_by_hand() -> None:
     assert last[-1] == events.Finish(2, "all 2 rounds are done")
     assert play.federation.phase is Phase.FINISHED
     assert not play.deadlines
-    assert play.course.model.vector.tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert play.training_run.model.vector.tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_the_scaling_goes_out_once_it_exists_and_once_on_each_connection() -> None:
@@ -89,7 +89,7 @@ def test_every_kind_of_output_comes_to_an_end_with_the_model_of_the_plain_loop(o
     play = playing(rounds=3, every=1, output=output)
     play.run_to_the_end()
     assert play.federation.phase is Phase.FINISHED
-    assert play.course.rounds_done == 3
+    assert play.training_run.rounds_done == 3
     replay = play.replayed()
     assert play.model_bytes() == replay.model.vector.tobytes() + np.float64(replay.model.threshold).tobytes()
 
@@ -114,7 +114,7 @@ def test_nothing_begins_until_everybody_is_there() -> None:
     assert play.federation.phase is Phase.WAITING
     last = play.effects[-1]
     assert last == events.Waiting(
-        (C,), 2, 3, 2, tuple(play.deadlines), AfterWaiting.START_WITHOUT, play.course.next_sum()
+        (C,), 2, 3, 2, tuple(play.deadlines), AfterWaiting.START_WITHOUT, play.training_run.next_sum()
     )
     assert [token.kind for token in play.deadlines] == [DeadlineKind.JOIN]
 
@@ -189,7 +189,7 @@ def test_a_course_that_was_restored_goes_on_with_larger_numbers() -> None:
 def test_a_course_that_was_finished_before_ends_at_once() -> None:
     earlier = playing()
     earlier.run_to_the_end()
-    play = Play(earlier.plan, earlier.course, continued=Continued("0" * 32, 2, 1, 2))
+    play = Play(earlier.plan, earlier.training_run, continued=Continued("0" * 32, 2, 1, 2))
     assert kinds(play.tell(events.Started())) == ["Checkpoint", "Finish"]
 
 
@@ -271,8 +271,8 @@ def test_the_deadline_of_a_sum_closes_it_with_a_quorum() -> None:
     play.upload(A, C)
     assert unawaited(play.pass_deadline(DeadlineKind.SUM)) == [(B, number, "no answer within 60 s")]
     assert play.counted_in(number).tolist() == [1, 0, 1, 0]
-    assert play.course.rounds_done == 1
-    assert play.course.model.vector.tolist() == [0.5, 0.0, 0.5, 0.0]
+    assert play.training_run.rounds_done == 1
+    assert play.training_run.model.vector.tolist() == [0.5, 0.0, 0.5, 0.0]
 
 
 def test_a_lost_quorum_leaves_the_model_and_asks_again_under_a_new_number() -> None:
@@ -318,7 +318,7 @@ def test_a_sum_that_nobody_can_complete_is_given_up_without_waiting_for_its_dead
     effects = play.pass_deadline(DeadlineKind.GRACE)
     assert kinds(effects) == ["Unawaited", "CancelDeadline", "SumLost", "SetDeadline", "Waiting"]
     assert effects[-1] == events.Waiting(
-        (C,), 2, 3, 3, tuple(play.deadlines), AfterWaiting.END, play.course.next_sum()
+        (C,), 2, 3, 3, tuple(play.deadlines), AfterWaiting.END, play.training_run.next_sum()
     )
     play.connect(C)
     assert play.asked[A].request.attempt == 2
@@ -617,10 +617,10 @@ def test_an_event_that_the_table_does_not_allow_changes_nothing(phase: Phase) ->
         if type(event) in PHASES[phase]:
             play.tell(event)
             continue
-        before = state_of(play.federation), state_of(play.course)
+        before = state_of(play.federation), state_of(play.training_run)
         with pytest.raises(LocalProtocolError, match=f"{type(event).__name__} cannot happen .* {phase.value}"):
             play.federation.receive(event)
-        assert (state_of(play.federation), state_of(play.course)) == before
+        assert (state_of(play.federation), state_of(play.training_run)) == before
 
 
 @pytest.mark.parametrize(
@@ -645,10 +645,10 @@ def test_an_event_that_contradicts_the_state_changes_nothing(
     if phase is Phase.SUMMING:
         play.pass_deadline(DeadlineKind.JOIN)
     assert play.federation.phase is phase
-    before = state_of(play.federation), state_of(play.course)
+    before = state_of(play.federation), state_of(play.training_run)
     with pytest.raises(LocalProtocolError, match=complaint):
         play.federation.receive(event)
-    assert (state_of(play.federation), state_of(play.course)) == before
+    assert (state_of(play.federation), state_of(play.training_run)) == before
 
 
 def test_a_deadline_that_fires_after_it_was_cancelled_is_ignored() -> None:

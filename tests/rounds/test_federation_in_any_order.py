@@ -144,11 +144,11 @@ class AnyOrder(RuleBasedStateMachine):
         if who not in self.connected():
             impossible.append(events.UploadArrived(who, self.play.federation.sum_number, b""))
         for event in impossible:
-            before = state_of(self.play.federation), state_of(self.play.course)
+            before = state_of(self.play.federation), state_of(self.play.training_run)
             # A stream that was refused may still speak; that is heard by nobody and is no fault of ours.
             with contextlib.suppress(LocalProtocolError):
                 assert self.play.federation.receive(event) == []
-            assert (state_of(self.play.federation), state_of(self.play.course)) == before
+            assert (state_of(self.play.federation), state_of(self.play.training_run)) == before
 
     @rule(really=st.integers(0, 49))
     def stop(self, really: int) -> None:
@@ -172,8 +172,8 @@ class AnyOrder(RuleBasedStateMachine):
         for outcome, number in self.play.story:
             accepted = self.play.accepted.get(number, set())
             assert outcome != "absorbed" or len(accepted) >= self.play.quorum
-        assert self.play.course.rounds_done >= self.rounds
-        self.rounds = self.play.course.rounds_done
+        assert self.play.training_run.rounds_done >= self.rounds
+        self.rounds = self.play.training_run.rounds_done
 
     @invariant()
     def an_open_sum_has_a_deadline_and_so_has_every_wait(self) -> None:
@@ -182,12 +182,12 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "play"):
             return
-        replay, course = self.play.replayed(), self.play.course
-        assert replay.model.vector.tobytes() == course.model.vector.tobytes()
-        assert replay.model.threshold == course.model.threshold
-        assert replay.rounds_done == course.rounds_done
-        assert len(replay.history) == len(course.history)
-        assert replay.left_out == course.left_out
+        replay, training_run = self.play.replayed(), self.play.training_run
+        assert replay.model.vector.tobytes() == training_run.model.vector.tobytes()
+        assert replay.model.threshold == training_run.model.threshold
+        assert replay.rounds_done == training_run.rounds_done
+        assert len(replay.history) == len(training_run.history)
+        assert replay.left_out == training_run.left_out
 
 
 AnyOrder.TestCase.settings = settings(

@@ -11,11 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collaborator.preparation import masking_policy
-from fedfair.errors import PlanError
-from fedfair.ids import ParticipantId
-from fedfair.learning.data.dataset import FeatureSchema
-from fedfair.learning.layout import Layout, LayoutEntry
-from fedfair.learning.masked_sums import (
+from fedfair.aggregation.masked_encoding import (
     check_protection,
     guarantee,
     roster_of,
@@ -23,24 +19,28 @@ from fedfair.learning.masked_sums import (
     session_terms,
     sum_shapes,
 )
-from fedfair.learning.round_subject import SumKey, round_subject
-from fedfair.learning.server import Course
-from fedfair.plan.keys import format_public_key
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
+from fedfair.aggregation.round_subject import SumKey, round_subject
+from fedfair.aggregation.running_sum import PlainSum
+from fedfair.errors import PlanError
+from fedfair.ids import ParticipantId
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, SecureAggregationSection
-from fedfair.plan.site import SitePolicy as SiteFile
+from fedfair.policy.site_config import SitePolicy as SiteFile
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
-from fedfair.rounds.protection import Protection, RunIdentity
+from fedfair.rounds.secagg_session import RunIdentity, SecaggSession
+from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Contribute, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
-from fedfair.secagg.session import Site
-from fedfair.secagg.transcript import Subject
-from fedfair.sums.running import PlainSum
+from fedfair.secagg.session import SessionSite
+from fedfair.secagg.transcript import RoundSubject
 from tests import plans
 from tests.secagg.federation_in_memory import draws_of
 
@@ -82,10 +82,10 @@ class Play:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.course = Course(plan, LAYOUT, SCHEMA, np.zeros(5))
+        self.training_run = TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(5))
         self.hours = 0.0
-        protection = Protection(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours)
-        self.federation = Federation(plan, self.course, PlainSum, protection=protection)
+        protection = SecaggSession(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours)
+        self.federation = Federation(plan, self.training_run, PlainSum, protection=protection)
         self.names = [ParticipantId(name) for name in plan.federation.collaborators]
         self.sites = {name: self.site(name) for name in self.names}
         self.said: list[tuple[ParticipantId, Kind]] = []
@@ -100,7 +100,7 @@ class Play:
         member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
         policy = masking_policy(self.plan, SiteFile())
         agreed = session_plan(self.plan, RUN.plan_digest)
-        site = Site(member, roster_of(self.plan), keys(name), agreed, policy, shapes)
+        site = SessionSite(member, roster_of(self.plan), keys(name), agreed, policy, shapes)
         return Participant(site, secrets.token_bytes)
 
     def tell(self, event: events.Event) -> None:
@@ -128,10 +128,10 @@ class Play:
             if not self.silent(name, kind_of(send.message))
         ]
 
-    def subject(self, name: ParticipantId) -> Subject:
+    def subject(self, name: ParticipantId) -> RoundSubject:
         request = self.questions[name].request
         key = SumKey(RUN.run_id, request.purpose, int(request.round), request.query)
-        return round_subject(key, self.course.model, self.course.scaling)
+        return round_subject(key, self.training_run.model, self.training_run.scaling)
 
     def carry_out(self, name: ParticipantId, effects: list[SiteEffect]) -> list[Send]:
         sends = []
@@ -148,7 +148,7 @@ class Play:
         """Return the unit vector of a site in training; one record with loss 0.5 in an evaluation."""
         if purpose == Purpose.TRAINING.value:
             body = np.zeros(5)
-            body[self.names.index(name)] = self.size(self.course.rounds_done)
+            body[self.names.index(name)] = self.size(self.training_run.rounds_done)
             return Update(np.array([self.threshold(), 1e-9 * number]), body, 1)
         if purpose == Purpose.STANDARDISATION.value:
             # One record (1, 2): three counts, the whole parts of two sums and two sums of squares, their rests.
@@ -184,21 +184,25 @@ def test_a_whole_run_needs_one_session_and_adds_everybodys_change() -> None:
     assert play.set_ups() == 1
     # The mean of four unit vectors times 0.5 is 0.125 in each coordinate; four rounds. The error of a mean is less
     # than n C W 2^-f / (sum of w) = 4 * 16 * 2^-28 / 4 in each round (f = 28: 4 * 2^28 <= 2^31 - 1).
-    np.testing.assert_allclose(play.course.model.vector, 4 * np.array([0.125] * 4 + [0.0]), atol=4 * 16 * 2.0**-28)
-    evaluation = play.course.result().evaluation
+    np.testing.assert_allclose(
+        play.training_run.model.vector, 4 * np.array([0.125] * 4 + [0.0]), atol=4 * 16 * 2.0**-28
+    )
+    evaluation = play.training_run.result().evaluation
     assert evaluation is not None
     assert evaluation.splits["train"].mean == 0.5
 
 
 def test_a_hybrid_session_adds_up_and_survives_a_drop_out() -> None:
     play = Play(make_plan(4, quorum=3, rounds=2, key_agreement="x25519-mlkem768"))
-    play.silent = lambda name, kind: name == "clinic-d" and kind is Kind.UPLOAD and play.course.rounds_done == 1
+    play.silent = lambda name, kind: (
+        name == "clinic-d" and kind is Kind.UPLOAD and play.training_run.rounds_done == 1
+    )
     play.begin()
     play.pass_deadline(events.DeadlineKind.SUM)
     assert play.federation.phase is Phase.FINISHED
     # The bound of the test above, with 3 contributors in the second of two rounds.
     expected = np.array([0.125] * 4 + [0.0]) + np.array([0.5 / 3] * 3 + [0.0] * 2)
-    np.testing.assert_allclose(play.course.model.vector, expected, atol=2 * 4 * 16 * 2.0**-28 / 3)
+    np.testing.assert_allclose(play.training_run.model.vector, expected, atol=2 * 4 * 16 * 2.0**-28 / 3)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_the_automatic_clip_follows_the_changes_up_and_down_and_never_beyond_wha
     # In each round the mean is off by less than n C W 2^-f / (sum of w), with f = 28 and a sum of weights of 4.
     counted = sum(min(size, clip) for size, clip in zip(sizes, clips, strict=True)) / 4
     bound = sum(4 * clip * 16 * 2.0**-28 / 4 for clip in clips)
-    np.testing.assert_allclose(play.course.model.vector, np.array([counted] * 4 + [0.0]), atol=bound)
+    np.testing.assert_allclose(play.training_run.model.vector, np.array([counted] * 4 + [0.0]), atol=bound)
 
 
 def test_a_total_that_is_refused_leaves_the_clip_where_it_was() -> None:
@@ -260,7 +264,7 @@ def test_a_total_that_is_refused_leaves_the_clip_where_it_was() -> None:
 def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:
     def clip_after(earlier: float | None, **stated: object) -> float:
         plan = make_plan(3, **stated)
-        return Protection(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, earlier).clip
+        return SecaggSession(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, earlier).clip
 
     assert clip_after(None, clip="auto") == 1.0
     assert clip_after(None, clip="auto", max_clip=0.5) == 0.5
@@ -280,7 +284,9 @@ def test_a_round_whose_clip_is_beyond_what_a_site_approved_is_not_contributed_to
 
 def test_a_session_ends_after_a_day() -> None:
     play = Play(make_plan(3, rounds=2))
-    play.silent = lambda name, kind: name == "clinic-c" and kind is Kind.UPLOAD and play.course.rounds_done == 1
+    play.silent = lambda name, kind: (
+        name == "clinic-c" and kind is Kind.UPLOAD and play.training_run.rounds_done == 1
+    )
     play.begin()
     assert play.federation.phase is Phase.SUMMING
     play.hours = 25.0
@@ -292,15 +298,17 @@ def test_a_session_ends_after_a_day() -> None:
 
 def test_a_sum_below_the_quorum_is_lost_before_anything_is_opened_and_changes_nothing() -> None:
     play = Play(make_plan(3))
-    play.silent = lambda name, kind: name == "clinic-c" and kind is Kind.UPLOAD and play.course.rounds_done == 1
+    play.silent = lambda name, kind: (
+        name == "clinic-c" and kind is Kind.UPLOAD and play.training_run.rounds_done == 1
+    )
     play.begin()
-    before = play.course.model.vector.copy()
+    before = play.training_run.model.vector.copy()
     answers = sum(kind is Kind.ANSWER for _, kind in play.said)
     play.silent = lambda _name, _kind: True
     play.pass_deadline(events.DeadlineKind.SUM)
     lost = [effect for effect in play.effects if isinstance(effect, events.SumLost)]
     assert [effect.reason for effect in lost] == ["2 of 3 contributed, 3 are needed"]
-    assert np.array_equal(play.course.model.vector, before)
+    assert np.array_equal(play.training_run.model.vector, before)
     assert sum(kind is Kind.ANSWER for _, kind in play.said) == answers
     assert play.federation.request is not None
     assert play.federation.request.attempt == 2
@@ -317,14 +325,16 @@ def test_a_sum_below_the_quorum_is_lost_before_anything_is_opened_and_changes_no
 def test_sites_that_fall_silent_at_a_step_are_done_without(steps: tuple[Kind, Kind], counted: str) -> None:
     play = Play(make_plan(5, quorum=3, rounds=2))
     fatal = set(zip(("clinic-a", "clinic-b"), steps, strict=True))
-    play.silent = lambda name, kind: play.course.rounds_done == 1 and (name, kind) in fatal
+    play.silent = lambda name, kind: play.training_run.rounds_done == 1 and (name, kind) in fatal
     play.begin()
     while play.federation.phase is Phase.SUMMING:
         play.pass_deadline(next(reversed(play.deadlines)).kind)
     assert play.federation.phase is Phase.FINISHED
     second = [0.5 / len(counted) if letter in counted else 0.0 for letter in "abcde"]
     # As above with n = 5 and 3 contributors in the worst case, over two rounds.
-    np.testing.assert_allclose(play.course.model.vector, 0.1 + np.array(second), atol=2 * 5 * 16 * 2.0**-28 / 3)
+    np.testing.assert_allclose(
+        play.training_run.model.vector, 0.1 + np.array(second), atol=2 * 5 * 16 * 2.0**-28 / 3
+    )
 
 
 def evaluations(play: Play) -> list[tuple[int, int]]:
@@ -338,7 +348,7 @@ def silent_at(play: Play, name: str, kind: Kind, rounds_done: int) -> None:
 
     def silent(who: ParticipantId, said: Kind) -> bool:
         evaluating = play.questions[who].request.purpose is not Purpose.TRAINING
-        return (who, said, play.course.rounds_done) == (name, kind, rounds_done) and evaluating
+        return (who, said, play.training_run.rounds_done) == (name, kind, rounds_done) and evaluating
 
     play.silent = silent
 
@@ -359,7 +369,7 @@ def test_an_evaluation_that_lost_an_answer_is_left_out_and_training_goes_on() ->
     play.pass_deadline(events.DeadlineKind.SUM)
     assert play.federation.phase is Phase.FINISHED
     assert evaluations(play) == [(0, 4), (4, 4)]
-    assert play.course.result().left_out == (2,)
+    assert play.training_run.result().left_out == (2,)
     (skipped,) = [effect for effect in play.effects if isinstance(effect, events.Skipped)]
     assert skipped.reason == "3 answers, 4 are needed"
 
@@ -382,7 +392,7 @@ def test_a_sum_that_cannot_be_done_without_waits_for_the_very_sites_that_opened_
     play.silent = lambda _name, _kind: False
     play.tell(events.Connected(ParticipantId("clinic-d")))
     assert play.federation.phase is Phase.FINISHED
-    assert play.course.result().left_out == ()
+    assert play.training_run.result().left_out == ()
     assert [n for n, _ in evaluations(play)] == [0, 2]
 
 
@@ -403,13 +413,13 @@ def test_a_sum_whose_sites_do_not_come_back_ends_the_run_in_words(
         "they have sent; the join deadline has passed without clinic-d"
     )
     assert "start the aggregator again once they are back" in ending.remedy
-    assert play.course.rounds_done == lost_at
+    assert play.training_run.rounds_done == lost_at
 
 
 def test_a_training_sum_that_some_have_helped_to_open_is_repeated_by_the_very_same_sites() -> None:
     play = Play(make_plan(5, quorum=3, rounds=2))
     away = ("clinic-c", "clinic-d", "clinic-e")
-    play.silent = lambda name, kind: play.course.rounds_done == 1 and kind is Kind.ANSWER and name in away
+    play.silent = lambda name, kind: play.training_run.rounds_done == 1 and kind is Kind.ANSWER and name in away
     play.begin()
     play.tell(events.Disconnected(ParticipantId("clinic-e")))
     play.pass_deadline(events.DeadlineKind.GRACE)

@@ -41,7 +41,7 @@ class WaitingPlay(Play):
         self.moved: list[tuple[np.ndarray, events.Report]] = []
 
     def tell(self, event: events.Event) -> None:
-        before = self.course.model.vector.copy()
+        before = self.training_run.model.vector.copy()
         for effect in self.federation.receive(event):
             self.effects.append(effect)
             match effect:
@@ -58,7 +58,7 @@ class WaitingPlay(Play):
                 case events.Suspected():
                     raise AssertionError(f"an honest site accuses another: {effect.reason}")
                 case events.Report():
-                    self.moved.append((self.course.model.vector - before, effect))
+                    self.moved.append((self.training_run.model.vector - before, effect))
 
     def deliver(self, name: ParticipantId) -> None:
         """Hand a site the oldest message that waits for it, and the federation what the site says to it."""

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from aggregator.waiting import waiting_words
+from fedfair.aggregation.running_sum import PlainSum
 from fedfair.ids import ParticipantId
-from fedfair.learning.server import Course
-from fedfair.learning.snapshot import CourseSnapshot
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
-from fedfair.rounds.protection import Protection, is_due
+from fedfair.rounds.secagg_session import SecaggSession, is_due
+from fedfair.run.state import RunSnapshot
+from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import Send
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_record import RoundRecord
-from fedfair.sums.running import PlainSum
 from tests.rounds.test_masked_federation import LAYOUT, RUN, SCHEMA, make_plan
 from tests.rounds.test_masked_federation_in_any_order import WaitingPlay
 
@@ -41,10 +41,10 @@ Silence = frozenset[tuple[ParticipantId, Kind, int]]
 """Messages that are lost on their way: of whom, of which kind, and after how many rounds."""
 
 
-def copied(course: Course) -> CourseSnapshot:
+def copied(training_run: TrainingRun) -> RunSnapshot:
     """Return what a journal would hold of a course."""
-    snapshot = course.snapshot()
-    return CourseSnapshot(snapshot.state, {name: vector.copy() for name, vector in snapshot.vectors.items()})
+    snapshot = training_run.snapshot()
+    return RunSnapshot(snapshot.state, {name: vector.copy() for name, vector in snapshot.vectors.items()})
 
 
 class Restarting(WaitingPlay):
@@ -52,7 +52,7 @@ class Restarting(WaitingPlay):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self.written = copied(self.course)
+        self.written = copied(self.training_run)
         self.unfinished: events.UnfinishedSum | None = None
         self.clip = self.federation.clip
         self.messages = 0
@@ -64,7 +64,7 @@ class Restarting(WaitingPlay):
         for effect in self.effects[known:]:
             match effect:
                 case events.Report():
-                    self.written, self.clip = copied(self.course), self.federation.clip
+                    self.written, self.clip = copied(self.training_run), self.federation.clip
                 case events.SaveUnfinished(unfinished):
                     self.unfinished = unfinished
                 case events.SumLost(reason=reason):
@@ -72,17 +72,22 @@ class Restarting(WaitingPlay):
 
     def restart(self) -> None:
         """Kill the aggregator and start it again from its journal."""
-        self.course = Course(self.plan, LAYOUT, SCHEMA, np.zeros(5))
-        self.course.restore(self.written)
+        self.training_run = TrainingRun(self.plan, LAYOUT, SCHEMA, np.zeros(5))
+        self.training_run.restore(self.written)
         unfinished = (
-            self.unfinished if self.unfinished and is_due(self.unfinished, RUN.run_id, self.course) else None
+            self.unfinished if self.unfinished and is_due(self.unfinished, RUN.run_id, self.training_run) else None
         )
-        if unfinished is None and self.course.next_sum() is not None:
-            self.course.retry()
-        protection = Protection(self.plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, self.clip)
+        if unfinished is None and self.training_run.next_sum() is not None:
+            self.training_run.retry()
+        protection = SecaggSession(self.plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, self.clip)
         last = self.federation.sum_number + 1000
         self.federation = Federation(
-            self.plan, self.course, PlainSum, protection=protection, last_sum_number=last, unfinished=unfinished
+            self.plan,
+            self.training_run,
+            PlainSum,
+            protection=protection,
+            last_sum_number=last,
+            unfinished=unfinished,
         )
         self.deadlines.clear()
         for name in self.names:
@@ -114,7 +119,7 @@ class Restarting(WaitingPlay):
         for send in self.said_to(name, message):
             self.messages += 1
             self.note(name, send)
-            if (name, kind_of(send.message), self.course.rounds_done) in silent:
+            if (name, kind_of(send.message), self.training_run.rounds_done) in silent:
                 continue
             if self.messages == kill_at:
                 self.restart()
@@ -139,7 +144,7 @@ class Restarting(WaitingPlay):
         return [(each.purpose.value, each.round, each.contributors) for each in reports]
 
     def model(self) -> tuple[bytes, float]:
-        return self.course.model.vector.tobytes(), self.course.model.threshold
+        return self.training_run.model.vector.tobytes(), self.training_run.model.threshold
 
     def survivors(self) -> tuple[int, ...]:
         """Return the survivors of the sum under way, as far as the journal knows them."""
@@ -226,7 +231,7 @@ def killed_after_the_uploads() -> Restarting:
     """Return a run whose aggregator was killed in round 2, after the uploads, and is back with three of four."""
     play = Restarting(make_plan(4, quorum=3, rounds=3, every=2, clip=1.0))
     play.begin()
-    while not (play.course.rounds_done and play.survivors()):
+    while not (play.training_run.rounds_done and play.survivors()):
         name = next(name for name in play.names if play.waiting[name])
         play.deliver_one(name, 0, sites_too=False, silent=frozenset())
     play.restart()

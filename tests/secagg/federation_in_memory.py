@@ -30,18 +30,18 @@ from fedfair.secagg.effects import (
 )
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SessionPlan, SessionTerms, SitePolicy, Suite, threshold
+from fedfair.secagg.params import Mode, SecaggPolicy, SessionPlan, SessionTerms, Suite, threshold
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.server import Server
-from fedfair.secagg.session import Site
+from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import HeaderRun, SumShape
 from fedfair.secagg.signing import Member, Roster
-from fedfair.secagg.transcript import Subject
+from fedfair.secagg.transcript import RoundSubject
 
 _fresh = (count % 100_000 for count in itertools.count())  # no two updates are the same update
 PLAN = hashlib.sha256(b"plan").digest()
-MODEL = Subject(hashlib.sha256(b"model").digest(), hashlib.sha256(b"sum").digest())
+MODEL = RoundSubject(hashlib.sha256(b"model").digest(), hashlib.sha256(b"sum").digest())
 ANY_COHORT = frozenset({"training", "evaluation"})
 """Most plays repeat a round with others; the rule that forbids it for one sum has tests of its own."""
 
@@ -97,11 +97,11 @@ class Wire:
     members: int
     terms: SessionTerms
     shapes: Mapping[str, SumShape]
-    policy: SitePolicy = field(
-        default_factory=lambda: SitePolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
+    policy: SecaggPolicy = field(
+        default_factory=lambda: SecaggPolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
     )
     randomness: Callable[[int], bytes] = secrets.token_bytes
-    model: Subject = MODEL
+    model: RoundSubject = MODEL
     threads: int = 1
     dtype: type[np.floating] = np.float64
 
@@ -123,7 +123,9 @@ class Wire:
         self.aborted: RoundAborted | None = None
 
     def site(self, index: int) -> Participant:
-        mine = Site(index, self.roster, signing_key(index), self.plan, self.policy, self.shapes, self.threads)
+        mine = SessionSite(
+            index, self.roster, signing_key(index), self.plan, self.policy, self.shapes, self.threads
+        )
         return Participant(mine, self.randomness, self.logs[index], self.remembered[index])
 
     def restart(self, index: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.params import Mode, SitePolicy, least_survivors, threshold
+from fedfair.secagg.params import Mode, SecaggPolicy, least_survivors, threshold
 from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
 # The step at which a member vanishes. Between "after upload" and "before vote" only the moment differs at which
@@ -56,7 +56,7 @@ def _run(wire: Wire, steps: dict[int, str]) -> tuple[int, ...] | None:
 
 
 def _wire(members: int, colluders: int, mode: Mode) -> Wire:
-    policy = SitePolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
+    policy = SecaggPolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
     wire = Wire(members, terms_of(members, colluders, mode=mode), {"training": shape_of(members)}, policy)
     wire.set_up()
     return wire

@@ -8,7 +8,7 @@ import pytest
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.client import Answered, Uploaded, Voted
+from fedfair.secagg.client import ConsistencyChecked, SharesRevealed, Uploaded
 from fedfair.secagg.effects import Log, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.history import History, set_digest
 from fedfair.secagg.log import entries, history_record, read_history
@@ -116,7 +116,7 @@ def test_a_restarted_site_keeps_its_one_vote() -> None:
     effects = lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model)
     (vote,) = lies.carry_out(1, effects)
     lies.restart(1)
-    assert isinstance(lies.sites[1].phase, Voted)
+    assert isinstance(lies.sites[1].phase, ConsistencyChecked)
     assert refused(lies.sites[1], lies.survivors((1, 2, 4))) is Check.ONE_VOTE
     assert lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model) == [vote]
 
@@ -128,7 +128,7 @@ def test_a_restarted_site_keeps_its_one_answer_and_remembers_the_update() -> Non
     (answer,) = lies.carry_out(1, lies.sites[1].receive(request, lies.model))
     lies.restart(1)
     site = lies.sites[1]
-    assert isinstance(site.phase, Answered)
+    assert isinstance(site.phase, SharesRevealed)
     assert site.receive(request, lies.model) == [answer]
     assert refused(site, lies.survivors((1, 2, 3))) is Check.ONE_ANSWER
     lies.set_up()

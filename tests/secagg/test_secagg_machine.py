@@ -14,13 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import RoundAborted, Send, SendTo, ServerEffect, SessionReady, SumOpened
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import SitePolicy
-from fedfair.secagg.round_messages import Answer, Upload, Vote
-from fedfair.secagg.server import State
+from fedfair.secagg.params import SecaggPolicy
+from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
+from fedfair.secagg.server import ServerState
 from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
 MEMBERS = 4
-PARTS = {Kind.UPLOAD: Upload.decode, Kind.VOTE: Vote.decode, Kind.ANSWER: Answer.decode}
+PARTS = {Kind.UPLOAD: Upload.decode, Kind.VOTE: ConsistencyCheck.decode, Kind.ANSWER: UnmaskShares.decode}
 
 
 class Storm(RuleBasedStateMachine):
@@ -28,7 +28,7 @@ class Storm(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        policy = SitePolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
+        policy = SecaggPolicy(greatest_attempts=1_000_000, any_cohort=ANY_COHORT)
         self.wire = Wire(MEMBERS, terms_of(MEMBERS), {"training": shape_of(MEMBERS)}, policy)
         self.wire.updates = {}
         self.to_sites: list[tuple[int, bytes]] = []
@@ -43,7 +43,7 @@ class Storm(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what the aggregator does
 
-    @precondition(lambda self: self.wire.server.state is State.READY)
+    @precondition(lambda self: self.wire.server.state is ServerState.READY)
     @rule()
     def start_a_round(self) -> None:
         self.obey(self.wire.server.start_round("training", self.wire.model, (1.0,), self.wire.server.members))
@@ -52,7 +52,7 @@ class Storm(RuleBasedStateMachine):
     def a_deadline_passes(self) -> None:
         self.obey(self.wire.server.deadline())
 
-    @precondition(lambda self: self.wire.server.state in (State.READY, State.IDLE))
+    @precondition(lambda self: self.wire.server.state in (ServerState.READY, ServerState.IDLE))
     @rule()
     def renew_the_session(self) -> None:
         self.obey(self.wire.server.open_session(self.wire.roster.indices))

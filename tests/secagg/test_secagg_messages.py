@@ -9,36 +9,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.codec import Reader, Writer
+from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, Suite
-from fedfair.secagg.round_messages import Answer, Open, RoundStart, Survivors, Upload, Vote
-from fedfair.secagg.setup_messages import Advert, Adverts, Confirm, Confirms, Proposal
-from fedfair.secagg.transcript import Subject
+from fedfair.secagg.round_messages import (
+    ConsistencyCheck,
+    RoundStart,
+    Survivors,
+    UnmaskRequest,
+    UnmaskShares,
+    Upload,
+)
+from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
+from fedfair.secagg.transcript import RoundSubject
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 
 DIGEST, SIGNATURE = b"d" * 32, b"s" * 64
 DECODERS = {
     Kind.PROPOSAL: Proposal.decode,
-    Kind.ADVERT: Advert.decode,
-    Kind.ADVERTS: Adverts.decode,
+    Kind.ADVERT: KeyAdvertisement.decode,
+    Kind.ADVERTS: KeyAdvertisements.decode,
     Kind.CONFIRM: Confirm.decode,
     Kind.CONFIRMS: Confirms.decode,
     Kind.ROUND_START: RoundStart.decode,
     Kind.UPLOAD: Upload.decode,
     Kind.SURVIVORS: Survivors.decode,
-    Kind.VOTE: Vote.decode,
-    Kind.OPEN: Open.decode,
-    Kind.ANSWER: Answer.decode,
+    Kind.VOTE: ConsistencyCheck.decode,
+    Kind.OPEN: UnmaskRequest.decode,
+    Kind.ANSWER: UnmaskShares.decode,
 }
 EXAMPLES = [
     Proposal(SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40), *[DIGEST] * 4),
-    Advert(7, b"k" * 32, DIGEST, SIGNATURE),
-    Adverts(((1, b"one"), (2, b"two"))),
+    KeyAdvertisement(7, b"k" * 32, DIGEST, SIGNATURE),
+    KeyAdvertisements(((1, b"one"), (2, b"two"))),
     Confirm(3, DIGEST, ((4, DIGEST),), ((4, b"c" * 1088),), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
-    RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, Subject(DIGEST, b"s" * 32), (0.5, 1e-9)),
+    RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, RoundSubject(DIGEST, b"s" * 32), (0.5, 1e-9)),
     Upload(
         DIGEST,
         1,
@@ -50,9 +57,9 @@ EXAMPLES = [
         SIGNATURE,
     ),
     Survivors(DIGEST, (1, 2)),
-    Vote(DIGEST, 1, (1, 2), SIGNATURE),
-    Open(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
-    Answer(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
+    ConsistencyCheck(DIGEST, 1, (1, 2), SIGNATURE),
+    UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
+    UnmaskShares(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
 ]
 BYTES = [message.encode() for message in EXAMPLES]
 
@@ -109,9 +116,9 @@ def test_what_is_no_message_is_refused(raw: bytes) -> None:
 def test_declared_sizes_allocate_nothing() -> None:
     # Every length and count field at its greatest, without the bytes that it promises.
     lies = [
-        Writer().number(1, 1).number(Kind.ADVERTS, 1).number(0xFFFF, 2).done(),
+        MessageWriter().number(1, 1).number(Kind.ADVERTS, 1).number(0xFFFF, 2).done(),
         bytes([1, Kind.CONFIRMS]) + DIGEST + bytes([0, 1, 0, 1]) + b"\xff" * 4,
-        Writer().number(1, 1).number(Kind.SURVIVORS, 1).fixed(DIGEST).number(0xFFFF, 2).done(),
+        MessageWriter().number(1, 1).number(Kind.SURVIVORS, 1).fixed(DIGEST).number(0xFFFF, 2).done(),
         bytes([1, Kind.OPEN]) + bytes(MAX_MESSAGE_BYTES),
     ]  # fmt: skip
     tracemalloc.start()
@@ -126,13 +133,13 @@ def test_declared_sizes_allocate_nothing() -> None:
 @pytest.mark.parametrize("members", [(2, 1), (1, 1), (0, 1), tuple(range(1, 202))])
 def test_members_are_listed_once_in_order_and_not_too_many(members: tuple[int, ...]) -> None:
     with pytest.raises(SecaggError) as refused:
-        Reader(Writer().members(members).done(), "list").members()
+        MessageReader(MessageWriter().members(members).done(), "list").members()
     assert refused.value.check is Check.ENCODING
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_clip_that_is_not_finite_is_refused(value: float) -> None:
-    raw = RoundStart(DIGEST, 1, "training", (1, 2), 2, Subject(DIGEST, DIGEST), (value,)).encode()
+    raw = RoundStart(DIGEST, 1, "training", (1, 2), 2, RoundSubject(DIGEST, DIGEST), (value,)).encode()
     with pytest.raises(SecaggError):
         RoundStart.decode(raw)
 

@@ -12,7 +12,7 @@ import pytest
 
 import fedfair.secagg
 from fedfair.errors import LocalProtocolError
-from fedfair.secagg.client import Contributing, Uploaded, Voted, erased
+from fedfair.secagg.client import ConsistencyChecked, Contributing, Uploaded, erased
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import Secret
@@ -110,12 +110,12 @@ def test_going_on_erases_what_the_phase_before_knew() -> None:
 def test_after_a_round_nothing_of_it_is_left() -> None:
     wire = Wire(4, terms_of(4), {"training": shape_of(4)})
     wire.set_up()
-    phases: list[Uploaded | Voted] = []
+    phases: list[Uploaded | ConsistencyChecked] = []
     original = wire.hand_over
 
     def watch(member: int, message: bytes) -> list[object]:
         before = wire.sites[member].phase
-        if isinstance(before, Uploaded | Voted):
+        if isinstance(before, Uploaded | ConsistencyChecked):
             phases.append(before)
         return list(original(member, message))
 

@@ -20,11 +20,11 @@ from kyber_py.ml_kem import ML_KEM_768
 from fedfair.secagg.effects import Send, SendTo, SessionReady
 from fedfair.secagg.keys import EphemeralKey, Secret, encapsulate, pair_chain
 from fedfair.secagg.masking import Update
-from fedfair.secagg.params import SessionPlan, SitePolicy, Suite
+from fedfair.secagg.params import SecaggPolicy, SessionPlan, Suite
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.prg import Mask, apply_masks, open_stream
 from fedfair.secagg.server import Server
-from fedfair.secagg.session import Site
+from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import split
 from fedfair.secagg.transcript import digest, labelled
 from tests.secagg.federation_in_memory import MODEL, PLAN, draws_of, roster_of, shape_of, signing_key, terms_of
@@ -172,7 +172,8 @@ def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program()
     server = Server(roster, plan, shapes, _stream(b"server"), np.dtype(np.float64))
     sites = {
         index: Participant(
-            Site(index, roster, signing_key(index), plan, SitePolicy(), shapes), _stream(b"site %d" % index)
+            SessionSite(index, roster, signing_key(index), plan, SecaggPolicy(), shapes),
+            _stream(b"site %d" % index),
         )
         for index in roster.indices
     }

@@ -13,7 +13,7 @@ from fedfair.secagg.client import Uploaded
 from fedfair.secagg.fixedpoint import BLOCK_VALUES, BodyCode, BodyEncoder, decode_body, pack, unpack
 from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.params import Mode, SitePolicy
+from fedfair.secagg.params import Mode, SecaggPolicy
 from fedfair.secagg.shape import SumShape
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of
 
@@ -91,7 +91,7 @@ def test_the_value_of_a_step_is_part_of_what_sites_agree_on() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.MALICIOUS, Mode.SEMI_HONEST])
 def test_a_site_votes_and_answers_for_no_fewer_survivors_than_its_own_floor(mode: Mode) -> None:
-    policy = SitePolicy(least_survivors=5)
+    policy = SecaggPolicy(least_survivors=5)
     wire = Wire(5, terms_of(5, mode=mode), {"training": shape_of(2)}, policy)
     wire.set_up()
     wire.leaving = {(4, Kind.UPLOAD)}

@@ -29,7 +29,7 @@ UPDATES = {  # weight, header value, body: small enough to check by hand
     2: (1, -1.0, [1.0, 1.0, 1.0, 1.0, 1.0]),
     3: (4, 0.0, [-1.0, 0.125, 0.0, 0.5, 0.75]),
 }
-MEMBERS, COLLUDERS, GREATEST_WEIGHT, CLIP, RING_BITS = 3, 0, 4, 1.0, 32
+MEMBERS, COLLUDERS, MAX_WEIGHT, CLIP, RING_BITS = 3, 0, 4, 1.0, 32
 
 
 class Stream:
@@ -104,7 +104,7 @@ def body_elements(index: int, draw_key: bytes) -> list[int]:
     uniform = struct.unpack("<5H", ctr(draw_key, 10))
     elements = []
     for value, u in zip(body, uniform, strict=True):
-        scaled = max(-CLIP, min(CLIP, value)) / CLIP * weight / GREATEST_WEIGHT * 2 ** (bits + 16)
+        scaled = max(-CLIP, min(CLIP, value)) / CLIP * weight / MAX_WEIGHT * 2 ** (bits + 16)
         elements.append((round(scaled) + u) >> 16)
     return elements
 
@@ -152,7 +152,7 @@ def main() -> dict[str, object]:
     shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5))
     layout = h("layout", b"training", shape)
     proposal = b"\x01\x01" + bytes([1, 1]) + u16(COLLUDERS) + u16(threshold) + bytes([RING_BITS])
-    proposal += struct.pack(">Q", GREATEST_WEIGHT) + PLAN + roster + layout + Stream(b"server")(32)
+    proposal += struct.pack(">Q", MAX_WEIGHT) + PLAN + roster + layout + Stream(b"server")(32)
 
     draw = {i: Stream(b"site %d" % i) for i in members}
     private, public, nonce = {}, {}, {}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
-from fedfair.sums.spec import SumSpec
 from fedfair.wire import codec
 from fedfair.wire.chunking import (
     Assembler,

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.errors import RemoteProtocolError
-from fedfair.evaluation.exact_query import QueryStep
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.refusal_reasons import ACCUSING, RefusalReason
 from fedfair.wire import codec, frames
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,
@@ -25,7 +26,6 @@ from fedfair.wire.limits import (
     MAX_SUM_NUMBER,
     MAX_VECTOR_BYTES,
 )
-from fedfair.wire.refusals import ACCUSING, RefusalReason
 from fedfair.wire.v1 import federation_pb2 as pb
 
 Codec = tuple[Callable[[frames.Frame], bytes], Callable[[bytes], frames.Frame]]

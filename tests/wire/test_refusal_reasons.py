@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.site import SitePolicy
+from fedfair.policy.refusal_reasons import ACCUSING, RefusalReason, reason_for
+from fedfair.policy.site_config import SitePolicy
 from fedfair.secagg.checks import Check
 from fedfair.wire import codec, frames
 from fedfair.wire.limits import MAX_MEMBER
-from fedfair.wire.refusals import ACCUSING, RefusalReason, reason_for
 from fedfair.wire.v1 import federation_pb2 as pb
 
 CONSTANT_TEXT = {"Hello": {"software_version", "run_id"}, "CheckRequest": {"software_version"}}

@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from fedfair.learning.reproduction.evidence import Evidence, Mark
-from fedfair.learning.reproduction.execution import Done
-from fedfair.learning.reproduction.methods import METHODS
-from fedfair.learning.reproduction.runs import LOCAL_STEPS
-from fedfair.learning.reproduction.study import Figure
-from fedfair.learning.sweep.figures import DISPARITY, WORST, figure_name
-from fedfair.report.figures import Axis, Chart, Level, Series, draw
+from fedfair.experiments.reproduction.evidence import Evidence, Mark
+from fedfair.experiments.reproduction.execution import Done
+from fedfair.experiments.reproduction.methods import METHODS
+from fedfair.experiments.reproduction.runs import LOCAL_STEPS
+from fedfair.experiments.reproduction.study import Figure
+from fedfair.experiments.sweep.figures import DISPARITY, WORST, figure_name
+from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw
 
 Lines = Sequence[tuple[str, Sequence[Mark]]]
 """What stands in the legend, and the marks of one line."""
 
-_SIZE = Axis("size of the worst group, as a share of everybody", share=True)
+_SIZE = ChartAxis("size of the worst group, as a share of everybody", share=True)
 _PANELS = {
     "worst": "mean loss of the worst group (nats)",
     "mean": "mean loss of everybody (nats)",
@@ -79,7 +79,7 @@ def _panel(lines: Lines, quantity: str, split: str) -> Chart:
     floors = {mark.uniform_floor for _, marks in lines for mark in marks}
     levels = [Level("uniform guess", floor) for floor in floors] if quantity != "disparity" else []
     people = "test records" if split == "test" else "training records"
-    return Chart(_SIZE, Axis(_PANELS[quantity]), series, levels, people)
+    return Chart(_SIZE, ChartAxis(_PANELS[quantity]), series, levels, people)
 
 
 def _series(label: str, marks: Sequence[Mark], quantity: str, split: str) -> Series:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from fedfair.learning.reproduction.claims import Verdict, findings
-from fedfair.learning.reproduction.composition import Shares
-from fedfair.learning.reproduction.execution import Done
-from fedfair.learning.reproduction.study import Figure
-from fedfair.report.html import Section, page, render
+from fedfair.experiments.reproduction.claims import Verdict, findings
+from fedfair.experiments.reproduction.composition import Shares
+from fedfair.experiments.reproduction.execution import Done
+from fedfair.experiments.reproduction.study import Figure
+from fedfair.report.html import PageSection, page, render
 from fedfair.report.reproduction.charts import charts
 from fedfair.report.reproduction.tables import (
     Rows,
@@ -37,7 +37,7 @@ def reproduction_page(title: str, studies: Sequence[tuple[Done, Mapping[str, Sha
         title: its title.
         studies: what was run, each with the composition of its worst groups (empty for none).
     """
-    sections = [Section(done.study.name, done.study.title, _body(done, shares)) for done, shares in studies]
+    sections = [PageSection(done.study.name, done.study.title, _body(done, shares)) for done, shares in studies]
     return page(title, sections)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfair.learning.reproduction.claims import Finding, Verdict, written
-from fedfair.learning.reproduction.composition import Shares
-from fedfair.learning.reproduction.evidence import Evidence, Mark
-from fedfair.learning.reproduction.execution import Done
-from fedfair.learning.reproduction.methods import METHODS
-from fedfair.learning.reproduction.runs import KNOWN_GROUP_SIZES
-from fedfair.learning.reproduction.study import Figure, Values
-from fedfair.learning.sweep.figures import Spread
+from fedfair.experiments.reproduction.claims import Finding, Verdict, written
+from fedfair.experiments.reproduction.composition import Shares
+from fedfair.experiments.reproduction.evidence import Evidence, Mark
+from fedfair.experiments.reproduction.execution import Done
+from fedfair.experiments.reproduction.methods import METHODS
+from fedfair.experiments.reproduction.runs import KNOWN_GROUP_SIZES
+from fedfair.experiments.reproduction.study import Figure, Values
+from fedfair.experiments.sweep.figures import Spread
 
 PAPER_A1: Mapping[tuple[str, float | None], tuple[str, str]] = {
     ("fedminmax", None): ("1.593 ± 0.23", "1.176 ± 0.08"),

@@ -1,0 +1,185 @@
+"""What one site may still release under one plan: its ledger, held against its budget and its policy.
+
+Decides what a plan costs before anything is sent, and writes down each release while it may still be withheld. The
+file is `ledger.py`'s, the arithmetic `fedfair.privacy.budget`'s. A ledger is about one body of people: whatever is
+in it adds up, unless the site gives data sets names (`data.name`), by which it promises that nobody is in two of
+them. What was released without a name may be anybody's and adds up with everything.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from collaborator.ledger import Ledger
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.errors import PrivacyError
+from fedfair.plan.schema import Plan
+from fedfair.policy.site_config import SiteConfig
+from fedfair.privacy.accounting import epsilon
+from fedfair.privacy.budget import Budget, Limit, largest, remaining
+from fedfair.privacy.entries import LedgerEntry, Origin, Written
+from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
+from fedfair.training.dp_sgd import planned_releases, training_release
+from fedfair.wire.frames import SumStart
+
+_LOOK = "`fedfair privacy show` tells where it went"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose account it is, and for which plan.
+
+    Attributes:
+        plan: the plan.
+        config: the site's own file, with budget, policy and the name of its data set.
+        origin: who releases, of whom.
+        records: training records of this site.
+    """
+
+    plan: Plan
+    config: SiteConfig
+    origin: Origin
+    records: int
+
+
+class PrivacyBudget:
+    """The account of one site under one plan; one thread uses it at a time.
+
+    Args:
+        ledger: where releases are written down.
+        holder: for whom.
+        clock: returns an aware time.
+
+    Attributes:
+        forecast: in words, what the plan will cost this site and what that leaves.
+
+    Raises:
+        PrivacyError: the ledger cannot be used, or the site cannot afford to begin.
+    """
+
+    def __init__(self, ledger: Ledger, holder: Holder, clock: Callable[[], datetime]) -> None:
+        self._ledger = ledger
+        self._origin = holder.origin
+        self._clock = clock
+        self._unprotected: set[ReleasePurpose] = set()
+        entries = ledger.look()
+        self._limits = limits_of(holder, entries)
+        self.forecast = forecast(holder, entries)
+
+    def record(self, release: Written) -> None:
+        """Write a release down, before its noise is drawn.
+
+        Raises:
+            PrivacyError: the site cannot afford it, or it cannot be written; it must not happen.
+        """
+
+        def permit(fresh: Sequence[LedgerEntry]) -> None:
+            _count(self._limits, fresh)
+            for limit in self._limits:
+                limit.check(release)
+
+        entry = LedgerEntry(self._clock().isoformat(timespec="seconds"), self._origin, release)
+        self._ledger.record(entry, permit)
+        _count(self._limits, (entry,))
+
+    def record_unprotected(self, start: SumStart) -> None:
+        """Write down that this site is about to add to a sum without noise for its records.
+
+        Raises:
+            PrivacyError: it has a budget, or it cannot be written; it must not add anything.
+        """
+        purpose = sum_kind(start.purpose).release
+        if purpose not in self._unprotected:
+            # One line for a run says all that will ever be said of it.
+            self.record(Unprotected(purpose))
+            self._unprotected.add(purpose)
+
+
+def limits_of(holder: Holder, entries: Sequence[LedgerEntry]) -> tuple[Limit, ...]:
+    """Return what bounds this site's releases under the plan, with what was spent already."""
+    limits = tuple(_limits(holder.plan, holder.config, holder.origin))
+    _count(limits, entries)
+    return limits
+
+
+def _limits(plan: Plan, config: SiteConfig, own: Origin) -> Iterator[Limit]:
+    if config.budget is not None:
+        budget = Budget(config.budget.epsilon, config.budget.delta)
+        whose = "this site" if own.data_set is None else f"the data set {own.data_set!r}"
+        remedy = f"{_LOOK}; raise `budget` in collaborator.yaml if those whose records these are would agree"
+        yield Limit(f"the budget of {whose}", budget, functools.partial(_may_share, own), remedy)
+    asked, most = plan.privacy.sample_level, config.policy.max_epsilon
+    if most is not None:
+        budget = Budget(most) if asked is None else Budget(most, asked.delta)
+        remedy = f"{_LOOK}; raise policy.max_epsilon in collaborator.yaml if you agree"
+        yield Limit("policy.max_epsilon of this site", budget, functools.partial(_same_plan, own), remedy)
+
+
+def _may_share(own: Origin, other: Origin) -> bool:
+    return own.may_share_records(other)
+
+
+def _same_plan(own: Origin, other: Origin) -> bool:
+    return own.plan_digest == other.plan_digest
+
+
+def _count(limits: Sequence[Limit], entries: Sequence[LedgerEntry]) -> None:
+    for limit in limits:
+        for entry in entries:
+            limit.count(entry)
+
+
+# ------------------------------------------------------------------ before anything is sent
+
+
+def forecast(holder: Holder, entries: Sequence[LedgerEntry]) -> tuple[str, ...]:
+    """Return in words what a plan will cost a site whose ledger holds these entries, and what that leaves.
+
+    Raises:
+        PrivacyError: the site cannot afford to begin.
+    """
+    return tuple(_forecast(holder, limits_of(holder, entries), entries))
+
+
+def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerEntry]) -> Iterator[str]:
+    plan, asked = holder.plan, holder.plan.privacy.sample_level
+    if asked is None:
+        for limit in limits:
+            limit.check(Unprotected("training"))
+        yield "this plan adds no noise for single records, and the ledger notes that no epsilon covers them"
+        return
+    trains = "training" in holder.config.policy.purposes
+    rounds = plan.training.rounds if trains else 0
+    records = holder.records if trains else 0
+    cost = epsilon(planned_releases(plan, records, rounds), asked.delta)
+    what = f"{rounds} rounds" if trains else "an evaluation"
+    yield f"{what} of this plan cost epsilon {cost:.4g} at delta {asked.delta:g}, if no sum is tried twice"
+    _check_cost(holder, cost)
+    first = training_release(plan, records) if records else planned_releases(plan, 0, 0)[0]
+    released = [entry.release for entry in entries if _same_plan(holder.origin, entry.origin)]
+    spent = [release for release in released if isinstance(release, GaussianRelease)]
+    for limit in limits:
+        limit.check(first)
+
+        def affords(done: int, limit: Limit = limit) -> bool:
+            return limit.affords(remaining(planned_releases(plan, records, done), spent))
+
+        done = largest(affords, rounds)
+        if done == rounds:
+            yield limit.words(remaining(planned_releases(plan, records, rounds), spent))
+        else:
+            yield f"{limit.words()}; it ends in round {done + 1} of {rounds}, and this site will leave then"
+
+
+def _check_cost(holder: Holder, cost: float) -> None:
+    most = holder.config.policy.max_epsilon
+    if most is not None and cost > most:
+        raise PrivacyError(
+            f"the policy of {holder.origin.participant} refuses this plan: it costs this site epsilon {cost:.4g}, "
+            f"policy.max_epsilon is {most:g}",
+            "have the plan train fewer rounds or add more noise, or raise policy.max_epsilon in collaborator.yaml "
+            "if you agree",
+        )

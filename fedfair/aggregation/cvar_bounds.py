@@ -1,0 +1,340 @@
+"""What the summed loss histograms of all sites prove: every worst-group risk, in an interval around the truth.
+
+Knows nothing of sites or losses, only the sum of the blocks that `loss_histogram.py` describes. The mean, the
+accuracy and the smoothed objective are exact. For the worst k = rho n records let j be the bin that the k-th
+largest loss falls in, S the sum of the bins above it, and `need` the records still missing there. Of the
+losses in bin j, only their count, sum, and edges are known, so the sum F of the `need` largest of them is
+anything between
+
+    need * sum_j / count_j     (the largest `need` have at least the bin's mean) and
+    min(need * upper edge,  sum_j - (count_j - need) * lower edge)
+
+and CVaR = (S + F) / k. F is linear between whole numbers of records, so a fractional `need` takes the upper
+bound between those of its neighbours: this is tighter, exact for a bin with one record, and holds for k < 1
+too, where CVaR is the largest loss. The overflow bin's upper edge is infinite; its sum still bounds it.
+
+Floating-point errors of the sums widen the interval (`_rounding`), and so does what a masked sum loses
+(`MASKED_STEP`), so the truth is inside without exception.
+The width is at most one bin's width times share_j / rho.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout
+from fedfair.errors import PlanError, RemoteProtocolError
+from fedfair.fairness.cvar import tail_count
+
+MASKED_STEP = 2.0**-56
+"""The most that a masked sum may be off for each addend; a bin with m losses has at most m of them."""
+
+_UNDERFLOW = 2.0**-1000
+"""More than everything that products of the smallest floating-point numbers can lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Two numbers with the truth between them, both included.
+
+    Attributes:
+        lower: not above the truth.
+        upper: not below the truth.
+    """
+
+    lower: float
+    upper: float
+
+    @property
+    def midpoint(self) -> float:
+        """The estimate with the smallest possible error, half the width."""
+        return 0.5 * (self.lower + self.upper)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBound:
+    """How the worst group of one size fares, as far as sums can tell.
+
+    Attributes:
+        worst: middle of the interval of the worst group's mean loss (CVaR).
+        best: mean loss of everybody else if `worst` is right; NaN at group size 1.
+        disparity: worst - best; NaN at group size 1.
+        bound: the interval that holds the worst group's mean loss.
+        at_least: the smallest loss in the worst group, rounded to float32; None where only a histogram was summed.
+    """
+
+    worst: float
+    best: float
+    disparity: float
+    bound: Interval
+    at_least: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSummary:
+    """What the sums say about one split of everybody's records together.
+
+    Attributes:
+        n: number of records, at least 1.
+        mean: mean loss.
+        accuracy: share classified correctly, in [0, 1].
+        smoothed: mean of the smoothed objective f~ at the broadcast threshold.
+        by_group_size: the risks for each group size (rho) asked for.
+    """
+
+    n: int
+    mean: float
+    accuracy: float
+    smoothed: float
+    by_group_size: Mapping[float, GroupBound]
+
+
+@dataclass(frozen=True, slots=True)
+class _Histogram:
+    """A block in its parts, from the worst bin to the best; arrays (bins + 1,)."""
+
+    records: int
+    correct: int
+    smoothed: float
+    counts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    lower_edges: NDArray[np.float64]
+    upper_edges: NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        return float(self.sums.sum()) / self.records
+
+
+def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: HistogramSpec) -> SplitSummary:
+    """Return everything that is reported about one split.
+
+    Args:
+        block: float64 array, as `block_layout` says: the sum of the blocks of all sites.
+        group_sizes: shares (rho) in (0, 1].
+        spec: the histogram of the plan.
+
+    Raises:
+        RemoteProtocolError: no losses whatsoever have this sum, or it is over no record.
+        PlanError: a group size is outside (0, 1].
+    """
+    histogram = _parse(block, spec)
+    records, mean = histogram.records, histogram.mean
+    risks = {size: group_bound(_cvar_bound(histogram, size), size, records, mean) for size in group_sizes}
+    return SplitSummary(records, mean, histogram.correct / records, histogram.smoothed / records, risks)
+
+
+def cvar_bounds(block: NDArray[np.float64], group_sizes: Iterable[float], spec: HistogramSpec) -> list[Interval]:
+    """Return, for each group size, an interval that holds the mean loss of the worst group of that size.
+
+    Arguments and faults as in `summarise`.
+    """
+    histogram = _parse(block, spec)
+    return [_cvar_bound(histogram, size) for size in group_sizes]
+
+
+def histogram_bounds(
+    lower_edges: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    group_sizes: Iterable[float],
+) -> list[Interval]:
+    """Return the intervals of `cvar_bounds` for bins of any widths, such as joined bins of a plan.
+
+    Args:
+        lower_edges: increasing array (bins,), from 0 on; the last bin is open.
+        counts: whole numbers (bins,), not all 0.
+        sums: of the losses in each bin (bins,).
+        group_sizes: shares (rho) in (0, 1].
+
+    Raises:
+        RemoteProtocolError: no losses whatsoever have these counts and sums.
+        PlanError: a group size is outside (0, 1].
+    """
+    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums)
+    _check_sums(histogram)
+    return [_cvar_bound(histogram, size) for size in group_sizes]
+
+
+def total_sum_error(counts: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
+    """Return the most that the sums of all bins together may be off: by rounding, and by what masks take."""
+    records = int(counts.sum())
+    return _relative_error(records, len(counts)) * float(sums.sum()) + records * MASKED_STEP + _UNDERFLOW
+
+
+def objective_bounds(
+    block: NDArray[np.float64], worst_group_size: float, tradeoff: float, spec: HistogramSpec
+) -> Interval:
+    """Return an interval that holds the exact objective, (1 - tradeoff) * CVaR + tradeoff * mean.
+
+    Arguments and faults as in `summarise`; tradeoff (epsilon) is in [0, 1].
+    """
+    histogram = _parse(block, spec)
+    worst = _cvar_bound(histogram, worst_group_size)
+    return objective_interval(worst, histogram.mean, histogram.records, tradeoff, spec)
+
+
+def objective_interval(
+    worst: Interval, mean: float, records: int, tradeoff: float, spec: HistogramSpec
+) -> Interval:
+    """Return an interval that holds the objective.
+
+    Args:
+        worst: an interval that holds the worst group's risk.
+        mean: the mean loss, from the sums of a histogram.
+        records: how many losses there are.
+        tradeoff: the weight of the mean (epsilon), in [0, 1].
+        spec: that histogram.
+    """
+    weighted = tradeoff * mean
+    slack = _relative_error(records, spec.bins + 1) * weighted + MASKED_STEP
+    return Interval(
+        max((1.0 - tradeoff) * worst.lower + weighted - slack, 0.0),
+        (1.0 - tradeoff) * worst.upper + weighted + slack,
+    )
+
+
+def quantile(block: NDArray[np.float64], level: float, spec: HistogramSpec) -> float:
+    """Return an estimate of the loss that a share `level` of the records does not exceed.
+
+    It is the mean of the bin that holds the quantile: exact where all losses in that bin are equal, as they
+    are for a model that starts at zero, and otherwise within the bin's width; in the overflow bin there is no
+    such bound.
+
+    Args:
+        block: float64 array, as `block_layout` says: the sum of the blocks of all sites.
+        level: in [0, 1); 1 - rho for the optimal threshold of a worst group of size rho.
+        spec: the histogram of the plan.
+
+    Raises:
+        RemoteProtocolError: no losses whatsoever have this sum, or it is over no record.
+        PlanError: level is outside [0, 1).
+    """
+    if not 0.0 <= level < 1.0:
+        raise PlanError(f"a quantile's level is in [0, 1), not {level}")
+    histogram = _parse(block, spec)
+    bin_at, _ = _boundary(histogram, tail_count(histogram.records, 1.0 - level))
+    return float(histogram.sums[bin_at] / histogram.counts[bin_at])
+
+
+def _cvar_bound(histogram: _Histogram, group_size: float) -> Interval:
+    k = tail_count(histogram.records, group_size)
+    bin_at, above = _boundary(histogram, k)
+    need = k - above
+    count, total = float(histogram.counts[bin_at]), float(histogram.sums[bin_at])
+    certain = float(histogram.sums[:bin_at].sum())
+    slack = _rounding(histogram) * (certain + total) + histogram.records * MASKED_STEP + _UNDERFLOW
+    lower = certain + need * (total / count)
+    upper = certain + _most_of_bin(histogram, bin_at, need)
+    return Interval(max((lower - slack) / k, 0.0), (upper + slack) / k)
+
+
+def _most_of_bin(histogram: _Histogram, bin_at: int, need: float) -> float:
+    """Return the largest possible sum of the `need` largest losses in a bin."""
+    whole = math.floor(need)
+    part = need - whole
+    most = _most_of_records(histogram, bin_at, whole)
+    if part == 0.0:
+        return most
+    return (1.0 - part) * most + part * _most_of_records(histogram, bin_at, whole + 1)
+
+
+def _most_of_records(histogram: _Histogram, bin_at: int, records: int) -> float:
+    if records == 0:
+        return 0.0
+    rest = float(histogram.counts[bin_at]) - records
+    by_sum = float(histogram.sums[bin_at]) - rest * float(histogram.lower_edges[bin_at])
+    return min(records * float(histogram.upper_edges[bin_at]), by_sum)
+
+
+def _boundary(histogram: _Histogram, k: float) -> tuple[int, float]:
+    """Return the bin of the k-th largest loss, counted from the worst bin, and the number of losses above."""
+    upto = histogram.counts.cumsum()
+    bin_at = int(np.searchsorted(upto, k, side="left"))
+    return bin_at, float(upto[bin_at] - histogram.counts[bin_at])
+
+
+def _rounding(histogram: _Histogram) -> float:
+    """Return the relative error that a sum of bins, and the few operations on it, may carry.
+
+    n records and then the bins are added, each addition with a relative error of 2^-53 of non-negative
+    numbers; a dozen further operations follow. Doubling the unit covers the terms of second order (for n
+    below 2^50) and the products that are subtracted in the upper bound, each of which is at most the bin's
+    sum.
+    """
+    return _relative_error(histogram.records, len(histogram.counts))
+
+
+def _relative_error(records: int, bins: int) -> float:
+    return (records + bins + 16) * 2.0**-52
+
+
+def group_bound(
+    bound: Interval, group_size: float, records: int, mean: float, at_least: float | None = None
+) -> GroupBound:
+    """Return what is reported about a group size, from an interval that holds the worst group's risk.
+
+    Args:
+        bound: the interval.
+        group_size: the share (rho), in (0, 1].
+        records: how many losses there are.
+        mean: their mean.
+        at_least: the smallest loss in the worst group, where it is known.
+    """
+    k = tail_count(records, group_size)
+    worst = bound.midpoint
+    best = (records * mean - k * worst) / (records - k) if k < records else math.nan
+    return GroupBound(worst, best, worst - best, bound, at_least)
+
+
+def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
+    """Return the parts of a block, after checking that some list of losses has exactly these sums."""
+    layout = block_layout(spec)
+    if block.shape != (layout.length,) or not np.isfinite(block).all():
+        raise RemoteProtocolError(
+            f"the block of a split has shape {block.shape}, not ({layout.length},), or is not finite"
+        )
+    whole = block[layout.counts(noised=False)]
+    if (whole < 0.0).any() or (whole != np.floor(whole)).any():
+        raise RemoteProtocolError("the block of a split counts a negative or fractional number of records")
+    found = layout.read(block)
+    records, correct = int(found["records"]), int(found["correct"])
+    counts, sums = found["counts"], found["losses"]
+    if records < 1 or correct > records or counts.sum() != records:
+        raise RemoteProtocolError(
+            f"the block of a split says {records} records, {correct} correct, and {counts.sum():g} in bins"
+        )
+    histogram = _from_worst(records, correct, float(found["smoothed"]), spec.edges, counts, sums)
+    _check_sums(histogram)
+    return histogram
+
+
+def _from_worst(
+    records: int,
+    correct: int,
+    smoothed: float,
+    lower_edges: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> _Histogram:
+    """Return the parts of a histogram whose arrays run from the best bin to the worst."""
+    upper_edges = np.append(lower_edges[1:], math.inf)
+    return _Histogram(records, correct, smoothed, counts[::-1], sums[::-1], lower_edges[::-1], upper_edges[::-1])
+
+
+def _check_sums(histogram: _Histogram) -> None:
+    counts, sums, slack = histogram.counts, histogram.sums, _rounding(histogram)
+    occupied = counts > 0
+    least = counts[occupied] * (histogram.lower_edges[occupied] * (1.0 - slack) - MASKED_STEP)
+    most = counts[occupied] * (histogram.upper_edges[occupied] * (1.0 + slack) + MASKED_STEP)
+    possible = ((least <= sums[occupied]) & (sums[occupied] <= most)).all() and (sums[~occupied] == 0.0).all()
+    if not possible:
+        raise RemoteProtocolError(
+            "the block of a split has a bin with a sum that its count and edges do not allow",
+            "a participant sent numbers that no losses have; compare software versions",
+        )

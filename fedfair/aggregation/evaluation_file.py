@@ -1,0 +1,168 @@
+"""The sums of one evaluation as a file: `fedfair/evaluation/1`, from which anybody can prove risks again.
+
+    save/evaluation.json    of the output model, written by the aggregator and by `simulate --save`
+
+The file holds sums over everybody and nothing else: for each split the blocks that `loss_histogram.py` describes.
+Where a plan publishes the means of every site, they are in `result.json`. `plan_digest` is the digest that every
+site approved. `model_digest` is the SHA-256 of the model's flat vector, all its values in the order of the layout
+as little-endian numbers of the plan's width; `fedfair.sha256` in the metadata of a saved model is the same digest.
+Decides the form and checks it when it is read; where it is written is the caller's business.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedfair.aggregation.header import Header
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
+from fedfair.errors import DataError
+
+FORMAT: Final = "fedfair/evaluation/1"
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+MAX_COUNT = 1 << 53
+"""Up to here every whole number is a float64, in which sums are kept."""
+
+Count = Annotated[int, Field(ge=0)]
+Summed = Annotated[Count, Field(le=MAX_COUNT)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Split = Literal["train", "validation", "test"]
+
+
+class SplitSums(BaseModel):
+    """The sums over one split of everybody's records.
+
+    Attributes:
+        n: number of records, at least 1.
+        correct: how many were classified correctly.
+        smoothed: sum of the smoothed objective f~ at the threshold that was broadcast with the model; that is the
+            record's, except in round 0 of `threshold_init: quantile`, which learns its threshold from these sums.
+        counts: (bins + 1,), how many losses each bin holds; the last bin holds those from `loss_range` on.
+        sums: (bins + 1,), the sum of the losses in each bin.
+        confusion: (classes, classes), how many records of each class were taken for which; None with more than 64
+            classes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    n: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    correct: Summed
+    smoothed: Finite
+    counts: tuple[Summed, ...]
+    sums: tuple[Finite, ...]
+    confusion: tuple[tuple[Summed, ...], ...] | None = None
+
+
+class EvaluationRecord(BaseModel):
+    """One evaluation of one model.
+
+    Attributes:
+        format: the name of this format.
+        plan_digest: "sha256:" and 64 hex digits; of the plan that every site approved.
+        model_digest: the same form; of the flat vector, see the module.
+        round: training rounds that the model has behind it.
+        threshold: its threshold (c), in units of the loss.
+        participants: how many sites contributed.
+        classes: how many the model tells apart; guessing among them costs everybody log(classes).
+        masked: whether nobody, not even the aggregator, saw the contribution of one site.
+        bins: equal bins over [0, loss_range].
+        loss_range: where the overflow bin begins, in units of the loss.
+        splits: the sums of each split that has records.
+        replaced: how many losses were not finite or too large, so that sites counted others in their place;
+            unless it is 0, the sums prove nothing about the model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["fedfair/evaluation/1"] = FORMAT
+    plan_digest: Digest
+    model_digest: Digest
+    round: Count
+    threshold: Finite
+    participants: Annotated[int, Field(ge=1)]
+    classes: Annotated[int, Field(ge=2)]
+    masked: bool
+    bins: Annotated[int, Field(ge=1)]
+    loss_range: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    splits: dict[Split, SplitSums]
+    replaced: Summed = 0
+
+    @property
+    def spec(self) -> HistogramSpec:
+        """Return the histogram whose bins these are."""
+        return HistogramSpec(self.bins, self.loss_range)
+
+    def block(self, split: Split) -> NDArray[np.float64]:
+        """Return one split's sums as the block that `cvar_bounds.py` reads: float64 array.
+
+        Raises:
+            DataError: the split has no records, other bins than the record says, or others than n in them.
+        """
+        sums = self.splits.get(split)
+        if sums is None:
+            raise DataError(f"the evaluation has no {split} records; it has {', '.join(self.splits)}")
+        if {len(sums.counts), len(sums.sums)} != {self.bins + 1}:
+            raise DataError(
+                f"the evaluation's {split} split has {len(sums.counts)} counts and {len(sums.sums)} sums; "
+                f"{self.bins} bins and the one above them have {self.bins + 1} of each"
+            )
+        if sum(sums.counts) != sums.n:
+            raise DataError(
+                f"the evaluation's {split} split has {sums.n} records, its bins hold {sum(sums.counts)}",
+                "it was edited or damaged; give the save/evaluation.json of a run as it was written",
+            )
+        return block_layout(self.spec).built(
+            records=sums.n, correct=sums.correct, smoothed=sums.smoothed, counts=sums.counts, losses=sums.sums
+        )
+
+
+def split_sums(header: NDArray[np.float64], layout: Header) -> dict[Split, SplitSums]:
+    """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
+
+    Args:
+        header: float64 array (layout.length,), the sum over all sites.
+        layout: from `evaluation_layout`.
+    """
+    sums = layout.read(header)
+    names: tuple[Split, ...] = SPLITS
+    found = zip(names, sums["splits"], sums["confusion"], strict=True)
+    return {name: _split_sums(block, matrix) for name, block, matrix in found if block["records"] > 0}
+
+
+def _split_sums(block: np.void, matrix: NDArray[np.float64]) -> SplitSums:
+    return SplitSums(
+        n=int(block["records"]),
+        correct=int(block["correct"]),
+        smoothed=float(block["smoothed"]),
+        counts=tuple(int(count) for count in block["counts"]),
+        sums=tuple(float(value) for value in block["losses"]),
+        confusion=tuple(tuple(int(cell) for cell in row) for row in matrix) if matrix.size else None,
+    )
+
+
+def to_text(record: EvaluationRecord) -> str:
+    """Return the file's text; every float is spelt so that it reads back as the same number."""
+    return record.model_dump_json() + "\n"
+
+
+def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:
+    """Return what a file says.
+
+    Raises:
+        DataError: the text is no evaluation of this format; names the first fault.
+    """
+    try:
+        record = EvaluationRecord.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise DataError(
+            f"{place} is no evaluation: {where}: {first['msg']}", "give the save/evaluation.json of a run"
+        ) from error
+    for split in record.splits:
+        record.block(split)
+    return record

@@ -1,0 +1,77 @@
+"""Which model an evaluation was of, with the sums that it is made of.
+
+A course keeps the sums behind the evaluation of its output model, so that they can be published
+(`fedfair.aggregation.evaluation_file`) and certified long after the run. No torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.requests import histogram_spec
+from fedfair.plan.derived import published_sites
+from fedfair.plan.digest import format_digest
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.schema import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedModel:
+    """One evaluation sum, and what it is about.
+
+    Attributes:
+        header: float64 array, the total over all sites as it was opened.
+        vector_sha256: 32 bytes, see `vector_sha256`.
+        threshold: the threshold that was broadcast with the model.
+        round: training rounds that the model has behind it.
+        contributors: how many sites contributed.
+        replaced: how many losses were replaced because they were not finite or too large.
+    """
+
+    header: NDArray[np.float64]
+    vector_sha256: bytes
+    threshold: float
+    round: int
+    contributors: int
+    replaced: int = 0
+
+
+def vector_sha256(vector: NDArray[np.floating]) -> bytes:
+    """Return the SHA-256 (32 bytes) of a flat model: its values in order, little-endian, in the vector's width."""
+    little_endian = np.ascontiguousarray(vector, vector.dtype.newbyteorder("<"))
+    return hashlib.sha256(little_endian.data).digest()
+
+
+def evaluation_record(
+    plan: Plan, plan_digest: bytes, schema: FeatureSchema, evaluated: EvaluatedModel, *, masked: bool
+) -> EvaluationRecord:
+    """Return what is published about an evaluation.
+
+    Args:
+        plan: the plan that was run.
+        plan_digest: its digest, 32 bytes.
+        schema: of the features.
+        evaluated: the sums.
+        masked: whether the contributions were masked on their way.
+    """
+    spec = histogram_spec(plan, schema)
+    layout = evaluation_layout(spec, schema.classes, len(published_sites(plan)))
+    return EvaluationRecord(
+        plan_digest=format_digest(plan_digest),
+        model_digest=format_digest(evaluated.vector_sha256),
+        round=evaluated.round,
+        threshold=evaluated.threshold,
+        participants=evaluated.contributors,
+        classes=schema.classes,
+        masked=masked,
+        bins=spec.bins,
+        loss_range=spec.loss_range,
+        splits=split_sums(evaluated.header, layout),
+        replaced=evaluated.replaced,
+    )

@@ -1,0 +1,193 @@
+"""What an evaluation sum proves about a global model: a summary per split and one number to compare models by.
+
+The statistics are `fedfair.aggregation`'s; this module knows where the blocks of the three splits lie in the
+header and how the plan weighs the worst group against the mean. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.cvar_bounds import (
+    Interval,
+    SplitSummary,
+    group_bound,
+    objective_bounds,
+    objective_interval,
+    quantile,
+    summarise,
+)
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
+from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.requests import histogram_spec
+from fedfair.aggregation.site_means import SplitMeans, check_site_sums, site_means
+from fedfair.errors import RemoteProtocolError
+from fedfair.ids import RoundNumber
+from fedfair.plan.derived import published_sites, reported_group_sizes
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.schema import Plan
+
+Confusion: TypeAlias = tuple[tuple[int, ...], ...]
+"""How many records of each class (row) were taken for which (column)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation sum proved about one global model.
+
+    Attributes:
+        round: rounds done when it was taken.
+        threshold: the threshold of the evaluated model, from which the next round starts; where round 0 teaches
+            it (`threshold_init: quantile`), the one that was learnt.
+        splits: a summary for each split that has records anywhere; keys are among `SPLITS`.
+        objectives: for the same splits, an interval that holds (1 - tradeoff) * worst-group risk
+            + tradeoff * mean, with the best threshold.
+        replaced: how many losses were not finite or too large, so that sites counted others in their place;
+            unless it is 0, nothing here is proved about the model.
+    """
+
+    round: RoundNumber
+    threshold: float
+    splits: Mapping[str, SplitSummary]
+    objectives: Mapping[str, Interval]
+    replaced: int = 0
+
+    @property
+    def objective(self) -> float:
+        """What models are compared by: the objective on the validation split, or else on the training split."""
+        return self.objectives.get("validation", self.objectives["train"]).midpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """How the plan wants models judged.
+
+    Attributes:
+        spec: the loss histogram.
+        group_sizes: the group sizes (rho) that are reported.
+        worst_group_size: the group size of the objective.
+        tradeoff: the weight of the mean in the objective (epsilon in the paper).
+        classes: how many there are.
+        sites: whose own means the plan publishes, in the order of their rows.
+        min_group: fewest records that a site tells of.
+    """
+
+    spec: HistogramSpec
+    group_sizes: tuple[float, ...]
+    worst_group_size: float
+    tradeoff: float
+    classes: int
+    sites: tuple[str, ...]
+    min_group: int
+
+    @classmethod
+    def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
+        """Return the judge that the plan describes."""
+        return cls(
+            histogram_spec(plan, schema),
+            reported_group_sizes(plan),
+            plan.objective.worst_group_size,
+            plan.objective.tradeoff,
+            schema.classes,
+            published_sites(plan),
+            plan.evaluation.min_group,
+        )
+
+    def evaluate(self, header: NDArray[np.float64], rounds_done: RoundNumber, threshold: float) -> Evaluation:
+        """Return what the total `header` of an evaluation sum says.
+
+        Raises:
+            RemoteProtocolError: nobody contributed a training record, or the counts are impossible.
+        """
+        sums = self._sums(header)
+        blocks = self._blocks(header)
+        if "train" not in blocks:
+            raise RemoteProtocolError(
+                "the evaluation sum is over no training record", "at least one collaborator needs training data"
+            )
+        _check_confusion(sums)
+        check_site_sums(sums["sites"], sums["splits"], self.min_group)
+        splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
+        objectives = {
+            name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
+            for name, block in blocks.items()
+        }
+        return Evaluation(rounds_done, threshold, splits, objectives)
+
+    def threshold(self, header: NDArray[np.float64]) -> float:
+        """Return about the loss that a share worst_group_size of all training records exceeds: the best c."""
+        return quantile(self._blocks(header)["train"], 1.0 - self.worst_group_size, self.spec)
+
+    def sharpened(self, evaluation: Evaluation, query: ExactQuery) -> Evaluation:
+        """Return an evaluation with the risks that an exact query about the same model has proved.
+
+        Raises:
+            RemoteProtocolError: the query is over other records than the evaluation.
+        """
+        records = {name: count for name, count in query.records.items() if count}
+        if records != {name: split.n for name, split in evaluation.splits.items()}:
+            raise RemoteProtocolError("the exact query is over other records than the evaluation before it")
+        risks = query.risks
+        splits = {
+            name: replace(
+                summary,
+                by_group_size={
+                    size: group_bound(risk.bound, size, summary.n, summary.mean, risk.at_least)
+                    for size, risk in risks[name].items()
+                },
+            )
+            for name, summary in evaluation.splits.items()
+        }
+        objectives = {
+            name: objective_interval(
+                split.by_group_size[self.worst_group_size].bound, split.mean, split.n, self.tradeoff, self.spec
+            )
+            for name, split in splits.items()
+        }
+        return replace(evaluation, splits=splits, objectives=objectives)
+
+    def confusion(self, header: NDArray[np.float64]) -> dict[str, Confusion]:
+        """Return the confusion matrix of each split; nothing with too many classes."""
+        sums = self._sums(header)
+        found = zip(SPLITS, sums["splits"]["records"], sums["confusion"], strict=True)
+        return {
+            name: tuple(tuple(int(cell) for cell in row) for row in matrix)
+            for name, records, matrix in found
+            if records > 0 and matrix.size
+        }
+
+    def site_means(self, header: NDArray[np.float64]) -> dict[str, Mapping[str, SplitMeans]]:
+        """Return each site's own means by split; nothing where the plan does not publish them."""
+        sums = self._sums(header)
+        means = site_means(sums["sites"], sums["splits"]["records"], self.min_group)
+        return dict(zip(self.sites, means, strict=True))
+
+    def _sums(self, header: NDArray[np.float64]) -> NDArray[Any]:
+        return evaluation_layout(self.spec, self.classes, len(self.sites)).read(header)
+
+    def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Return the block of each split that has records, as `cvar_bounds.py` reads it."""
+        splits = self._sums(header)["splits"]
+        blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(self.spec).length)
+        found = zip(SPLITS, blocks, splits["records"], strict=True)
+        return {name: block for name, block, records in found if records > 0}
+
+
+def _check_confusion(sums: NDArray[Any]) -> None:
+    """Refuse matrices that are not over the records of the blocks, or tell of another accuracy."""
+    matrices, splits = sums["confusion"], sums["splits"]
+    if not matrices.size:
+        return
+    records, correct = matrices.sum(axis=(1, 2)), np.trace(matrices, axis1=1, axis2=2)
+    fits = (records == splits["records"]).all() and (correct == splits["correct"]).all()
+    if not (fits and (matrices >= 0.0).all()):
+        raise RemoteProtocolError(
+            "the confusion matrices of an evaluation are not over the records of its histograms",
+            "a participant sent numbers that no predictions have; compare software versions",
+        )

@@ -1,0 +1,86 @@
+"""What a site adds to the standardisation: how many values each column has, their sum, and that of their squares.
+
+Decides the layout of the header, and what noise on it comes to; what the sums of everybody say is
+`learning/standardisation.py`'s. The values are counted in the units of their columns. Numpy only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.header import Field, Header, Number
+
+
+def moments_layout(columns: int) -> Header:
+    """Return the layout of the header: of records, of present values, of their sums and of their squares' sums.
+
+    Args:
+        columns: how many are numeric.
+    """
+    each = (columns,)
+    return Header(
+        Field("records", Number.PUBLIC_COUNT),
+        Field("counts", Number.COUNT, each),
+        Field("sums", Number.REAL, each),
+        Field("squares", Number.REAL, each),
+    )
+
+
+def column_count(header: NDArray[np.float64]) -> int:
+    """Return how many numeric columns a header is of."""
+    return (len(header) - moments_layout(0).length) // (moments_layout(1).length - moments_layout(0).length)
+
+
+def column_sums(values: NDArray[np.floating], units: tuple[float, ...] = ()) -> NDArray[np.float64]:
+    """Return the header of one site's contribution, as `moments_layout` says.
+
+    Args:
+        values: float array (n, numeric columns) of the site's training records, NaN where missing.
+        units: what each column is counted in; empty for 1.
+    """
+    known = ~np.isnan(values)
+    present = np.where(known, values.astype(np.float64, copy=False), 0.0) / units_of(units, values.shape[1])
+    squares = np.einsum("ij,ij->j", present, present)
+    return moments_layout(values.shape[1]).built(
+        records=len(values), counts=known.sum(axis=0), sums=present.sum(axis=0), squares=squares
+    )
+
+
+def noise_deviation(released: int, noise_multiplier: float) -> float:
+    """Return the standard deviation of the noise with which one site releases its sums: sigma sqrt(3 d).
+
+    With differential privacy every numeric column has a declared range, so that a record adds, for each of d
+    columns, whether it has a value, x / unit and (x / unit)^2, each at most 1: together no more than sqrt(3 d).
+
+    Args:
+        released: how many numbers those are, 3 d.
+        noise_multiplier: sigma, above 0.
+    """
+    return noise_multiplier * math.sqrt(released)
+
+
+def possible_sums(header: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Return sums that some values may have, near the total of noised ones: what `scaling_from_sums` takes.
+
+    A variance is taken to be at least what noise alone could make of none, so that a column which hardly varies is
+    not blown up to the size of its noise.
+
+    Args:
+        header: float64 array, as `moments_layout` says, in units of the columns; the records are exact.
+        deviation: standard deviation of the noise on every number of the total.
+    """
+    layout = moments_layout(column_count(header))
+    found = layout.read(header)
+    counts = np.clip(found["counts"], 0.0, found["records"])
+    sums = np.clip(found["sums"], -counts, counts)
+    least = sums**2 / np.maximum(counts, 1.0) + deviation
+    squares = np.maximum(found["squares"], least)
+    return layout.built(records=found["records"], counts=counts, sums=sums, squares=squares)
+
+
+def units_of(units: tuple[float, ...], columns: int) -> NDArray[np.float64]:
+    """Return the unit of each column: 1 where none is stated."""
+    return np.array(units) if units else np.ones(columns)

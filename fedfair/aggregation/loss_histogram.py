@@ -1,0 +1,134 @@
+"""What one site adds to an evaluation: the histogram of its losses, as numbers that are summed over sites.
+
+Decides what is in the block of a split; what the summed numbers prove is `cvar_bounds.py`'s business. Blocks of
+different sites add up to the block of all their records together, so nothing but sums need ever be seen.
+
+A block holds the number of records, of correct classifications, the sum of the smoothed objective f~, and per bin
+how many losses it holds and their sum. Bin b < bins holds edge_b <= loss < edge_{b+1}; the last one holds every
+loss from the end of the range on. There is one block for each split, always all three, with zeros where a site has
+no such records. What else an evaluation sums is said in `evaluation_sums.py`.
+
+Rounding: a bin's sum adds up count_b non-negative numbers, over all sites and in whatever order, so it is off
+by less than count_b * 2^-53 of itself to first order (Higham 2002, section 4.2), and counts are exact below
+2^53.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.header import Field, Header, Number
+from fedfair.errors import LocalProtocolError, TrainingError
+
+SPLITS: Final = ("train", "validation", "test")
+"""The splits of an evaluation header, in the order of their blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSpec:
+    """Equal bins over [0, loss_range], and one more for everything above.
+
+    Attributes:
+        bins: number of equal bins, at least 1.
+        loss_range: where the overflow bin begins, positive and finite, in units of the loss.
+    """
+
+    bins: int
+    loss_range: float
+
+    def __post_init__(self) -> None:
+        if self.bins < 1 or not (self.loss_range > 0.0 and math.isfinite(self.loss_range)):
+            raise LocalProtocolError(f"{self.bins} bins over [0, {self.loss_range}] make no histogram")
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Lower edges of all bins, the overflow bin's last: increasing array (bins + 1,)."""
+        return np.linspace(0.0, self.loss_range, self.bins + 1)
+
+
+MAX_LOSS = 2.0**20
+"""In a masked sum no loss counts for more than this, or than the range where that is larger: the sum of the losses
+of 2^34 records stays within what a masked header holds."""
+
+
+MAX_SINGLE = float(np.finfo(np.float32).max)
+"""The greatest loss that an exact evaluation has a key for."""
+
+
+def bounded_losses(losses: NDArray[np.floating], spec: HistogramSpec) -> tuple[NDArray[np.float64], int]:
+    """Return losses that every histogram holds, and how many had to be replaced.
+
+    NaN and infinities become the end of the range, so that they are in the overflow bin. A loss beyond `MAX_LOSS`
+    and the range becomes the larger of the two, a negative one becomes 0. No loss is beyond the greatest float32,
+    which an exact evaluation rounds to, however large the range is. No bound that is proved from a sum with
+    replaced losses holds for the model, which is why they are counted.
+
+    Args:
+        losses: array (n,), of any values; n may be 0.
+        spec: the histogram of the plan.
+    """
+    values, end = np.asarray(losses, np.float64), spec.loss_range
+    finite = np.where(np.isfinite(values), values, end)
+    bounded = np.clip(finite, 0.0, min(max(MAX_LOSS, end), MAX_SINGLE))
+    return bounded, int(np.count_nonzero(bounded != values))
+
+
+def block_fields(spec: HistogramSpec) -> tuple[Field, ...]:
+    """Return the fields of one split's block: the losses of each bin are their sum."""
+    bins = (spec.bins + 1,)
+    return (
+        Field("records", Number.PUBLIC_COUNT),
+        Field("correct", Number.COUNT),
+        Field("smoothed", Number.REAL),
+        Field("counts", Number.COUNT, bins),
+        Field("losses", Number.REAL, bins),
+    )
+
+
+def block_layout(spec: HistogramSpec) -> Header:
+    """Return the layout of one split's block."""
+    return Header(*block_fields(spec))
+
+
+def loss_block(
+    losses: NDArray[np.floating], correct: NDArray[np.bool_], smoothed_sum: float, spec: HistogramSpec
+) -> NDArray[np.float64]:
+    """Return one site's block for one split.
+
+    Args:
+        losses: array (n,), finite and not negative; n may be 0.
+        correct: bool array (n,), True where the record was classified correctly.
+        smoothed_sum: sum of f~ over these records at the broadcast threshold. Where it is infinite, whatever sends
+            the block refuses it, or replaces and counts it.
+        spec: the histogram of the plan.
+
+    Returns:
+        float64 array, as `block_layout` says.
+
+    Raises:
+        LocalProtocolError: losses and `correct` do not have the same length.
+        TrainingError: a loss is negative, NaN or infinite.
+    """
+    values = np.asarray(losses, np.float64)
+    if values.ndim != 1 or correct.shape != values.shape:
+        raise LocalProtocolError(
+            f"losses have shape {values.shape}, `correct` has {correct.shape}; both must be (n,)"
+        )
+    bad = ~(np.isfinite(values) & (values >= 0.0))
+    if bad.any():
+        raise TrainingError(
+            "this site's losses are not all finite numbers from 0 on; nothing was sent",
+            f"{int(bad.sum())} of {len(values)} are not: lower learning_rate, or look for missing or extreme "
+            "values in the local data",
+        )
+    bin_of = np.searchsorted(spec.edges, values, side="right") - 1
+    counts = np.bincount(bin_of, minlength=spec.bins + 1)
+    sums = np.bincount(bin_of, weights=values, minlength=spec.bins + 1)
+    return block_layout(spec).built(
+        records=len(values), correct=np.count_nonzero(correct), smoothed=smoothed_sum, counts=counts, losses=sums
+    )

@@ -1,0 +1,109 @@
+"""What server and collaborators say to each other, in the form both sides of the mathematics use.
+
+The server broadcasts a `GlobalModel` (and, once, a `FeatureScaling`) and asks for a sum with a `SumRequest`;
+`SumShapes` derives the length of every possible answer from the plan alone, so that a length never tells
+anything about a site. Bytes and signatures are the wire's business. No torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.loss_histogram import HistogramSpec
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.spec import SumSpec
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import RoundNumber
+from fedfair.plan.derived import (
+    planned_loss_range,
+)
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+
+
+@dataclass(slots=True)
+class GlobalModel:
+    """What a round broadcasts: the pair (theta, c).
+
+    Attributes:
+        vector: array (d,) in the layout's width.
+        threshold: the shared threshold (c in the paper), in units of the loss.
+    """
+
+    vector: NDArray[np.floating]
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureScaling:
+    """Means and scales over everybody's training records; a feature x becomes (x - mean) / scale.
+
+    Attributes:
+        mean: float64 array (numeric columns,).
+        scale: float64 array (numeric columns,), positive; at least 1 for a column that does not seem to vary.
+    """
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SumRequest:
+    """One sum that everybody is asked to add to.
+
+    Attributes:
+        purpose: why it is summed.
+        round: the training round, from 1; with any other purpose, the number of rounds done so far.
+        attempt: 1, or more after a sum that lost its quorum; part of what seeds the local draws.
+        spec: the shape of every contribution.
+        query: what an exact evaluation asks; None with any other purpose.
+    """
+
+    purpose: Purpose
+    round: RoundNumber
+    attempt: int
+    spec: SumSpec
+    query: QueryStep | None = None
+
+    @property
+    def asked(self) -> QueryStep:
+        """Return what an exact evaluation asks.
+
+        Raises:
+            LocalProtocolError: it is no exact evaluation.
+        """
+        if self.query is None:
+            raise LocalProtocolError(f"a request for {self.purpose.value} asks no query")
+        return self.query
+
+    @property
+    def place(self) -> tuple[Purpose, RoundNumber, int]:
+        """Return what all attempts have in common: purpose, round, and the step of an exact evaluation or 0."""
+        return self.purpose, self.round, 0 if self.query is None else self.query.number
+
+
+def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
+    """Return the loss histogram that the plan declares."""
+    return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes))
+
+
+def check_totals(totals: Totals, request: SumRequest) -> None:
+    """Check that a total has the shape of its sum.
+
+    Raises:
+        LocalProtocolError: it has another one.
+        RemoteProtocolError: its header holds a NaN or an infinity.
+    """
+    spec = request.spec
+    if totals.header.shape != (spec.header_length,) or totals.body.shape != (spec.body_length,):
+        raise LocalProtocolError(
+            f"{request.purpose.value} totals have shapes {totals.header.shape} and {totals.body.shape}, "
+            f"the sum has ({spec.header_length},) and ({spec.body_length},)"
+        )
+    if not np.isfinite(totals.header).all():
+        raise RemoteProtocolError(f"the header of the {request.purpose.value} totals holds a NaN or an infinity")

@@ -1,0 +1,108 @@
+"""Each site's own means, where a plan publishes them: one row per site in the sum over everybody.
+
+For each split a row has the number of records, of correct classifications, and the sum of the losses. The header
+of such an evaluation ends in one row per collaborator, in the plan's order. A site fills its own row and leaves
+the others zero, so the sum over everybody IS the table. Its length says nothing about a site, and masks, drop-outs
+and exactness are those of every other sum. A split of fewer records than the plan's `evaluation.min_group` leaves
+zeros, as a site without records and a site that is missing do.
+
+What this costs is the point: whoever opens the sum reads every site's row. That a site agrees is
+`plan/policy.py`'s business. Nothing vouches for a row but the other sums: a site that lies can change any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.header import Field, Number
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.errors import RemoteProtocolError
+
+ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Field("losses", Number.REAL))
+"""What one site tells of one split; the losses are their sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMeans:
+    """What one site's records of one split come to.
+
+    Attributes:
+        n: number of records, at least 1.
+        mean: of their losses, in nats.
+        accuracy: share that was classified correctly, 0 to 1.
+    """
+
+    n: int
+    mean: float
+    accuracy: float
+
+
+def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: int) -> tuple[float, float, float]:
+    """Return what one site tells of one split, in the order of `ROW_FIELDS`.
+
+    Args:
+        losses: array (n,), finite and not negative.
+        correct: bool array (n,).
+        fewest: below so many records nothing is told.
+    """
+    if len(losses) < fewest:
+        return 0.0, 0.0, 0.0
+    return float(len(losses)), float(np.count_nonzero(correct)), float(losses.sum())
+
+
+def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> None:
+    """Refuse rows that no records have.
+
+    Args:
+        rows: array (sites, splits) of `ROW_FIELDS`, summed over the sites.
+        splits: array (splits,) of `loss_sums.block_fields`, summed over the same sites.
+        fewest: as in `own_values`.
+
+    Raises:
+        RemoteProtocolError: a row counts more correct records than records, or fewer records than any honest
+            site tells of, or the rows count more than everybody's records.
+    """
+    records, correct = rows["records"], rows["correct"]
+    possible = (correct >= 0.0) & (correct <= records) & ((records == 0.0) | (records >= fewest))
+    untold = splits["records"] - records.sum(axis=0)
+    untold_correct = splits["correct"] - correct.sum(axis=0)
+    if not (possible.all() and ((untold_correct >= 0.0) & (untold_correct <= untold)).all()):
+        raise RemoteProtocolError(
+            "the rows of the sites in an evaluation do not fit the records of its histograms",
+            "a participant sent numbers that no records have; compare software versions",
+        )
+
+
+def site_means(
+    rows: NDArray[Any], records: NDArray[np.float64], fewest: int
+) -> tuple[Mapping[str, SplitMeans], ...]:
+    """Return the means of each site by split, for the splits that may be told of.
+
+    Where the sites that say nothing have fewer than `fewest` records in all, whoever subtracts the table from the
+    sums over everybody would learn about those few people. The smallest of the other sites is kept back then: it
+    has `fewest` records or more, and so have those that are left over together.
+
+    Args:
+        rows: array (sites, splits) of `ROW_FIELDS` that `check_site_sums` has passed.
+        records: array (splits,), everybody's records.
+        fewest: the fewest records of a group about which anything is published.
+    """
+    told = rows["records"] > 0.0
+    for split, count in enumerate(records):
+        own = np.where(told[:, split], rows["records"][:, split], np.inf)
+        untold = count - own[told[:, split]].sum()
+        if 0 < untold < fewest and told[:, split].any():
+            told[np.argmin(own), split] = False
+    return tuple(
+        {name: _means(*row[place].item()) for place, name in enumerate(SPLITS) if seen[place]}
+        for row, seen in zip(rows, told, strict=True)
+    )
+
+
+def _means(records: float, correct: float, losses: float) -> SplitMeans:
+    return SplitMeans(int(records), losses / records, correct / records)

@@ -1,0 +1,187 @@
+"""What is summed over sites: one row for each statistic, from which all that depends on its purpose follows.
+
+A row says what a contribution looks like, and what sets the statistic apart from the others. Lengths and masks
+follow from the header; when a sum is due is told by `plan.schedule`. A new statistic is a row here, the module of
+its header, a purpose with its place in the schedule, and a number on the wire. No torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedfair.aggregation.dp_histogram import possible_header
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.feature_moments import moments_layout, noise_deviation, possible_sums
+from fedfair.aggregation.header import Header
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.quantile_query import exact_layout
+from fedfair.aggregation.requests import histogram_spec
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.plan.derived import (
+    evaluates_exactly,
+    greatest_weight,
+    is_unevaluated,
+    published_sites,
+    reported_group_sizes,
+    threshold_limit,
+)
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleasePurpose
+
+MAX_INTEGER = 2.0**54
+"""The greatest integer part of a real number in a masked header, where a statistic has no bound of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumKind:
+    """One statistic.
+
+    Attributes:
+        purpose: its name on the wire and in records.
+        header: the fields of a contribution under a plan.
+        planned: whether a plan has such sums, in a run or on demand.
+        release: the word of a site's ledger for a release of it.
+        possible: post-processing of a total that carries every site's noise: the nearest total that records have.
+        largest_real: the greatest real number of a header that one site adds, rounded up.
+        is_round: whether its total is a round of training, with a change of the model beside the header. Each
+            attempt at a round draws anew; what a site adds to any other sum is always the same.
+        is_evaluation: whether it tells how good a model is, and may be asked for about a saved one.
+        has_query: whether it is one step of several, and says what is asked.
+        is_about_model: whether a contribution depends on the global model.
+    """
+
+    purpose: Purpose
+    header: Callable[[Plan, FeatureSchema], Header]
+    planned: Callable[[Plan], bool]
+    release: ReleasePurpose
+    possible: Callable[[Totals, Plan, FeatureSchema], Totals]
+    largest_real: Callable[[Plan, FeatureSchema], float]
+    is_round: bool = False
+    is_evaluation: bool = False
+    has_query: bool = False
+    is_about_model: bool = True
+
+
+def sum_kind(purpose: Purpose) -> SumKind:
+    """Return the row of a purpose."""
+    return _KINDS[purpose]
+
+
+def planned_kinds(plan: Plan) -> tuple[SumKind, ...]:
+    """Return the statistics of a plan, in the order of `Purpose`."""
+    return tuple(kind for kind in _KINDS.values() if kind.planned(plan))
+
+
+def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:
+    """Return the shape of every sum of a plan; a round has a body, w * change of theta."""
+    width = layout.dtype.newbyteorder("<")
+    return {
+        kind.purpose: SumSpec(
+            kind.purpose, kind.header(plan, schema).length, layout.dimension if kind.is_round else 0, width
+        )
+        for kind in planned_kinds(plan)
+    }
+
+
+# ------------------------------------------------------------------ the columns of the rows
+
+
+def _always(_plan: Plan) -> bool:
+    return True
+
+
+def _is_evaluated(plan: Plan) -> bool:
+    return not is_unevaluated(plan)
+
+
+def _as_it_is(totals: Totals, _plan: Plan, _schema: FeatureSchema) -> Totals:
+    return totals
+
+
+def _unbounded(_plan: Plan, _schema: FeatureSchema) -> float:
+    return MAX_INTEGER
+
+
+def _weighted_threshold(plan: Plan, schema: FeatureSchema) -> float:
+    return min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), MAX_INTEGER)
+
+
+def _training_header(_plan: Plan, _schema: FeatureSchema) -> Header:
+    return TRAINING_LAYOUT
+
+
+def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
+    return evaluation_layout(histogram_spec(plan, schema), schema.classes, len(published_sites(plan)))
+
+
+def _possible_evaluation(totals: Totals, plan: Plan, schema: FeatureSchema) -> Totals:
+    return replace(totals, header=possible_header(totals.header, histogram_spec(plan, schema), schema.classes))
+
+
+def _moments_header(_plan: Plan, schema: FeatureSchema) -> Header:
+    return moments_layout(len(schema.numeric))
+
+
+def _possible_moments(totals: Totals, plan: Plan, schema: FeatureSchema) -> Totals:
+    asked = plan.privacy.sample_level
+    if asked is None:
+        return totals
+    released = np.count_nonzero(~_moments_header(plan, schema).counts(noised=True))
+    deviation = noise_deviation(int(released), asked.standardisation_noise_multiplier)
+    return replace(totals, header=possible_sums(totals.header, deviation * math.sqrt(totals.contributors)))
+
+
+def _query_header(plan: Plan, _schema: FeatureSchema) -> Header:
+    return exact_layout(len(reported_group_sizes(plan)))
+
+
+_KINDS: Mapping[Purpose, SumKind] = {
+    kind.purpose: kind
+    for kind in (
+        SumKind(
+            Purpose.TRAINING,
+            header=_training_header,
+            planned=_always,
+            release="training",
+            possible=_as_it_is,
+            largest_real=_weighted_threshold,
+            is_round=True,
+        ),
+        SumKind(
+            Purpose.EVALUATION,
+            header=_evaluation_header,
+            planned=_is_evaluated,
+            release="evaluation",
+            possible=_possible_evaluation,
+            largest_real=_unbounded,
+            is_evaluation=True,
+        ),
+        SumKind(
+            Purpose.STANDARDISATION,
+            header=_moments_header,
+            planned=_is_evaluated,
+            release="standardisation",
+            possible=_possible_moments,
+            largest_real=_unbounded,
+            is_about_model=False,
+        ),
+        SumKind(
+            Purpose.EXACT_EVALUATION,
+            header=_query_header,
+            planned=evaluates_exactly,
+            release="evaluation",
+            possible=_as_it_is,
+            largest_real=_unbounded,
+            is_evaluation=True,
+            has_query=True,
+        ),
+    )
+}

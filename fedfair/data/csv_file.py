@@ -1,0 +1,230 @@
+"""A site's own table, read by the schema that the plan declares.
+
+Decides how texts become features: numeric columns as they are, then one column for each declared value of each
+categorical column, one for any other value and, where the plan wants it, one for a missing value. Nothing is
+learnt from the file about its own schema, so that every site's features mean the same; for that reason
+`numeric: all` takes the columns in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.feature_scaling import unit_of
+from fedfair.data.dataset import Dataset
+from fedfair.data.profile import ColumnProfile, case_variants
+from fedfair.data.reading import Faults, TableForm, TextTable, numbers, read_table, require_columns
+from fedfair.errors import DataError
+from fedfair.plan.csv_table import CsvData
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import Scalar
+
+OTHER = "other"
+OWN = "own"
+MISSING = "missing"
+BINARY = 2
+SHOWN_LABELS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRecords:
+    """One file, read.
+
+    Attributes:
+        dataset: its records.
+        columns: what was counted in the columns of its features, while their texts were known.
+    """
+
+    dataset: Dataset
+    columns: tuple[ColumnProfile, ...]
+
+
+def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> FeatureSchema:
+    """Return what the declared columns amount to.
+
+    Args:
+        spec: the plan's description of the table.
+        classes: number of classes that the plan states, if any.
+        numeric: the numeric columns, in order.
+    """
+    names = (*numeric, *(name for column in spec.categorical for name in _one_hot(column, spec)))
+    units = tuple(unit_of(*spec.ranges[name]) if name in spec.ranges else 1.0 for name in numeric)
+    return FeatureSchema(
+        (len(names),),
+        _class_count(spec, classes),
+        tuple(range(len(numeric))),
+        names,
+        units if spec.ranges else (),
+        tuple(spec.ranges[name] for name in numeric) if set(numeric) <= set(spec.ranges) else (),
+    )
+
+
+def read_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> CsvRecords:
+    """Return the records of one file, and what was counted in its columns; both in one reading.
+
+    A missing number is NaN where the plan wants a mean.
+
+    Args:
+        path: the file, plain or gzip.
+        spec: the plan's description of it.
+        classes: number of classes that the plan states, if any.
+        extra: columns to keep raw beside those that the plan keeps, such as the one that records are divided by.
+
+    Raises:
+        DataError: the file cannot be read or has values that the plan does not allow; all of them are reported.
+    """
+    kept = dict.fromkeys((*spec.keep, *extra))
+    table = _read(path, spec, kept)
+    numeric = _numeric_columns(table, spec, kept)
+    schema = csv_schema(spec, classes, numeric)
+    faults = Faults(table)
+    features: list[NDArray[np.float64]] = []
+    columns: list[ColumnProfile] = []
+    for column in numeric:
+        missing = _missing(table, column, spec)
+        features.append(_numeric(table, column, missing, spec, faults))
+        columns.append(ColumnProfile(column, len(table), int(missing.sum())))
+    for column in spec.categorical:
+        place = _category_places(table, column, spec, faults)
+        features += _indicators(place, column, spec)
+        columns.append(_category_profile(table, column, spec, place))
+    labels = _labels(table, spec, schema.classes, faults)
+    faults.refuse()
+    raw = {name: table.columns[name] for name in kept}
+    return CsvRecords(Dataset(np.stack(features, axis=1), labels, schema, raw), tuple(columns))
+
+
+def _read(path: Path, spec: CsvData, kept: Collection[str]) -> TextTable:
+    """Return the rows that the plan wants, with the columns that it uses."""
+    numeric = () if isinstance(spec.numeric, str) else spec.numeric
+    used = tuple(dict.fromkeys((spec.label, *numeric, *spec.categorical, *spec.rows, *kept)))
+    form = TableForm(spec.columns, spec.separator, spec.comment)
+    if isinstance(spec.numeric, str):
+        table = read_table(path, form=form)
+        require_columns(path, list(table.columns), used)
+    else:
+        table = read_table(path, used, form)
+    if not spec.rows:
+        return table
+    wanted = np.ones(len(table), np.bool_)
+    for column, values in spec.rows.items():
+        wanted &= _places(table.columns[column], [values]) == 0
+    if not wanted.any():
+        named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
+        raise DataError(f"{path}: none of its {len(table)} rows has {named}", "check rows in the plan's csv")
+    return table.take(wanted)
+
+
+def _numeric_columns(table: TextTable, spec: CsvData, kept: Collection[str]) -> tuple[str, ...]:
+    if not isinstance(spec.numeric, str):
+        return spec.numeric
+    named = {spec.label, spec.collaborator, *spec.categorical, *spec.rows, *kept}
+    columns = tuple(sorted(name for name in table.columns if name not in named))
+    if not columns and not spec.categorical:
+        raise DataError(f"{table.path} has no column left for numeric: all", "check the file's columns")
+    return columns
+
+
+def _missing(table: TextTable, column: str, spec: CsvData) -> NDArray[np.bool_]:
+    texts, more = table.columns[column], spec.missing_values_of.get(column, ())
+    missing: NDArray[np.bool_] = np.isin(texts, spec.missing_values)
+    return missing | (_places(texts, [more]) == 0) if more else missing
+
+
+def _numeric(
+    table: TextTable, column: str, missing: NDArray[np.bool_], spec: CsvData, faults: Faults
+) -> NDArray[np.float64]:
+    policy = spec.missing_of.get(column, spec.missing)
+    if policy == "refuse":
+        faults.add(column, "missing values", missing, "fill them in, or set missing: mean or zero in the plan")
+    values = numbers(table, column, missing, faults)
+    if column in spec.ranges:
+        least, greatest = spec.ranges[column]
+        outside = np.isfinite(values) & ((values < least) | (values > greatest))
+        remedy = "correct it, or have the plan's ranges changed"
+        faults.add(column, f"outside of {least:g} to {greatest:g}, its range", outside, remedy)
+    return np.where(missing, 0.0, values) if policy == "zero" else values
+
+
+def _category_places(table: TextTable, column: str, spec: CsvData, faults: Faults) -> NDArray[np.int64]:
+    """Return (n,) numbers of the values: one more for any other text, two more for a missing one."""
+    policy = spec.missing_of.get(column, OTHER)
+    missing = _missing(table, column, spec) & (policy != OTHER)
+    if policy == "refuse":
+        faults.add(column, "missing values", missing, "fill them in, or set missing_of: own or other in the plan")
+    values = spec.categorical[column]
+    place = np.where(missing, len(values) + 1, _places(table.columns[column], [(value,) for value in values]))
+    # A text that is none of the values has place -1: the column of all others, which comes after them.
+    return np.where(place < 0, len(values), place)
+
+
+def _indicators(place: NDArray[np.int64], column: str, spec: CsvData) -> list[NDArray[np.float64]]:
+    """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
+    blocks = [place == index for index in range(len(_one_hot(column, spec)))]
+    return [block.astype(np.float64) for block in blocks]
+
+
+def _category_profile(table: TextTable, column: str, spec: CsvData, place: NDArray[np.int64]) -> ColumnProfile:
+    """Return what was counted in a categorical column; a missing value that the plan names is none."""
+    values = spec.categorical[column]
+    missing = (place >= len(values)) & _missing(table, column, spec)
+    other = (place >= len(values)) & ~missing
+    variants = case_variants(table.columns[column][other], values)
+    return ColumnProfile(column, len(table), int(missing.sum()), int(other.sum()), variants)
+
+
+def _one_hot(column: str, spec: CsvData) -> list[str]:
+    more = (OTHER, MISSING) if spec.missing_of.get(column) == OWN else (OTHER,)
+    return [f"{column}={value}" for value in (*spec.categorical[column], *more)]
+
+
+def _class_count(spec: CsvData, classes: int | None) -> int:
+    if spec.label_values is not None:
+        return len(spec.label_values)
+    return BINARY if spec.label_above is not None else classes or BINARY
+
+
+def _labels(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[np.int64]:
+    if spec.label_above is not None:
+        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
+        return (measured > spec.label_above).astype(np.int64)
+    classes = spec.label_classes or tuple((index,) for index in range(count))
+    labels = _places(table.columns[spec.label], classes)
+    named = [str(value) for values in classes for value in values]
+    remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
+    spelt = case_variants(table.columns[spec.label][labels < 0], (value for values in classes for value in values))
+    case = "".join(f"; '{one.found}' differs only in case from '{one.named}'" for one in spelt[:SHOWN_LABELS])
+    faults.add(spec.label, "a label that the plan does not name", labels < 0, f"{remedy} (label_values){case}")
+    return labels
+
+
+def _places(texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]]) -> NDArray[np.int64]:
+    """Return for every text the number of the first group that has a value which it means; -1 for none.
+
+    A text means a value if it is equal as a text, as a number (1 and 1.0), or as true or false in any case.
+    """
+    import pandas as pd  # only who reads a table waits for it
+
+    # Hashing finds the distinct texts of a million rows far sooner than sorting does.
+    index, distinct = pd.factorize(texts.astype(np.object_))
+    places = [
+        next((place for place, values in enumerate(groups) if any(_means(text, value) for value in values)), -1)
+        for text in distinct
+    ]
+    return np.array(places, np.int64)[index]
+
+
+def _means(text: str, value: Scalar) -> bool:
+    if isinstance(value, bool):
+        return text.lower() == str(value).lower()
+    if isinstance(value, str):
+        return text == value
+    try:
+        return float(text) == value
+    except ValueError:
+        return False

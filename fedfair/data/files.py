@@ -1,0 +1,132 @@
+"""Which files hold the records of a plan's source on this machine, and which module reads them.
+
+Decides the way from the plan's (or the site's) paths to the whole data set, before it is divided or held out from.
+The formats are the business of the modules beside this one; each is imported when a plan needs it, because some
+bring large libraries with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfair.data.dataset import Splits
+from fedfair.data.profile import ColumnProfile, merged
+from fedfair.errors import DataError
+from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
+from fedfair.plan.task import TaskSection
+from fedfair.policy.site_config import SiteConfig
+
+
+@dataclass(frozen=True, slots=True)
+class DataPaths:
+    """Where the records are on this machine.
+
+    Attributes:
+        workspace: where a "module:function" is looked for.
+        folder: the folder of a data set that has several files.
+        train: the file of the training records; for images, the table of attributes.
+        test: the file of the test records.
+    """
+
+    workspace: Path
+    folder: Path
+    train: Path | None
+    test: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecords:
+    """Everything that the paths name, whole.
+
+    Attributes:
+        splits: the records.
+        columns: what the reader counted in the columns; None where it keeps missing numbers as NaN and no texts.
+    """
+
+    splits: Splits
+    columns: tuple[ColumnProfile, ...] | None = None
+
+
+def simulation_paths(task: TaskSection, root: Path) -> DataPaths:
+    """Return the plan's own paths, which start from `root`; without any, the files are in `root` itself."""
+    match task.data:
+        case CsvSource(csv=spec) | AcsEmploymentSource(acs_employment=spec):
+            return DataPaths(root, root, _under(root, spec.train), _under(root, spec.test))
+        case ImageSource(images=spec):
+            return DataPaths(root, root / (spec.folder or ""), _under(root, spec.attributes), None)
+        case MnistSource(mnist=spec) | EicuSource(eicu=spec):
+            return DataPaths(root, root / (spec.folder or ""), None, None)
+    return DataPaths(root, root, None, None)
+
+
+def site_paths(site: SiteConfig, root: Path) -> DataPaths:
+    """Return the paths of `collaborator.yaml`, which start from `root`."""
+    return DataPaths(
+        root, root / (site.data.root or ""), _under(root, site.data.train), _under(root, site.data.test)
+    )
+
+
+def read_files(  # noqa: PLR0911 - one return for each source
+    task: TaskSection, paths: DataPaths, extra: tuple[str, ...]
+) -> FileRecords:
+    """Return everything that the paths name, whole, and what was counted in its columns.
+
+    Args:
+        task: the plan's task.
+        paths: where the files are.
+        extra: columns to keep raw beside those that the plan keeps.
+
+    Raises:
+        DataError: a file is missing or not what the plan declares.
+    """
+    match task.data:
+        case CsvSource(csv=spec):
+            from fedfair.data.csv_file import read_csv
+
+            first = read_csv(_named(paths.train), spec, task.classes, extra)
+            if paths.test is None:
+                return FileRecords(Splits(first.dataset), first.columns)
+            second = read_csv(paths.test, spec, task.classes, extra)
+            splits = Splits(first.dataset, test=second.dataset)
+            # Only files with the same features get past the line above.
+            return FileRecords(splits, merged(first.columns, second.columns))
+        case MnistSource():
+            from fedfair.data.mnist import load_mnist
+
+            return FileRecords(load_mnist(paths.folder))
+        case ImageSource(images=spec):
+            from fedfair.data.images import load_images
+
+            return FileRecords(load_images(paths.folder, paths.train, spec, extra))
+        case AcsEmploymentSource(acs_employment=spec):
+            from fedfair.data.acs import load_acs_employment
+
+            train = load_acs_employment(paths.train or paths.folder, spec, extra)
+            test = None if paths.test is None else load_acs_employment(paths.test, spec, extra)
+            return FileRecords(Splits(train, test=test))
+        case EicuSource(eicu=spec):
+            from fedfair.data.eicu import load_eicu
+
+            return FileRecords(Splits(load_eicu(paths.folder, spec, extra)))
+        case name if name in BUILT_IN:
+            from fedfair.data.builtin import load_built_in
+
+            return FileRecords(Splits(load_built_in(name)))
+        case reference:
+            from fedfair.data.module import load_module
+
+            return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes))
+
+
+def _under(root: Path, path: str | None) -> Path | None:
+    return None if path is None else root / path
+
+
+def _named(path: Path | None) -> Path:
+    if path is None:
+        raise DataError(
+            "no file with training records is named",
+            "set data.train in collaborator.yaml, or task.data.csv.train in the plan of a simulation",
+        )
+    return path

@@ -1,0 +1,70 @@
+"""Records from a function of the site's or the workspace's own: "module:function".
+
+The function is called with one folder (where the data are) and returns features and labels, a `Dataset`, or
+`Splits`. What it returns is checked like any file. Whether its code may run at all is the business of the site's
+policy and approval, and finding it that of `fedfair.plan.module_code`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.errors import DataError, FedfairError
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.module_code import load_callable
+
+BINARY = 2
+
+
+def load_module(reference: str, workspace: Path, folder: Path, classes: int | None) -> Splits:
+    """Return the records of a function.
+
+    Args:
+        reference: "module:function".
+        workspace: where the module is.
+        folder: what the function is called with.
+        classes: number of classes that the plan states; without it, one more than the largest label.
+
+    Raises:
+        DataError: what it returns is no data set, or it raises.
+        PlanError: there is no such function.
+    """
+    load = load_callable(reference, workspace)
+    try:
+        returned = load(folder)
+    except FedfairError:
+        raise
+    except Exception as error:  # foreign code may raise anything; it becomes one clear fault
+        raise DataError(
+            f"{reference} fails: {type(error).__name__}: {error}", f"it was called with the folder {folder}"
+        ) from error
+    match returned:
+        case Splits():
+            return returned
+        case Dataset():
+            return Splits(returned)
+        case (features, labels):
+            return Splits(_from_arrays(reference, np.asarray(features), np.asarray(labels), classes))
+    raise DataError(
+        f"{reference} returned {type(returned).__name__}", "return (features, labels), a Dataset, or Splits"
+    )
+
+
+def _from_arrays(reference: str, features: np.ndarray, labels: np.ndarray, classes: int | None) -> Dataset:
+    if not np.issubdtype(labels.dtype, np.integer) or not (
+        np.issubdtype(features.dtype, np.floating) or np.issubdtype(features.dtype, np.integer)
+    ):
+        raise DataError(
+            f"{reference} returned features of {features.dtype} and labels of {labels.dtype}",
+            "return numbers as features, and integers from 0 as labels",
+        )
+    if features.ndim < 2:
+        raise DataError(f"{reference} returned features of shape {features.shape}", "return (records, columns)")
+    count = classes or max(BINARY, int(labels.max(initial=0)) + 1)
+    shape = tuple(features.shape[1:])
+    numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
+    wide = features if features.dtype == np.float32 else features.astype(np.float64)
+    return Dataset(wide, labels.astype(np.int64), FeatureSchema(shape, count, numeric))

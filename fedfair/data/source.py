@@ -1,0 +1,188 @@
+"""From a plan and the files that a machine has to every collaborator's splits.
+
+Decides who owns which record, and the order in which things happen: read, deal, hold out, fill in. A simulation
+holds everybody's records and deals them; a deployed site reads its own. Where the plan declares a `partition`, it
+speaks of one data set that is divided, so a site that reads the same data set takes its own part of it and ends up
+with the records that the simulation gave it. Without a partition, what a site reads is its own. Reading is
+`files.py`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.declared import check_declared, declared_schema
+from fedfair.data.files import DataPaths, read_files, simulation_paths, site_paths
+from fedfair.data.holdout import hold_out
+from fedfair.data.missing import Filling, fill_missing
+from fedfair.data.partition import deal
+from fedfair.data.profile import DataProfile, data_profile, number_columns
+from fedfair.data.ranges import scaled_by_ranges
+from fedfair.data.summable_columns import check_columns
+from fedfair.errors import PlanError
+from fedfair.ids import ParticipantId
+from fedfair.plan.derived import protects_records, scales_by_ranges, standardises
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import BUILT_IN, CsvSource, EicuSource, Partition
+from fedfair.policy.site_config import SiteConfig
+
+__all__ = ["SiteRecords", "declared_schema", "federation_key", "load_federation", "read_site_records"]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecords:
+    """One site's own records, and what they look like before anything is filled in."""
+
+    splits: Splits
+    profile: DataProfile
+
+
+def federation_key(plan: Plan) -> str:
+    """Return a text that is the same for two plans only where `load_federation` gives both the same records."""
+    # Of a task, only the model has no part in which records there are, how they are split and filled in.
+    task = plan.task.model_dump(mode="json", exclude={"model"})
+    by_record = protects_records(plan)
+    return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
+
+
+def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
+    """Return every collaborator's splits, for a simulation.
+
+    Args:
+        plan: the plan.
+        root: the folder that the plan's paths start from.
+
+    Raises:
+        DataError: files are missing or are not what the plan declares.
+        PlanError: the plan does not say how to divide the records, or says it wrongly.
+    """
+    task = plan.task
+    if isinstance(task.data, CsvSource) and task.data.csv.train_of:
+        return _load_own_files(plan, task.data.csv.train_of, root)
+    rule = _rule(plan)
+    group = plan.training.options.group_column
+    extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
+    parts = read_files(task, simulation_paths(task, root), extra).splits
+    check_declared(task, parts.train.schema)
+    return {name: _finish(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
+
+
+def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[ParticipantId, Splits]:
+    """Return everybody's splits where each has a file of its own, as in a deployment."""
+    names = plan.federation.collaborators
+    if set(files) != set(names):
+        raise PlanError(
+            f"task.data.csv.train_of: and federation.collaborators do not name the same: "
+            f"{', '.join(sorted(set(files) ^ set(names)))}",
+            "name one file for each collaborator",
+        )
+    sites = {}
+    for name in names:
+        parts = read_files(plan.task, DataPaths(root, root, root / files[name], None), ()).splits
+        check_declared(plan.task, parts.train.schema)
+        sites[ParticipantId(name)] = _finish(plan, ParticipantId(name), parts)
+    return sites
+
+
+def read_site_records(
+    plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path, *, code: Path | None = None
+) -> SiteRecords:
+    """Return one site's splits, read from its own files, and their profile.
+
+    Args:
+        plan: the plan.
+        site: the site's `collaborator.yaml`, which names its files.
+        participant: the site's name in the plan.
+        root: the folder that the site's paths start from.
+        code: where a "module:function" is looked for; by default in `root`.
+
+    Raises:
+        DataError: files are missing or are not what the plan declares.
+        PlanError: the plan divides one data set, and says it wrongly.
+    """
+    task = plan.task
+    built_in = isinstance(task.data, str) and task.data in BUILT_IN
+    rule = _rule(plan) if built_in or task.partition is not None else None
+    paths = replace(site_paths(site, root), workspace=code or root)
+    read = read_files(task, paths, _columns_of(rule))
+    check_declared(task, read.splits.train.schema)
+    own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
+    columns = number_columns(own) if read.columns is None else read.columns
+    splits = _finish(plan, participant, own)
+    return SiteRecords(splits, data_profile(task, splits, columns))
+
+
+def _rule(plan: Plan) -> Partition | None:
+    """Return how one data set is divided; None where there is only one collaborator to have it."""
+    task = plan.task
+    if task.owner_column is not None:
+        return Partition(scheme="column", column=task.owner_column)
+    if task.partition is None and len(plan.federation.collaborators) > 1:
+        raise PlanError(
+            "task.partition: is missing, and there is one data set for several collaborators",
+            "say how to divide it, such as {scheme: label}",
+        )
+    return task.partition
+
+
+def _columns_of(rule: Partition | None) -> tuple[str, ...]:
+    return () if rule is None or rule.column is None else (rule.column,)
+
+
+def _deal(plan: Plan, whole: Splits, rule: Partition | None) -> dict[ParticipantId, Splits]:
+    names = [ParticipantId(name) for name in plan.federation.collaborators]
+    if rule is None:
+        return {names[0]: whole}
+    given = [part for part in (whole.train, whole.validation, whole.test) if part is not None]
+    dealt = deal(given, rule, names, plan.training.seed)
+    return {name: _as_splits(whole, own) for name, own in dealt.items()}
+
+
+def _as_splits(whole: Splits, own: Sequence[Dataset]) -> Splits:
+    """Return one collaborator's parts under the names that they have in the whole; empty ones are None."""
+    rest = iter(own[1:])
+    validation = next(rest) if whole.validation is not None else None
+    test = next(rest) if whole.test is not None else None
+    return Splits(own[0], validation or None, test or None)
+
+
+def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
+    """Hold out what the plan asks for, then fill in missing values from what is left to train on.
+
+    Where features are standardised, their sums must fit into a masked sum, also in a simulation, so that a plan
+    which has been tried out works.
+    """
+    task = plan.task
+    for key, part in (("test_fraction", own.test), ("validation_fraction", own.validation)):
+        fraction = task.test_fraction if key == "test_fraction" else task.validation_fraction
+        if part is not None and fraction > 0:
+            raise PlanError(
+                f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
+            )
+    if standardises(plan, len(own.train.schema.numeric)):
+        check_columns(own.train, participant)
+    held = hold_out(
+        own.train,
+        task.test_fraction,
+        task.validation_fraction,
+        plan.training.seed,
+        participant,
+        task.test_fold,
+        by_record=protects_records(plan),
+    )
+    splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
+    if scales_by_ranges(plan):
+        splits = scaled_by_ranges(splits)
+    return fill_missing(splits, _filling(plan, own.train.schema), participant)
+
+
+def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
+    """Return what becomes of values that the source left open: in a table, those of `missing: mean`."""
+    if not isinstance(plan.task.data, CsvSource | EicuSource):
+        return Filling.REFUSED
+    return Filling.EVERYBODYS_MEAN if standardises(plan, len(schema.numeric)) else Filling.OWN_MEAN

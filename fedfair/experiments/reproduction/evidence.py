@@ -1,0 +1,125 @@
+"""From results to marks: which candidate validation records choose, and what it does on training and test records.
+
+Every repetition chooses by itself, by its own validation records: those of one fold are test records of another,
+so that one choice for all folds would be made, in part, by records that it is then tested on. A mark is the mean
+over the repetitions with its standard error, which covers the choice too. A candidate that failed or diverged in
+one repetition is out; a cell without any is left out and named, never filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedfair.experiments.reproduction.runs import Candidate, Cell, RunList
+from fedfair.experiments.reproduction.study import Figure, Values
+from fedfair.experiments.sweep.figures import WORST, Spread, figure_name, split_figures
+from fedfair.experiments.sweep.grid import Point
+from fedfair.results.document import ResultDocument
+
+Results = Mapping[str, ResultDocument]
+"""Results by the identity of their points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What one cell came to.
+
+    Attributes:
+        cell: which.
+        settings: those of the chosen candidates, one for each repetition.
+        points: the chosen runs, one for each repetition.
+        train: figures over the training records.
+        test: figures over the test records; `worst_0.1`, `disparity_0.1`, `mean` and so on.
+        uniform_floor: loss of the uniform classifier, in nats.
+    """
+
+    cell: Cell
+    settings: tuple[Values, ...]
+    points: tuple[Point, ...]
+    train: Mapping[str, Spread]
+    test: Mapping[str, Spread]
+    uniform_floor: float
+
+    def worst(self, split: str, group_size: float | None = None) -> Spread | None:
+        """Return the worst-group risk of a split, at the cell's own group size unless another is asked for."""
+        figures = self.train if split == "train" else self.test
+        return figures.get(figure_name(WORST, group_size or self.cell.group_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a study found.
+
+    Attributes:
+        marks: in the order of the cells.
+        missing: cells of which no candidate finished.
+    """
+
+    marks: tuple[Mark, ...]
+    missing: tuple[Cell, ...]
+
+    def of(self, figure: Figure, **wanted: object) -> list[Mark]:
+        """Return the marks of a figure whose cells have the wanted values."""
+        return [
+            mark
+            for mark in self.marks
+            if mark.cell.figure is figure
+            and all(getattr(mark.cell, key) == value for key, value in wanted.items())
+        ]
+
+
+def evidence_of(runs: RunList, results: Results) -> Evidence:
+    """Return what the results say about every cell of a study."""
+    marks, missing = [], []
+    for cell, candidates in runs.candidates.items():
+        mark = _mark(cell, candidates, results)
+        if mark is None:
+            missing.append(cell)
+        else:
+            marks.append(mark)
+    return Evidence(tuple(marks), tuple(missing))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A candidate that finished everywhere: its results and validation risks, one for each repetition."""
+
+    candidate: Candidate
+    results: tuple[ResultDocument, ...]
+    risks: tuple[float, ...]
+
+
+def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results) -> Mark | None:
+    """Return the mark of the candidates whose validation records have the smallest worst-group risk."""
+    judged = list(_judged(candidates, results, figure_name(WORST, cell.group_size)))
+    if not judged:
+        return None
+    chosen = [_best(judged, place) for place in range(len(judged[0].risks))]
+    own = [one.results[place] for place, one in enumerate(chosen)]
+    train, test = split_figures(own, "train"), split_figures(own, "test")
+    if train is None or test is None:
+        return None
+    settings = tuple(one.candidate.settings for one in chosen)
+    points = tuple(one.candidate.points[place] for place, one in enumerate(chosen))
+    return Mark(cell, settings, points, train, test, own[0].uniform_floor)
+
+
+def _best(judged: Sequence[_Judged], repetition: int) -> _Judged:
+    """Return the first of those with the smallest validation risk in one repetition."""
+    return min(judged, key=lambda one: one.risks[repetition])
+
+
+def _judged(candidates: Sequence[Candidate], results: Results, risk: str) -> Iterator[_Judged]:
+    """Yield the candidates that have this risk on the validation records of every repetition."""
+    for candidate in candidates:
+        own = _results(candidate, results)
+        figures = [split_figures([one], "validation") or {} for one in own]
+        if own and all(risk in found for found in figures):
+            yield _Judged(candidate, tuple(own), tuple(found[risk].mean for found in figures))
+
+
+def _results(candidate: Candidate, results: Results) -> list[ResultDocument]:
+    """Return the candidate's results, or none unless all repetitions have one."""
+    there = [results[point.id] for point in candidate.points if point.id in results]
+    return there if len(there) == len(candidate.points) else []

@@ -1,0 +1,100 @@
+"""Points on the machines of a Ray cluster; without one, on a Ray that starts here. Needs the extra `ray`.
+
+One actor per worker, each with one processor and an equal share of the cluster's GPUs, keeps the records that it
+has loaded. The workspace is a path that every machine sees. `RAY_ADDRESS` names the cluster, as everywhere in Ray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfair.errors import PlanError
+from fedfair.experiments.sweep.events import Event, Failure, PointFailed, PointFinished
+from fedfair.experiments.sweep.grid import Point
+from fedfair.experiments.sweep.runner import PointRunner
+from fedfair.plan.schema import Plan
+from fedfair.results.document import ResultDocument
+
+try:
+    import ray
+except ImportError as missing:
+    raise PlanError(
+        "the engine ray is not installed", "pip install 'fedfair[ray]', or use --engine local"
+    ) from missing
+
+
+class _Worker:
+    """What an actor is: a runner on one thread."""
+
+    def __init__(self, root: Path) -> None:
+        torch.set_num_threads(1)
+        self._runner = PointRunner(root)
+
+    def attempt(self, plan: Plan) -> ResultDocument | Failure:
+        """Return the result of a plan, or why there is none."""
+        return self._runner.attempt(plan, _unheard)
+
+
+def _unheard(rounds: int) -> None:
+    """Take the number of rounds done: Ray carries results and no progress."""
+
+
+def run_on_ray(points: Sequence[Point], root: Path, workers: int | None) -> Generator[Event, None, None]:
+    """Run points on a Ray cluster; an engine.
+
+    Args:
+        points: what to run.
+        root: the workspace of the plan, on a path that every machine of the cluster sees.
+        workers: how many at a time, at least 1; None for one on every processor of the cluster.
+
+    Raises:
+        PlanError: the cluster has fewer processors than workers were asked for.
+    """
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+    try:
+        count = _workers(workers, len(points))
+        kind: Any = ray.remote(num_cpus=1, num_gpus=_gpu_share(count))(_Worker)
+        yield from _run(deque(points), kind, root.resolve(), count)
+    finally:
+        ray.shutdown()
+
+
+def _run(waiting: deque[Point], kind: Any, root: Path, count: int) -> Generator[Event, None, None]:  # noqa: ANN401 - Ray types no actor classes
+    busy: dict[Any, tuple[Any, Point]] = {}
+
+    def give(actor: Any) -> None:  # noqa: ANN401 - as above
+        point = waiting.popleft()
+        busy[actor.attempt.remote(point.plan)] = (actor, point)
+
+    for _ in range(count):
+        give(kind.remote(root))
+    while busy:
+        (done, *_), _ = ray.wait(list(busy))
+        actor, point = busy.pop(done)
+        try:
+            answer: ResultDocument | Failure = ray.get(done)
+        except ray.exceptions.RayActorError as death:
+            answer = Failure(f"its worker died: {str(death).splitlines()[0]}", "run it again")
+            actor = kind.remote(root) if waiting else None
+        if waiting:
+            give(actor)
+        yield PointFailed(point, answer) if isinstance(answer, Failure) else PointFinished(point, answer)
+
+
+def _workers(asked: int | None, points: int) -> int:
+    processors = int(ray.cluster_resources().get("CPU", 0))
+    if asked is not None and asked > processors:
+        raise PlanError(f"the Ray cluster has {processors} processors, fewer than --workers {asked}", "lower it")
+    return min(asked or processors, points)
+
+
+def _gpu_share(workers: int) -> float:
+    """Return the share of a GPU for each worker, such that all workers fit: Ray places a share on one GPU."""
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    return 1 / math.ceil(workers / gpus) if gpus and workers else 0.0

@@ -1,0 +1,225 @@
+"""What the columns of a table mean: `task.data: {csv: {...}}`.
+
+Decides which tables a plan can describe and which descriptions contradict themselves. Reading a file by the
+description is `fedfair.data.csv_file`'s business.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from fedfair.plan.fields import (
+    LIST,
+    LIST_WORD,
+    Fault,
+    Items,
+    Scalar,
+    Section,
+    Text,
+    list_or_word,
+    refuse,
+    repeated,
+)
+
+Columns = Annotated[
+    Annotated[Items[Text], Tag(LIST)] | Annotated[Literal["all"], Tag(LIST_WORD)], Discriminator(list_or_word)
+]
+
+MIN_CLASSES = 2
+
+NUMBER_POLICIES = ("refuse", "mean", "zero")
+CATEGORY_POLICIES = ("other", "own", "refuse")
+
+ONE_VALUE = "<value>"
+"""The branch of a class that one value stands for; angle brackets mark it as no key."""
+
+Range = Annotated[tuple[float, float], Field(strict=False)]
+
+LabelClass = Annotated[
+    Annotated[Items[Scalar], Tag(LIST)] | Annotated[Scalar, Tag(ONE_VALUE)],
+    Discriminator(lambda value: LIST if isinstance(value, list | tuple) else ONE_VALUE),
+]
+
+
+class CsvData(Section):
+    """A table: one record on each line."""
+
+    train: Text | None = Field(
+        default=None, description="file with the training rows, for a simulation; a path inside the workspace"
+    )
+    test: Text | None = Field(default=None, description="file with the test rows, for a simulation; a path")
+    train_of: dict[Text, Text] = Field(
+        default={},
+        description="file of each collaborator by its name, for a simulation in which each has its own; paths",
+    )
+    columns: Items[Text] | None = Field(
+        default=None, description="names of all columns, for files without a header line; null: line 1 names them"
+    )
+    separator: Literal[",", ";", "\t", "|"] = Field(
+        default=",",
+        description='what stands between two fields: ",", ";", "\\t" or "|"; blanks after it are ignored',
+    )
+    comment: Text | None = Field(
+        default=None, description="lines that begin with this text are left out; null: there are none"
+    )
+    label: Text = Field(description="column to predict")
+    label_values: Items[LabelClass] | None = Field(
+        default=None,
+        description="the label's values in the order of their classes, at least 2; several values of one class "
+        "are a list, as in [0, [1, 2, 3]]; null where they are 0, 1, ...",
+    )
+    label_above: float | None = Field(
+        default=None, description="a label above this number is class 1, any other number class 0; or label_values"
+    )
+    numeric: Columns = Field(
+        default=(), description="columns used as numbers: a list, or all (every column not named elsewhere)"
+    )
+    categorical: dict[Text, Items[Scalar]] = Field(
+        default={},
+        description="columns used as categories, each with its values; any other value falls into one more column",
+    )
+    collaborator: Text | None = Field(
+        default=None, description="column that says which collaborator owns a row, for a simulation"
+    )
+    ranges: dict[Text, Range] = Field(
+        default={},
+        description="least and greatest value of a numeric column, such as {age: [0, 120]}; a file with another "
+        "value is refused, and masked sums are as fine as the range allows",
+    )
+    missing: Literal["refuse", "mean", "zero"] = Field(
+        default="refuse",
+        description="what to do with a missing number: refuse the file, or fill in zero, or the mean: everybody's "
+        "under standardize: secure, the middle of the range under ranges, otherwise the site's own",
+    )
+    missing_of: dict[Text, Literal["refuse", "mean", "zero", "other", "own"]] = Field(
+        default={},
+        description="columns that differ: refuse, mean or zero for a number; other (like any other value; the "
+        "default), own (one more column) or refuse for a category",
+    )
+    missing_values: Items[str] = Field(default=("", "?", "NA"), description="texts that mean a missing value")
+    missing_values_of: dict[Text, Items[Scalar]] = Field(
+        default={}, description="more values that mean a missing one in one column, such as {cholesterol: [0]}"
+    )
+    rows: dict[Text, Items[Scalar]] = Field(
+        default={}, description="take only rows with one of these values in these columns, such as {year: [2018]}"
+    )
+    keep: Items[Text] = Field(
+        default=(), description="columns kept for partitions and group reports; never features by themselves"
+    )
+
+    @property
+    def label_classes(self) -> tuple[tuple[Scalar, ...], ...] | None:
+        """The values of every class; None where the plan does not list them."""
+        if self.label_values is None:
+            return None
+        return tuple(values if isinstance(values, tuple) else (values,) for values in self.label_values)
+
+    @property
+    def category_columns(self) -> int:
+        """How many features the categories become: one a value, one for others, one for `missing_of: own`."""
+        own = sum(self.missing_of.get(column) == "own" for column in self.categorical)
+        return own + sum(len(values) + 1 for values in self.categorical.values())
+
+    @model_validator(mode="after")
+    def _check(self) -> CsvData:
+        faults = (self._feature_faults(), self._label_faults(), self._column_faults(), self._missing_faults())
+        refuse(self, itertools.chain(*faults, self._range_faults(), self._row_faults()))
+        return self
+
+    def _feature_faults(self) -> Iterator[Fault]:
+        numeric = () if isinstance(self.numeric, str) else self.numeric
+        if self.numeric == () and not self.categorical:
+            yield Fault(("numeric",), "no column is a feature", "name columns under numeric or categorical")
+        for index, name in repeated(numeric):
+            yield Fault(("numeric", index), f"column {name!r} is listed twice", "remove one of them")
+        for index, name in enumerate(numeric):
+            if name in self.categorical:
+                yield Fault(("numeric", index), f"column {name!r} is both numeric and categorical", "choose one")
+            if name == self.label:
+                yield Fault(("numeric", index), f"the label {name!r} is also a feature", "remove it from numeric")
+        if self.label in self.categorical:
+            place = ("categorical", self.label)
+            yield Fault(place, f"the label {self.label!r} is also a feature", "remove it from categorical")
+        for name, values in self.categorical.items():
+            if not values:
+                yield Fault(("categorical", name), "has no values", "list at least 1")
+            for index, value in repeated(values):
+                yield _listed_twice(("categorical", name, index), value)
+
+    def _label_faults(self) -> Iterator[Fault]:
+        if self.label_values is not None and self.label_above is not None:
+            message = f"is {self.label_above:g} while label_values lists the classes"
+            yield Fault(("label_above",), message, "remove one of them")
+        classes = self.label_classes
+        if classes is None:
+            return
+        if len(classes) < MIN_CLASSES:
+            yield Fault(("label_values",), f"lists fewer than {MIN_CLASSES} classes", "list at least 2")
+        for index, values in enumerate(classes):
+            if not values:
+                yield Fault(("label_values", index), "is a class without values", "list its values or remove it")
+        placed = [(index, value) for index, values in enumerate(classes) for value in values]
+        for position, value in repeated([value for _, value in placed]):
+            yield _listed_twice(("label_values", placed[position][0]), value)
+
+    def _column_faults(self) -> Iterator[Fault]:
+        if self.columns is None:
+            return
+        for index, name in repeated(self.columns):
+            yield Fault(("columns", index), f"column {name!r} is listed twice", "give every column its own name")
+        numeric = () if isinstance(self.numeric, str) else self.numeric
+        owner = () if self.collaborator is None else (self.collaborator,)
+        for name in dict.fromkeys((self.label, *numeric, *self.categorical, *owner, *self.rows, *self.keep)):
+            if name not in self.columns:
+                message = f"does not list column {name!r}, which the plan uses"
+                yield Fault(("columns",), message, "name every column of the file, in the file's order")
+
+    def _missing_faults(self) -> Iterator[Fault]:
+        for name, policy in self.missing_of.items():
+            allowed = CATEGORY_POLICIES if name in self.categorical else NUMBER_POLICIES
+            if policy not in allowed:
+                kind = "a category" if name in self.categorical else "a number"
+                message = f"{policy!r} has no meaning for {kind}"
+                yield Fault(("missing_of", name), message, f"choose {', '.join(allowed)}")
+            if policy != "other" and name in self.categorical:
+                for index, value in enumerate(self.categorical[name]):
+                    if value in (*self.missing_values, *self.missing_values_of.get(name, ())):
+                        message = f"value {value!r} means a missing one, for which missing_of says {policy!r}"
+                        yield Fault(("categorical", name, index), message, "remove it here or there")
+        for key, names in (("missing_of", self.missing_of), ("missing_values_of", self.missing_values_of)):
+            for name in names:
+                if not self._is_feature(name):
+                    yield Fault((key, name), f"column {name!r} is no feature", "name a numeric or categorical one")
+
+    def _range_faults(self) -> Iterator[Fault]:
+        if isinstance(self.numeric, str) and self.ranges:
+            yield Fault(("ranges",), "names columns while numeric is all", "list the numeric columns by name")
+            return
+        for name, (least, greatest) in self.ranges.items():
+            if name not in self.numeric:
+                yield Fault(("ranges", name), f"column {name!r} is not numeric", "name a column of numeric")
+            if least >= greatest:
+                message = f"from {least:g} to {greatest:g} is no range"
+                yield Fault(("ranges", name), message, "write [least, greatest]")
+
+    def _row_faults(self) -> Iterator[Fault]:
+        for name, values in self.rows.items():
+            if not values:
+                yield Fault(("rows", name), "has no values, so that no row is taken", "list at least 1")
+        if self.train_of and (self.train is not None or self.test is not None or self.collaborator is not None):
+            message = "names a file of each collaborator beside train, test or collaborator"
+            yield Fault(("train_of",), message, "keep one of the two ways to say whose a row is")
+
+    def _is_feature(self, name: str) -> bool:
+        """Return whether a column may be one; under numeric: all, whatever has no other role."""
+        if isinstance(self.numeric, str):
+            return name not in {self.label, self.collaborator, *self.keep}
+        return name in self.categorical or name in self.numeric
+
+
+def _listed_twice(place: tuple[str | int, ...], value: object) -> Fault:
+    return Fault(place, f"value {value!r} is listed twice", "remove one of them")

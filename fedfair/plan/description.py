@@ -1,0 +1,158 @@
+"""A plan in words, for the people who have to agree to it.
+
+Decides what a person must see before approving: who, what, for whom it is fair, how protected, which code runs and
+what leaves a site. Whether the numbers are wise is another question, see `fedfair.report.plan_review`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import is_masked, is_unevaluated, needs_everybody, quorum, scales_by_ranges, standardises
+from fedfair.plan.schedule import schedule_of
+from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
+from fedfair.plan.sources import CsvSource
+
+_PROTECTION = {
+    "malicious": "sums are masked; holds against an aggregator that lies",
+    "semi-honest": "sums are masked; holds against an aggregator that follows the protocol",
+    "off": "NONE: the aggregator sees every site's own update in the clear",
+}
+
+
+def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return what a plan does, as pairs of a heading and a sentence."""
+    return (
+        ("federation", _federation(plan)),
+        ("learns", _task(plan)),
+        ("minimises", _objective(plan)),
+        ("trains", _training(plan)),
+        ("evaluates", _evaluation(plan)),
+        ("protection", _protection(plan)),
+        *_privacy(plan),
+        ("code of its own", ", ".join(plan.task.references) or "none"),
+        ("leaves a site", "; ".join(_egress(plan))),
+    )
+
+
+def _federation(plan: Plan) -> str:
+    federation = plan.federation
+    names = federation.collaborators
+    fewest = quorum(plan)
+    need = "all" if needs_everybody(plan) else f"at least {fewest}"
+    address = f"{federation.aggregator.host}:{federation.aggregator.port}"
+    return (
+        f"'{federation.name}' of {', '.join(names)}, connecting to {address}; "
+        f"a sum needs {need} of {len(names)} and waits {federation.round_deadline_seconds} seconds"
+    )
+
+
+def _task(plan: Plan) -> str:
+    task = plan.task
+    if isinstance(task.data, CsvSource):
+        data = f"column {task.data.csv.label!r} of each site's CSV file"
+    else:
+        data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
+    dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
+    return f"{_model(plan)} on {data}{dealt}{_scaled(plan)}"
+
+
+def _scaled(plan: Plan) -> str:
+    if standardises(plan):
+        return ", columns standardised by one sum"
+    return ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
+
+
+def _model(plan: Plan) -> str:
+    match plan.task.model:
+        case LinearModel():
+            return "a linear model"
+        case MlpModel(hidden=hidden):
+            return f"a perceptron with hidden layers of {', '.join(map(str, hidden))}"
+        case ResnetModel(norm=norm):
+            return f"a ResNet-18 with {norm} norm"
+        case reference:
+            return f"the model of {reference}"
+
+
+def _objective(plan: Plan) -> str:
+    objective, words = plan.objective, ALGORITHMS[plan.training.algorithm].minimises
+    if "{worst}" not in words:
+        return f"{words} (the objective below counts for evaluation only)"
+    return words.format(
+        worst=percent(objective.worst_group_size),
+        rest=percent(1 - objective.tradeoff),
+        mean=percent(objective.tradeoff),
+    )
+
+
+def _training(plan: Plan) -> str:
+    training = plan.training
+    size = "all of a site's records" if training.batch_size == "full" else f"{training.batch_size} records"
+    steps = f"{training.local_steps} local steps" if training.local_steps > 1 else "1 local step"
+    if training.local_epochs is not None:
+        steps = f"{training.local_epochs} local epochs"
+    rate = training.threshold_learning_rate
+    threshold = training.learning_rate if rate is None else rate
+    return (
+        f"{training.rounds} rounds of {training.algorithm}, {steps} each in batches of {size}, "
+        f"learning rate {training.learning_rate:g} (threshold {threshold:g}), {training.precision}; "
+        f"result: {training.output} model"
+    )
+
+
+def _evaluation(plan: Plan) -> str:
+    if is_unevaluated(plan):
+        return "nothing: no evaluation sum carries the noise of privacy.collaborator_level"
+    sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
+    return f"every {schedule_of(plan).every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+
+
+def _protection(plan: Plan) -> str:
+    stated = plan.secure_aggregation
+    hybrid = is_masked(plan) and stated.key_agreement == "x25519-mlkem768"
+    return _PROTECTION[stated.mode] + ("; keys agreed by X25519 and ML-KEM-768 together" if hybrid else "")
+
+
+def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
+    asked = plan.privacy.sample_level
+    if asked is not None:
+        words = (
+            "of every record (zero-out: replaced by one that contributes nothing): "
+            f"noise multiplier {asked.noise_multiplier:g} in each local step, "
+            f"{asked.evaluation_noise_multiplier:g} in each evaluation, gradients clipped at {asked.clip:g} "
+            f"({asked.clipping.replace('_', ' ')}); how many records a site has is public"
+        )
+        yield "differential privacy", words
+    noised = plan.privacy.collaborator_level
+    if noised is not None:
+        words = (
+            f"of every collaborator: noise multiplier {noised.noise_multiplier:g} in each training sum, in shares "
+            f"of all sites; changes clipped at norm {noised.clip:g}; no other sum is made"
+        )
+        yield "differential privacy", words
+
+
+def _egress(plan: Plan) -> Iterator[str]:
+    if standardises(plan):
+        yield "once, how many values each numeric column has, their sum and their sum of squares"
+    facts = ALGORITHMS[plan.training.algorithm]
+    if not facts.deployed:
+        yield f"in simulation only, each round: {facts.reveals}"
+        return
+    if is_unevaluated(plan):
+        yield "each round, its clipped change of model and threshold, in whole numbers with its share of noise"
+        return
+    yield "each round, its weight and the weighted change of model and threshold"
+    yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if plan.evaluation.site_means:
+        yield (
+            "each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "
+            f"each split of {plan.evaluation.min_group} or more: the aggregator sees them and publishes the last"
+        )
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it, such as 10 %."""
+    return f"{100 * share:.4g} %"

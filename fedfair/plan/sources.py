@@ -1,0 +1,207 @@
+"""Where a plan's records come from and how one machine divides them; paths of a site never stand here.
+
+Decides what may be written under `task.data` and `task.partition`. Reading files is the business of
+`fedfair.data`; each site's own paths are `site_config.py`'s. A file named here is one that a simulation reads,
+relative to the workspace; a deployed site reads its own files by the same schema.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+
+from fedfair.plan.csv_table import CsvData
+from fedfair.plan.fields import (
+    Fault,
+    Items,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Text,
+    is_reference,
+    refuse,
+    rule_error,
+)
+
+BUILT_IN = ("breast-cancer", "digits")
+
+
+class MnistData(Section):
+    """The four idx files of MNIST (Fashion-MNIST and the like have the same form)."""
+
+    folder: Text | None = Field(
+        default=None, description="folder of the idx files, for a simulation; a path inside the workspace"
+    )
+
+
+class ImageData(Section):
+    """A folder of images with a table of attributes, as CelebA has it."""
+
+    folder: Text | None = Field(default=None, description="folder of the images, for a simulation; a path")
+    attributes: Text | None = Field(
+        default=None, description="table with one line per image (CSV, or CelebA's text), for a simulation; a path"
+    )
+    label: Text = Field(description="attribute to predict; -1 or 0 is class 0, 1 is class 1")
+    height: PositiveInt = Field(default=64, le=4096, description="rows of pixels after resizing, 1 to 4096")
+    width: PositiveInt = Field(default=64, le=4096, description="columns of pixels after resizing, 1 to 4096")
+    channels: Literal[1, 3] = Field(default=3, description="1 for grey, 3 for colour")
+    collaborator: Text | None = Field(
+        default=None, description="attribute that says which collaborator owns an image, for a simulation"
+    )
+    keep: Items[Text] = Field(default=(), description="attributes kept for partitions and group reports")
+
+
+class AcsEmploymentData(Section):
+    """The ACS Employment task over person records of the US Census (PUMS), as Ding et al. 2021 define it."""
+
+    train: Text | None = Field(default=None, description="PUMS person file, for a simulation; a path")
+    test: Text | None = Field(default=None, description="PUMS person file with the test rows; a path")
+    states: Items[PositiveInt] = Field(default=(), description="FIPS codes of the states to keep; empty keeps all")
+    working_age_only: bool = Field(
+        default=False, description="true keeps ages 17 to 89 only (ACSEmploymentFiltered of folktables)"
+    )
+    collaborator: Text | None = Field(
+        default=None,
+        description="PUMS column that says which collaborator owns a row (RAC1P, ST), for a simulation",
+    )
+    keep: Items[Text] = Field(default=(), description="PUMS columns kept for partitions and group reports")
+
+
+class EicuData(Section):
+    """Hospital mortality from the tables of the eICU Collaborative Research Database."""
+
+    folder: Text | None = Field(default=None, description="folder of the tables, for a simulation; a path")
+    collaborator: Text | None = Field(
+        default=None, description="column that says which collaborator owns a stay (region, hospitalid)"
+    )
+    keep: Items[Text] = Field(default=(), description="columns kept for partitions and group reports")
+
+
+class CsvSource(Section):
+    """`{csv: {...}}`."""
+
+    csv: CsvData = Field(description="a table")
+
+
+class MnistSource(Section):
+    """`{mnist: {}}`."""
+
+    has_numeric_columns: ClassVar[bool] = False
+
+    mnist: MnistData = Field(description="idx files")
+
+
+class ImageSource(Section):
+    """`{images: {...}}`."""
+
+    has_numeric_columns: ClassVar[bool] = False
+
+    images: ImageData = Field(description="a folder of images with a table of attributes")
+
+
+class AcsEmploymentSource(Section):
+    """`{acs_employment: {...}}`."""
+
+    has_numeric_columns: ClassVar[bool] = True
+
+    acs_employment: AcsEmploymentData = Field(description="person records of the US Census")
+
+
+class EicuSource(Section):
+    """`{eicu: {...}}`."""
+
+    has_numeric_columns: ClassVar[bool] = True
+
+    eicu: EicuData = Field(description="intensive care stays")
+
+
+SOURCES = ("csv", "mnist", "images", "acs_employment", "eicu")
+_KINDS = {
+    CsvSource: "<csv>",
+    MnistSource: "<mnist>",
+    ImageSource: "<images>",
+    AcsEmploymentSource: "<acs_employment>",
+    EicuSource: "<eicu>",
+}
+
+
+def _kind(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<name>"
+    if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in SOURCES:
+        return f"<{next(iter(value))}>"
+    return next((kind for source, kind in _KINDS.items() if isinstance(value, source)), None)
+
+
+def _check_name(name: str) -> str:
+    if name not in BUILT_IN and not is_reference(name):
+        raise rule_error(
+            f"{name!r} is neither built in nor of the form module:function",
+            f"write {' or '.join(BUILT_IN)}, module:function, or a mapping such as {{csv: {{label: ...}}}}",
+        )
+    return name
+
+
+DataSource = Annotated[
+    Annotated[str, AfterValidator(_check_name), Tag("<name>")]
+    | Annotated[CsvSource, Tag("<csv>")]
+    | Annotated[MnistSource, Tag("<mnist>")]
+    | Annotated[ImageSource, Tag("<images>")]
+    | Annotated[AcsEmploymentSource, Tag("<acs_employment>")]
+    | Annotated[EicuSource, Tag("<eicu>")],
+    Discriminator(
+        _kind,
+        custom_error_type="data_source",
+        custom_error_message="must be a built-in name, module:function, or a mapping with exactly one of "
+        + ", ".join(SOURCES),
+    ),
+]
+
+FRACTIONS_TOLERANCE = 1e-9
+"""How far fractions may sum from 1: far above the rounding of decimal fractions, far below one record."""
+
+
+class Partition(Section):
+    """How one data set is divided over the collaborators."""
+
+    scheme: Literal["label", "column", "random", "dirichlet", "contiguous"] = Field(
+        description="label (classes in turn), column (by values), random, dirichlet, or contiguous (in order)"
+    )
+    column: Text | None = Field(
+        default=None, description="column whose values are divided; only with scheme: column"
+    )
+    alpha: PositiveFloat | None = Field(
+        default=None, description="concentration, above 0; small is unequal; only with scheme: dirichlet"
+    )
+    fractions: Items[PositiveFloat] | None = Field(
+        default=None,
+        description="share of each collaborator, in their order, summing to 1; null for equal shares; "
+        "only with scheme: random or contiguous",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Partition:
+        refuse(self, self._faults())
+        return self
+
+    def _faults(self) -> Iterator[Fault]:
+        for key, value, schemes in (
+            ("column", self.column, ("column",)),
+            ("alpha", self.alpha, ("dirichlet",)),
+            ("fractions", self.fractions, ("random", "contiguous")),
+        ):
+            if value is not None and self.scheme not in schemes:
+                message = f"has no meaning with scheme: {self.scheme}"
+                yield Fault((key,), message, f"remove it, or use scheme: {' or '.join(schemes)}")
+        if self.scheme == "column" and self.column is None:
+            yield Fault(("column",), "is missing; scheme: column needs it", "name the column")
+        if self.scheme == "dirichlet" and self.alpha is None:
+            yield Fault(("alpha",), "is missing; scheme: dirichlet needs it", "give a concentration such as 0.5")
+        if self.fractions is not None and not math.isclose(
+            math.fsum(self.fractions), 1.0, abs_tol=FRACTIONS_TOLERANCE
+        ):
+            total = math.fsum(self.fractions)
+            yield Fault(("fractions",), f"sum to {total:.12g}, not 1", "give shares that sum to 1")

@@ -1,0 +1,235 @@
+"""`collaborator.yaml`: what one site says about itself and to nobody else.
+
+Decides where a site's own data, keys and approval are, what it computes on, and its policy: terms that no plan and
+no aggregator can change. Whether a plan keeps to the policy is `plan_check.py`'s question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from fedfair.plan.algorithms import AlgorithmName
+from fedfair.plan.fields import (
+    Device,
+    Digest,
+    Disclosure,
+    Fault,
+    Items,
+    ParticipantName,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    Text,
+    parsed_by,
+    refuse,
+    repeated,
+)
+from fedfair.plan.validation_messages import validated
+from fedfair.plan.yaml_reader import read_document
+from fedfair.policy.proxy import ENVIRONMENT, NONE, parse_proxy
+
+Purpose = Literal["training", "evaluation", "standardisation"]
+
+
+class SiteData(Section):
+    """Where the site's own records are, and whose; which of the paths is needed depends on the plan's data."""
+
+    train: Text | None = Field(default=None, description="file with the training records; a path")
+    test: Text | None = Field(default=None, description="file with the test records; a path")
+    root: Text | None = Field(
+        default=None, description="folder of the files, for data that are several files; a path"
+    )
+    name: Text | None = Field(
+        default=None,
+        description="name of this data set in the ledger; giving names promises that nobody is in two of them, "
+        "and null means that these records may be anybody's (docs/explain/privacy.md)",
+    )
+
+
+class BudgetSection(Section):
+    """What may ever be released about this site's records, over all plans together."""
+
+    epsilon: PositiveFloat = Field(description="the most that all releases may cost together, above 0")
+    delta: float = Field(
+        default=1e-5, gt=0, lt=1, description="delta at which epsilon is counted, between 0 and 1"
+    )
+
+
+def _check_proxy(text: str) -> str:
+    if text not in (NONE, ENVIRONMENT):
+        parse_proxy(text, "the value")
+    return text
+
+
+class NetworkSection(Section):
+    """How this site reaches the aggregator."""
+
+    proxy: Annotated[str, parsed_by(_check_proxy)] = Field(
+        default=ENVIRONMENT,
+        # It may hold a password.
+        repr=False,
+        description="HTTP proxy to go through: none, environment (https_proxy and no_proxy), or its URL, "
+        "http://user:password@host:port (docs/how-to/network.md)",
+    )
+
+
+class SitePolicy(Section):
+    """What a plan may ask of this site."""
+
+    allow_plain_sums: bool = Field(
+        default=False, description="true lets the aggregator see this site's updates in the clear"
+    )
+    allow_module_code: bool = Field(
+        default=False,
+        description="true lets the plan name any Python code (module:function) that runs here; deprecated, "
+        "module_code says which",
+    )
+    module_code: Items[Digest] = Field(
+        default=(),
+        description="digests (`fedfair plan digest`) of the code that may run here; where there is one, no other "
+        "code runs, whatever allow_module_code says",
+    )
+    algorithms: Items[AlgorithmName] | None = Field(
+        default=None, min_length=1, description="training algorithms that this site takes part in; null for any"
+    )
+    reveals: Items[Disclosure] = Field(
+        default=("update-sums", "loss-sums", "loss-quantiles", "feature-sums"),
+        min_length=1,
+        description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
+        "group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)",
+    )
+    publish_site_means: bool = Field(
+        default=False,
+        description="true lets a plan show everybody this site's number of records, mean loss and accuracy",
+    )
+    max_rounds: PositiveInt | None = Field(
+        default=None,
+        description="most training rounds this site takes part in under one plan, over all its runs; null for any "
+        "number",
+    )
+    max_runs: PositiveInt | None = Field(
+        default=None,
+        description="most runs of one plan this site takes part in; null takes 3 where sums are masked or "
+        "noised, and any number where they are neither",
+    )
+    evaluation_cohort: Literal["any", "same"] = Field(
+        default="any",
+        description="same: all masked evaluations under one plan are of the very same sites, so that no two of "
+        "them can be subtracted; any",
+    )
+    training_cohort: Literal["same", "any"] = Field(
+        default="same",
+        description="same: after this site has helped to open a round's masked training sum, it opens that round "
+        "again for the very same sites only, so that no two of them can be subtracted; any",
+    )
+    max_evaluations: int | None = Field(
+        default=None,
+        ge=0,
+        description="most evaluations of models this site takes part in under one plan, in runs and on demand; "
+        "null for all that the other terms allow",
+    )
+    max_evaluations_on_demand: int | None = Field(
+        default=None,
+        ge=0,
+        description="most saved models this site evaluates under one plan (`fedfair aggregator evaluate`); null "
+        "takes 10 where sums are masked or noised, and any number where they are neither",
+    )
+    min_collaborators: PositiveInt | None = Field(
+        default=None, description="fewest collaborators in every sum this site takes part in; null for any number"
+    )
+    mode: Literal["malicious", "semi-honest"] = Field(
+        default="malicious",
+        description="weakest protection of a masked sum: malicious (the aggregator may lie) or semi-honest",
+    )
+    colluders: int = Field(
+        default=0, ge=0, description="fewest colluding collaborators that a masked sum must withstand"
+    )
+    key_agreement: Literal["x25519", "x25519-mlkem768"] = Field(
+        default="x25519",
+        description="weakest key agreement of a masked sum: x25519, or x25519-mlkem768 to demand both",
+    )
+    ring_bits: Literal[32, 24, 20, 16] = Field(
+        default=16, description="coarsest masked numbers, in bits: 32, 24, 20 or 16"
+    )
+    max_clip: PositiveFloat = Field(
+        default=1024.0, description="largest change of one parameter that a masked sum may ask for, above 0"
+    )
+    max_epsilon: PositiveFloat | None = Field(
+        default=None,
+        description="the most epsilon that one plan may cost this site, at its own delta, above 0; null for any",
+    )
+    max_attempts: PositiveInt = Field(
+        default=3, description="most attempts at one masked sum about the same model"
+    )
+    repeatable: Items[Purpose] = Field(
+        default=(),
+        description="purposes whose unchanged update may be masked a second time after a sum that was lost",
+    )
+    purposes: Items[Purpose] = Field(
+        default=("training", "evaluation", "standardisation"),
+        min_length=1,
+        description="sums that this site takes part in: training, evaluation, standardisation",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> SitePolicy:
+        refuse(self, self._faults())
+        return self
+
+    def _faults(self) -> Iterator[Fault]:
+        lists = ("purposes", "module_code", "algorithms", "reveals")
+        for name in lists:
+            for index, item in repeated(getattr(self, name) or ()):
+                yield Fault((name, index), f"{item!r} is listed twice", "remove one of them")
+
+
+class SiteConfig(Section):
+    """One site's own file."""
+
+    collaborator: ParticipantName = Field(description="name of this site in the plan")
+    data: SiteData = Field(default=SiteData(), description="where the site's own records are")
+    device: Device | None = Field(
+        default=None, description="auto, cpu, cuda or mps; null takes training.device of the plan"
+    )
+    threads: PositiveInt | None = Field(
+        default=None, le=1024, description="threads to compute with, 1 to 1024; null for all cores"
+    )
+    network: NetworkSection = Field(default=NetworkSection(), description="how this site reaches the aggregator")
+    policy: SitePolicy = Field(default=SitePolicy(), description="what a plan may ask of this site")
+    budget: BudgetSection | None = Field(
+        default=None, description="what all plans together may cost (docs/explain/privacy.md); null for no budget"
+    )
+    ledger: Text | None = Field(
+        default=None, description="record of everything released about the data; a path; null means ledger.sqlite"
+    )
+    cert_folder: Text = Field(default="cert", description="folder of the keys and certificates; a path")
+    approval: Text | None = Field(
+        default=None, description="this site's approval; a path; null means approvals/<name>.json"
+    )
+    egress: Text | None = Field(
+        default=None, description="record of everything that is sent; a path; null means egress/<name>.jsonl"
+    )
+
+
+def load_site_config(path: Path) -> SiteConfig:
+    """Return a site's configuration; its paths are absolute, relative ones start from the file's folder.
+
+    Raises:
+        PlanError: the file cannot be read or breaks the schema; the message tells all faults with their lines.
+    """
+    config = validated(SiteConfig, read_document(path))
+    folder = path.resolve().parent
+    data = config.data.model_copy(
+        update={name: _absolute(getattr(config.data, name), folder) for name in ("train", "test", "root")}
+    )
+    own = ("cert_folder", "approval", "egress", "ledger")
+    paths = {name: _absolute(getattr(config, name), folder) for name in own}
+    return config.model_copy(update={"data": data, **paths})
+
+
+def _absolute(text: str | None, folder: Path) -> str | None:
+    return None if text is None else str(folder / Path(text).expanduser())

@@ -1,0 +1,219 @@
+"""A site's policy, term by term: what a plan asks, what the site allows, and the words where they do not fit.
+
+Decides nothing beyond the comparison. `plan_check.py` turns the broken terms into one refusal, `fedfair plan
+check` shows all of them. What counts how often each term was used up during a run is the collaborator's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import clip_ceiling, is_masked, quorum, resists_lies
+from fedfair.plan.digest import format_digest
+from fedfair.plan.purpose import EVALUATIONS, policy_word
+from fedfair.plan.schedule import schedule_of
+from fedfair.plan.schema import Plan
+from fedfair.policy.disclosures import of_evaluation, of_run
+from fedfair.policy.site_config import SitePolicy
+
+CODE_TERMS = frozenset({"module_code", "allow_module_code"})
+"""The terms about code: where one is broken, nothing of the plan may be made, not even its digest."""
+
+ANY = "any"
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a policy, held against what is asked.
+
+    Attributes:
+        key: its name under `policy` in `collaborator.yaml`.
+        asked: what is asked for, in a word or two.
+        allowed: what the site allows, in a word or two.
+        fault: the refusal in words, without its remedy; empty where the term is kept.
+        change: what the site would have to change to allow it; empty where the term is kept.
+    """
+
+    key: str
+    asked: str
+    allowed: str
+    fault: str = ""
+    change: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Return whether what is asked is allowed."""
+        return not self.fault
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTerms:
+    """What a site is asked to agree to.
+
+    Attributes:
+        plan: the plan.
+        code_digest: 32 bytes over all code that it names, by `digest.code_digest`; None where it names none.
+        evaluation_only: whether a saved model of the plan is evaluated, and not the whole plan run.
+    """
+
+    plan: Plan
+    code_digest: bytes | None = None
+    evaluation_only: bool = False
+
+
+def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
+    """Yield every term of a policy that what is asked touches, kept or broken."""
+    plan = asked.plan
+    yield _plain_sums(plan, policy)
+    yield from _masking(plan, policy)
+    yield from _code(asked, policy)
+    yield _site_means(plan, policy)
+    if not asked.evaluation_only:
+        yield _algorithm(plan, policy)
+    yield _rounds(plan, policy)
+    yield _cohort(plan, policy)
+    yield from _purposes(asked, policy)
+    yield from _revelations(asked, policy)
+
+
+def code_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
+    """Return the broken term about a plan's own code; None where it may run."""
+    return next((term for term in _code(asked, policy) if not term.kept), None)
+
+
+def _plain_sums(plan: Plan, policy: SitePolicy) -> Term:
+    plain = not is_masked(plan)
+    term = Term("allow_plain_sums", _yes(plain), _yes(policy.allow_plain_sums))
+    if not plain or policy.allow_plain_sums:
+        return term
+    return _broken(
+        term,
+        "the plan asks for secure_aggregation.mode: off; this site's policy refuses plain sums",
+        "set policy.allow_plain_sums: true",
+    )
+
+
+def _masking(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
+    stated = plan.secure_aggregation
+    if not is_masked(plan):
+        return
+    floors: tuple[tuple[str, bool, object, object], ...] = (
+        ("mode", resists_lies(plan) or policy.mode == "semi-honest", stated.mode, policy.mode),
+        ("colluders", stated.colluders >= policy.colluders, stated.colluders, policy.colluders),
+        (
+            "key_agreement",
+            policy.key_agreement in {"x25519", stated.key_agreement},
+            stated.key_agreement,
+            policy.key_agreement,
+        ),
+        ("ring_bits", stated.ring_bits >= policy.ring_bits, stated.ring_bits, policy.ring_bits),
+    )
+    for key, met, value, wanted in floors:
+        term = Term(key, f"{value}", f"{wanted}" if isinstance(wanted, str) else f"{wanted} or more")
+        fault = f"the plan asks for secure_aggregation.{key}: {value}; this site's policy wants {wanted}"
+        yield term if met else _broken(term, fault, f"set policy.{key}: {value}")
+    place, clip = clip_ceiling(plan)
+    yield _ceiling("max_clip", place, clip, policy.max_clip)
+    yield _ceiling("max_attempts", "federation.max_attempts", plan.federation.max_attempts, policy.max_attempts)
+
+
+def _code(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
+    references = asked.plan.task.references
+    if not references:
+        return
+    named = ", ".join(references)
+    digest = NONE if asked.code_digest is None else format_digest(asked.code_digest)
+    if not policy.module_code:
+        term = Term("allow_module_code", f"{named}: {digest}", _yes(policy.allow_module_code))
+        fault = f"the plan runs code of its own here ({named}); this site's policy refuses module code"
+        change = f"read that code, then set policy.module_code: [{digest}]"
+        yield term if policy.allow_module_code else _broken(term, fault, change)
+        return
+    term = Term("module_code", f"{named}: {digest}", ", ".join(policy.module_code))
+    fault = f"the plan runs other code here ({named}, {digest}) than this site's policy names"
+    change = f"read that code, then add {digest} to policy.module_code"
+    yield term if digest in policy.module_code else _broken(term, fault, change)
+
+
+def _site_means(plan: Plan, policy: SitePolicy) -> Term:
+    term = Term("publish_site_means", _yes(plan.evaluation.site_means), _yes(policy.publish_site_means))
+    if not plan.evaluation.site_means or policy.publish_site_means:
+        return term
+    return _broken(
+        term,
+        "the plan asks for evaluation.site_means: true; this site's policy keeps its own means to itself",
+        "set policy.publish_site_means: true",
+    )
+
+
+def _algorithm(plan: Plan, policy: SitePolicy) -> Term:
+    name, allowed = plan.training.algorithm, policy.algorithms
+    term = Term("algorithms", name, ANY if allowed is None else ", ".join(allowed))
+    if allowed is None or name in allowed:
+        return term
+    return _broken(
+        term,
+        f"the plan asks for training.algorithm: {name}, of which each round reveals {ALGORITHMS[name].reveals}; "
+        f"this site's policy allows {term.allowed}",
+        f"add {name} to policy.algorithms",
+    )
+
+
+def _rounds(plan: Plan, policy: SitePolicy) -> Term:
+    return _ceiling("max_rounds", "training.rounds", plan.training.rounds, policy.max_rounds)
+
+
+def _cohort(plan: Plan, policy: SitePolicy) -> Term:
+    fewest = quorum(plan)
+    least = policy.min_collaborators
+    term = Term("min_collaborators", f"{fewest}", ANY if least is None else f"{least} or more")
+    if least is None or fewest >= least:
+        return term
+    fault = f"the plan sums over as few as {fewest} collaborators; this site's policy wants {least}"
+    return _broken(term, fault, f"set policy.min_collaborators: {fewest} or less")
+
+
+def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
+    allowed = ", ".join(policy.purposes)
+    for purpose in _needed(asked):
+        term = Term("purposes", purpose, allowed)
+        fault = f"the plan asks for {purpose} sums; this site's policy allows {allowed}"
+        yield term if purpose in policy.purposes else _broken(term, fault, f"add {purpose} to policy.purposes")
+
+
+def _needed(asked: AskedTerms) -> Iterable[str]:
+    made = EVALUATIONS if asked.evaluation_only else schedule_of(asked.plan).purposes
+    return dict.fromkeys(policy_word(purpose) for purpose in made)
+
+
+def _revelations(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
+    revealed = of_evaluation(asked.plan) if asked.evaluation_only else of_run(asked.plan)
+    allowed = ", ".join(policy.reveals)
+    for kind, source in revealed.items():
+        term = Term("reveals", kind, allowed)
+        fault = f"{source} reveals {kind}; this site's policy allows {allowed}"
+        yield term if kind in policy.reveals else _broken(term, fault, f"add {kind} to policy.reveals")
+
+
+def _ceiling(key: str, place: str, value: float, most: float | None) -> Term:
+    term = Term(key, number(value), ANY if most is None else f"at most {number(most)}")
+    if most is None or value <= most:
+        return term
+    fault = f"the plan asks for {place}: {number(value)}; this site's policy allows {number(most)}"
+    return _broken(term, fault, f"set policy.{key}: {number(value)} or more")
+
+
+def number(value: float) -> str:
+    """Return a number as people write it: a count with all its digits."""
+    return f"{value}" if isinstance(value, int) else f"{value:g}"
+
+
+def _broken(term: Term, fault: str, change: str) -> Term:
+    return Term(term.key, term.asked, term.allowed, fault, change)
+
+
+def _yes(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,99 @@
+"""The reference of `plan.yaml` and `collaborator.yaml` as a page, written from the schema itself.
+
+`python -m fedfair.report.plan_keys` prints the page that is kept in `docs/reference/plan.md`; a test fails when
+they differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedfair.plan import csv_table as csv_data
+from fedfair.plan import schema, task
+from fedfair.plan import sources as data
+from fedfair.policy import site_config as site
+
+INTRODUCTION = """# The plan and the site's own file, key by key
+
+Written from the schema by `python -m fedfair.report.plan_keys`. A key that is not listed here is refused, with the
+nearest one that is. `required` keys have no default. A value that equals its default is no part of the plan's
+digest: a version with new keys voids no approval, and a default that was released never changes.
+
+Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB, because the parser takes up to a
+second for that. That is room for some 8,000 names of collaborators or 900 keys of a roster.
+
+A declared `task.partition` means that one data set is divided: a deployed site then takes its own part of whatever
+it reads. Leave it away where every site reads only its own records.
+
+Editors with the YAML language server complete and explain the keys of a plan by its JSON Schema. Write it beside
+the plan by `fedfair plan schema > plan.schema.json`, and let the plan begin with this line:
+
+```yaml
+# yaml-language-server: $schema=plan.schema.json
+```
+"""
+
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("plan.yaml: federation", schema.FederationSection),
+    ("federation.aggregator", schema.AggregatorAddress),
+    ("plan.yaml: task", schema.TaskSection),
+    ("task.data: {csv: ...}", csv_data.CsvData),
+    ("task.data: {mnist: ...}", data.MnistData),
+    ("task.data: {images: ...}", data.ImageData),
+    ("task.data: {acs_employment: ...}", data.AcsEmploymentData),
+    ("task.data: {eicu: ...}", data.EicuData),
+    ("task.partition", data.Partition),
+    ("task.model: {name: linear}", task.LinearModel),
+    ("task.model: {name: mlp}", task.MlpModel),
+    ("task.model: {name: resnet18}", task.ResnetModel),
+    ("plan.yaml: objective", schema.ObjectiveSection),
+    ("objective.smoothing", schema.SmoothingSection),
+    ("plan.yaml: training", schema.TrainingSection),
+    ("training.options", schema.OptionsSection),
+    ("plan.yaml: secure_aggregation", schema.SecureAggregationSection),
+    ("plan.yaml: privacy", schema.PrivacySection),
+    ("privacy.sample_level", schema.SampleLevelSection),
+    ("privacy.collaborator_level", schema.CollaboratorLevelSection),
+    ("plan.yaml: evaluation", schema.EvaluationSection),
+    ("collaborator.yaml", site.SiteConfig),
+    ("collaborator.yaml: data", site.SiteData),
+    ("collaborator.yaml: network", site.NetworkSection),
+    ("collaborator.yaml: policy", site.SitePolicy),
+    ("collaborator.yaml: budget", site.BudgetSection),
+)
+
+
+def page() -> str:
+    """Return the whole reference in Markdown."""
+    return "\n".join([INTRODUCTION, *(line for title, section in SECTIONS for line in _section(title, section))])
+
+
+def _section(title: str, section: type[BaseModel]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield f"{(section.__doc__ or '').splitlines()[0]}\n"
+    yield "| key | default | meaning |"
+    yield "|---|---|---|"
+    for name, field in section.model_fields.items():
+        yield f"| `{name}` | {_default(field)} | {(field.description or '').replace('|', chr(92) + '|')} |"
+    yield ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if isinstance(value, BaseModel):
+        return "see below"
+    if isinstance(value, tuple):
+        return f"`[{', '.join(map(str, value))}]`"
+    words = {None: "null", True: "true", False: "false"}
+    # 1 == True, so a number must not be looked up.
+    return f"`{words.get(value, value) if value is None or isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

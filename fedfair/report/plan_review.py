@@ -1,0 +1,125 @@
+"""What is allowed in a plan and yet probably not meant: warnings, each with its numbers.
+
+A warning never stops anything; what must not run is refused by the plan's schema, or where its model is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from fedfair.data.source import declared_schema
+from fedfair.plan.derived import (
+    has_nothing_to_standardise,
+    is_masked,
+    is_unevaluated,
+    keeps_best,
+    learns_threshold,
+    quorum,
+)
+from fedfair.plan.description import percent
+from fedfair.plan.schema import Plan
+from fedfair.privacy.accounting import epsilon
+from fedfair.report.privacy_cost import privacy_cost
+from fedfair.results.privacy import plan_sensitivity
+from fedfair.training.client import flat_model, objective_of
+from fedfair.training.dp_sgd import planned_releases
+
+TYPICAL_RECORDS = (1000, 100_000)
+"""For so many training records at a site epsilon is told, which no plan knows."""
+
+
+def plan_review(plan: Plan) -> tuple[str, ...]:
+    """Return warnings about a plan, most serious first; none for a plan without surprises.
+
+    Raises:
+        PlanError: the noise for whole collaborators does not fit the ring.
+    """
+    return (
+        *_protection(plan),
+        *_privacy(plan),
+        *_collaborator_privacy(plan),
+        *_membership(plan),
+        *_data(plan),
+        *_threshold(plan),
+        *_objective(plan),
+    )
+
+
+def _protection(plan: Plan) -> Iterator[str]:
+    if not is_masked(plan):
+        yield "secure_aggregation.mode is off: the aggregator sees every site's own update in the clear"
+
+
+def _privacy(plan: Plan) -> Iterator[str]:
+    asked = plan.privacy.sample_level
+    if asked is None:
+        return
+    unit = plan_sensitivity(plan, asked)
+    worth = "; ".join(
+        f"{epsilon(planned_releases(plan, records), asked.delta):.3g} with {records}"
+        for records in TYPICAL_RECORDS
+    )
+    yield (
+        f"privacy.sample_level adds noise of deviation {asked.noise_multiplier * unit:.4g} (noise_multiplier x "
+        f"{unit:.4g}, what one record can change) to every entry of a batch's sum: it grows like "
+        "1 / worst_group_size, and counts the less the larger batch_size is; "
+        f"epsilon at a site is {worth} training records, if no sum is tried twice"
+    )
+    if asked.clipping == "joint":
+        yield (
+            "privacy.sample_level.clipping is joint, which clips away the weight of the worst group: use "
+            "before_weighting, except for comparison"
+        )
+
+
+def _collaborator_privacy(plan: Plan) -> Iterator[str]:
+    if not is_unevaluated(plan):
+        return
+    schema, parameters = declared_schema(plan), 1
+    if schema is not None and not isinstance(plan.task.model, str):
+        model = flat_model(plan, schema, torch.device("cpu"), Path())
+        parameters = model.layout.dimension
+    yield privacy_cost(plan, parameters)
+
+
+def _membership(plan: Plan) -> Iterator[str]:
+    federation = plan.federation
+    names = federation.collaborators
+    if quorum(plan) == 1:
+        yield "a sum may hold a single collaborator, and is then that collaborator's own update"
+    missing = [name for name in names if name not in federation.roster]
+    if missing:
+        yield f"no signing key is pinned for {', '.join(missing)}: run `fedfair plan enroll` before a deployment"
+
+
+def _data(plan: Plan) -> Iterator[str]:
+    if has_nothing_to_standardise(plan):
+        yield "task.standardize is secure, but the data have no numeric columns: nothing will be standardised"
+
+
+def _threshold(plan: Plan) -> Iterator[str]:
+    if not learns_threshold(plan):
+        return
+    training, objective = plan.training, objective_of(plan)
+    rate = training.threshold_learning_rate
+    name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
+    used = training.learning_rate if rate is None else rate
+    limit = objective.stable_threshold_learning_rate
+    if used > limit:
+        yield f"training.{name} is {used:g}, above the stable limit {limit:.3g}: the threshold may oscillate"
+
+
+def _objective(plan: Plan) -> Iterator[str]:
+    objective, training, task = plan.objective, plan.training, plan.task
+    if training.algorithm == "fedsrcvar" and (objective.tradeoff == 1 or objective.worst_group_size == 1):
+        yield "tradeoff or worst_group_size is 1: this is plain averaging (fedavg) under another name"
+    if not isinstance(training.batch_size, str) and training.batch_size * objective.worst_group_size < 1:
+        yield (
+            f"a batch of {training.batch_size} holds less than one record of the worst "
+            f"{percent(objective.worst_group_size)}: gradients will be very noisy"
+        )
+    if keeps_best(plan) and task.validation_fraction == 0:
+        yield "output is best without a validation_fraction: the model is chosen by its own training losses"

@@ -1,0 +1,35 @@
+"""What in a result is possible and yet probably not meant: warnings, each with its numbers.
+
+A warning never stops anything. What is doubtful in a plan is the business of `fedfair.report.plan_review`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedfair.results.document import ResultDocument
+
+
+def result_warnings(result: ResultDocument) -> tuple[str, ...]:
+    """Return warnings about a result; none for one without surprises."""
+    return (*_replaced(result), *_worse(result))
+
+
+def _replaced(result: ResultDocument) -> Iterator[str]:
+    count = result.evaluation.replaced_losses
+    if count:
+        yield (
+            f"{count} losses were not finite or too large to be summed, and were replaced: the figures are "
+            "estimates and nothing is proved; lower training.learning_rate, or look for extreme values in the data"
+        )
+
+
+def _worse(result: ResultDocument) -> Iterator[str]:
+    if result.train is None:
+        return
+    mean, floor = result.train.mean, result.uniform_floor
+    if mean > floor:
+        yield (
+            f"the model is worse than guessing: its mean training loss is {mean:.3g}, that of the uniform guess "
+            f"{floor:.3g}; lower training.learning_rate, or train for more rounds"
+        )

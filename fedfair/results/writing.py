@@ -1,0 +1,403 @@
+"""The result of a run, built as the stable contract `fedfair/result/1`, for simulations and deployments alike.
+
+A simulation knows every loss, so its figures are exact and each bound is one number twice; a deployment knows
+sums, so its worst-group risks are the middles of intervals, which it states. What is not a number becomes null,
+and so does whatever would tell of a group of fewer people than the plan's `evaluation.min_group`. No torch: the
+aggregator writes this file. The contract itself is `fedfair.results.document`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TypeAlias
+
+import numpy as np
+
+from fedfair.aggregation.cvar_bounds import GroupBound, Interval, SplitSummary
+from fedfair.aggregation.distributed_dp import DistributedDp
+from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.masked_encoding import guarantee
+from fedfair.aggregation.site_means import SplitMeans
+from fedfair.errors import LocalProtocolError, PlanError
+from fedfair.fairness.cvar import rcvar, tail_count
+from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
+from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.ids import ParticipantId
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import evaluates_exactly, is_masked, protects_records, reported_group_sizes
+from fedfair.plan.description import summary
+from fedfair.plan.schema import Plan
+from fedfair.results.costs import Basis, SumCost, rounds_summary, traffic_summary
+from fedfair.results.document import FORMAT, ResultDocument
+from fedfair.results.parts import EvaluationWords, PlanWords, PrivacyWords, ReportedProtection, Timing
+from fedfair.results.privacy import NO_PRIVACY, deployed_privacy
+from fedfair.results.risks import (
+    CollaboratorRisk,
+    MeanRisk,
+    Moment,
+    ObjectiveFigures,
+    PastRisk,
+    ReportedGroupRisk,
+    SplitRisk,
+)
+from fedfair.run.training_run import RunResult
+
+Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
+"""By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
+there is one."""
+
+
+RisksBySplit: TypeAlias = Mapping[str, SplitRisk | None]
+"""What a result says of every split; None of one without records."""
+
+Matrix: TypeAlias = tuple[tuple[int, ...], ...]
+
+Sites: TypeAlias = dict[str, CollaboratorRisk | None]
+
+_SUPPRESSED = ReportedGroupRisk(worst=None, best=None, disparity=None, bound=None)
+
+
+def exact_evaluation(evaluation: Evaluation, losses: Iterable[SiteLosses]) -> Evaluation:
+    """Return an evaluation with the worst-group risks that the losses themselves have, instead of intervals.
+
+    Args:
+        evaluation: what the sums proved.
+        losses: of the same model, for every collaborator.
+    """
+    sites = list(losses)
+    splits = {name: _exact_summary(summary, _pooled(sites, name)) for name, summary in evaluation.splits.items()}
+    return replace(evaluation, splits=splits)
+
+
+def _exact_summary(summary: SplitSummary, losses: Losses | None) -> SplitSummary:
+    if losses is None:
+        raise LocalProtocolError("an evaluation has a split that nobody has losses of")
+    exact = summarise_losses(losses.values, losses.correct, summary.by_group_size)
+    return replace(
+        summary,
+        by_group_size={
+            size: GroupBound(risk.worst, risk.best, risk.disparity, Interval(risk.worst, risk.worst))
+            for size, risk in exact.by_group_size.items()
+        },
+    )
+
+
+def simulated_result(
+    plan: Plan,
+    plan_digest: str,
+    run: RunResult,
+    losses: Mapping[ParticipantId, SiteLosses],
+    *,
+    classes: int,
+    seconds: float,
+    costs: Sequence[SumCost],
+    privacy: PrivacyWords = NO_PRIVACY,
+) -> ResultDocument:
+    """Return the result of a simulation.
+
+    Args:
+        plan: the plan that was run.
+        plan_digest: its digest, "sha256:" and 64 hex digits.
+        run: what the course came to; it must have been evaluated. Its history is taken as it is: see
+            `exact_evaluation`.
+        losses: of the output model, for every collaborator.
+        classes: number of classes.
+        seconds: how long the run took.
+        costs: what every sum cost, in order.
+        privacy: from `privacy_words.simulated_privacy`.
+    """
+    stated, sizes = plan.objective, reported_group_sizes(plan)
+    pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
+    train = pooled["train"]
+    if train is None:
+        raise LocalProtocolError("a result needs training losses")
+    value = float(rcvar(train.values, stated.worst_group_size, stated.tradeoff))
+    objective = ObjectiveFigures(rcvar=value, smoothed=_smoothed(run), split="train")
+    fewest = plan.evaluation.min_group
+    splits = {
+        name: None
+        if split is None
+        else _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(run, name))
+        for name, split in pooled.items()
+    }
+    collaborators: Sites = {name: _site(_means(site), 0) for name, site in losses.items()}
+    if plan.evaluation.site_means:
+        collaborators = _told_sites(run)
+    frame = _Frame(plan, plan_digest, run, classes, seconds, costs, privacy, Setting.SIMULATION)
+    return _result(frame, objective, splits).model_copy(update={"collaborators": collaborators})
+
+
+def deployed_result(
+    plan: Plan,
+    plan_digest: str,
+    run: RunResult,
+    *,
+    classes: int,
+    seconds: float,
+    costs: Sequence[SumCost],
+    noised: DistributedDp | None = None,
+) -> ResultDocument:
+    """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`.
+
+    With `noised`, whole collaborators are protected, no evaluation was made, and there is no figure about people.
+    """
+    objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, run)
+    promised = deployed_privacy(plan, noised, run, costs)
+    frame = _Frame(plan, plan_digest, run, classes, seconds, costs, promised, Setting.DEPLOYMENT)
+    result = _result(frame, objective, splits)
+    return result.model_copy(update={"collaborators": _told_sites(run)}) if plan.evaluation.site_means else result
+
+
+def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, RisksBySplit]:
+    evaluation = _evaluation(run)
+    bound = evaluation.objectives["train"]
+    proved = not protects_records(plan) and not evaluation.replaced
+    interval = (float(bound.lower), float(bound.upper)) if proved else None
+    splits = {
+        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, _matrix(run, name), proved=proved)
+        if name in evaluation.splits
+        else None
+        for name in SPLITS
+    }
+    rcvar_figure = float(bound.midpoint)
+    objective = ObjectiveFigures(rcvar=rcvar_figure, rcvar_bound=interval, smoothed=_smoothed(run), split="train")
+    return objective, splits
+
+
+def _no_figures() -> tuple[ObjectiveFigures, RisksBySplit]:
+    nothing = ObjectiveFigures(rcvar=None, rcvar_bound=None, smoothed=None, split="train")
+    return nothing, dict.fromkeys(SPLITS)
+
+
+def _smoothed(run: RunResult) -> float | None:
+    return None if run.evaluation is None else run.evaluation.splits["train"].smoothed
+
+
+class Setting(enum.Enum):
+    """What kind of run a result is of; the value is the word in it."""
+
+    SIMULATION = "simulation"
+    DEPLOYMENT = "deployment"
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What a result says of a run beside its risks; attributes as in `simulated_result`."""
+
+    plan: Plan
+    plan_digest: str
+    run: RunResult
+    classes: int
+    seconds: float
+    costs: Sequence[SumCost]
+    privacy: PrivacyWords
+    setting: Setting
+
+
+def _result(frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit) -> ResultDocument:
+    plan, run, seconds = frame.plan, frame.run, frame.seconds
+    basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
+    return ResultDocument(
+        format=FORMAT,
+        setting=frame.setting.value,
+        plan_digest=frame.plan_digest,
+        plan=_plan_in_words(plan),
+        algorithm=plan.training.algorithm,
+        centralised=ALGORITHMS[plan.training.algorithm].centralised,
+        rounds=run.rounds,
+        threshold=run.threshold,
+        objective=objective,
+        uniform_floor=uniform_classifier_loss(frame.classes),
+        train=splits["train"],
+        validation=splits["validation"],
+        test=splits["test"],
+        history=tuple(_moment(past, frame) for past in run.history),
+        left_out=run.left_out,
+        evaluation=_evaluation_words(plan, run),
+        privacy=frame.privacy,
+        secure_aggregation=_protection(plan, frame.setting),
+        timing=Timing(
+            seconds=seconds,
+            rounds_per_second=_number(run.rounds / seconds if seconds else math.nan),
+            rounds=rounds_summary(frame.costs),
+        ),
+        traffic=traffic_summary(frame.costs, basis),
+        versions={name: version(name) for name in ("fedfair", "torch")},
+    )
+
+
+def _plan_in_words(plan: Plan) -> PlanWords:
+    return PlanWords(
+        federation=plan.federation.name,
+        collaborators=len(plan.federation.collaborators),
+        worst_group_size=plan.objective.worst_group_size,
+        tradeoff=plan.objective.tradeoff,
+        summary=tuple((heading, sentence) for heading, sentence in summary(plan)),
+    )
+
+
+def _protection(plan: Plan, setting: Setting) -> ReportedProtection:
+    """Return what hid the sums of this run, and what those of a deployed one are promised to hide."""
+    try:
+        promised = guarantee(plan)
+    except PlanError as refusal:
+        # A plan that may be simulated and not deployed: too few collaborators, say, to hide anybody among them.
+        promised = f"NONE: a deployment of this plan is refused, {refusal.message}"
+    return ReportedProtection(
+        mode=plan.secure_aggregation.mode,
+        colluders=plan.secure_aggregation.colluders,
+        masked=is_masked(plan) and setting is Setting.DEPLOYMENT,
+        guarantee=promised,
+    )
+
+
+def _evaluation(run: RunResult) -> Evaluation:
+    if run.evaluation is None:
+        raise LocalProtocolError("a run that was never evaluated has no result")
+    return run.evaluation
+
+
+def _evaluation_words(plan: Plan, run: RunResult) -> EvaluationWords:
+    """Return how the last risks were found, and how many of their losses were replaced, where any were."""
+    told = EvaluationWords(method=_method(plan, run), given_up=run.query_fault or None)
+    replaced = 0 if run.evaluation is None else run.evaluation.replaced
+    return told.model_copy(update={"replaced_losses": replaced}) if replaced else told
+
+
+def _method(plan: Plan, run: RunResult) -> str:
+    """Return how the last risks were found, in the plan's words; none where nothing was evaluated."""
+    if run.evaluation is None:
+        return "none"
+    return "exact" if evaluates_exactly(plan) and not run.query_fault else "histogram"
+
+
+def _matrix(run: RunResult, split: str) -> Matrix | None:
+    """Return the confusion matrix of a split as rows; None where there are too many classes."""
+    matrix = run.confusion.get(split)
+    return None if matrix is None else tuple(tuple(row) for row in matrix)
+
+
+def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
+    """Return whether a group of this size would be too few people to be told about (`evaluation.min_group`)."""
+    return math.ceil(tail_count(records, group_size)) < fewest
+
+
+def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) -> SplitRisk:
+    groups: Groups = {
+        size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
+        for size, risk in summary.by_group_size.items()
+    }
+    return SplitRisk(
+        n=summary.count,
+        mean=summary.mean,
+        accuracy=summary.accuracy,
+        by_group_size=_groups(groups, summary.count, fewest),
+        confusion=confusion,
+    )
+
+
+def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None, *, proved: bool) -> SplitRisk:
+    groups = _groups(_bounded_groups(summary, proved=proved), summary.n, fewest)
+    risks = summary.by_group_size.items() if proved else ()
+    exact = {str(size): risk.at_least for size, risk in risks if risk.at_least is not None}
+    if exact:
+        groups = {
+            size: risk.model_copy(update={"at_least": exact[size] if risk.worst is not None else None})
+            for size, risk in groups.items()
+        }
+    return SplitRisk(
+        n=summary.n, mean=summary.mean, accuracy=summary.accuracy, by_group_size=groups, confusion=confusion
+    )
+
+
+def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
+    """Return the groups with their intervals.
+
+    Sums under noise, and sums with replaced losses, prove none, so that figures are estimates.
+    """
+    return {
+        size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper) if proved else None)
+        for size, risk in summary.by_group_size.items()
+    }
+
+
+def _groups(groups: Groups, records: int, fewest: int) -> dict[str, ReportedGroupRisk]:
+    return {
+        str(size): _SUPPRESSED
+        if is_suppressed(records, size, fewest)
+        else ReportedGroupRisk(worst=_number(worst), best=_number(best), disparity=_number(disparity), bound=bound)
+        for size, (worst, best, disparity, bound) in groups.items()
+    }
+
+
+def _moment(evaluation: Evaluation, frame: _Frame) -> Moment:
+    plan = frame.plan
+    # A simulation's history is exact, whatever noise its sums carried.
+    noised = protects_records(plan) and frame.setting is Setting.DEPLOYMENT
+    proved = not noised and not evaluation.replaced
+    size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
+    splits = {
+        name: PastRisk(
+            mean=summary.mean,
+            worst=None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
+            accuracy=summary.accuracy,
+            by_group_size=_groups(_bounded_groups(summary, proved=proved), summary.n, fewest),
+        )
+        for name, summary in evaluation.splits.items()
+    }
+    moment = Moment(round=evaluation.round, threshold=evaluation.threshold, train=splits.pop("train"))
+    return moment.model_copy(update=splits)
+
+
+def _told_sites(run: RunResult) -> Sites:
+    """Return what the evaluation's sum tells of each site; null of one that was missing or has too few records."""
+    return {name: _site(means, None) if means else None for name, means in run.site_means.items()}
+
+
+def _means(site: SiteLosses) -> dict[str, SplitMeans]:
+    return {
+        name: SplitMeans(len(split.values), float(split.values.mean()), float(split.correct.mean()))
+        for name, split in site.items()
+    }
+
+
+def _site(site: Mapping[str, SplitMeans], untold: int | None) -> CollaboratorRisk:
+    """Return the means of one site: of its training records, and under their names of the other splits.
+
+    Args:
+        site: by split, for the reported splits.
+        untold: the number of training records where these are not.
+    """
+    others = {
+        name: MeanRisk(n=split.n, mean=split.mean, accuracy=split.accuracy)
+        for name, split in site.items()
+        if name != "train"
+    }
+    train = site.get("train")
+    own = (
+        CollaboratorRisk(n=untold, mean=None, accuracy=None)
+        if train is None
+        else CollaboratorRisk(n=train.n, mean=train.mean, accuracy=train.accuracy)
+    )
+    return own.model_copy(update=others)
+
+
+def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:
+    held = [site[split] for site in sites if split in site]
+    if not held:
+        return None
+    return Losses(
+        np.concatenate([losses.values for losses in held]),
+        np.concatenate([losses.labels for losses in held]),
+        np.concatenate([losses.predictions for losses in held]),
+    )
+
+
+def _number(value: float) -> float | None:
+    """Return the value, or None for what JSON cannot hold."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,320 @@
+"""One masked sum over one cohort: keys first where they are due, then uploads, votes if somebody left, answers.
+
+Keeps the contract of `sum_round`, so that `federation` drives it like a sum in the clear. What is said is carried
+by messages that nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the
+protocol is complete. This decides who may be waited for, and which refused message costs its sender the stream.
+
+    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER
+
+A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
+it returns. Who lapses, abstains or is expelled is gone for the protocol: the sum is taken over the survivors if
+they are enough, otherwise the round is lost and nothing was learnt. With the record of an interrupted round, the
+very same round is asked for again, and opened for the same survivors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.rounds.events import Clipping
+from fedfair.rounds.sum_round import Aftermath, MemberStanding, Outgoing, Step, SumRound, SumState, Suspicion
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import (
+    Contradicted,
+    RoundAborted,
+    SendTo,
+    ServerEffect,
+    SessionFailed,
+    SessionReady,
+    SumOpened,
+)
+
+if TYPE_CHECKING:
+    from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+    from fedfair.aggregation.running_sum import Totals
+    from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.rounds.secagg_session import SecaggSession
+    from fedfair.secagg.recovery import OpenedSum
+
+_SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Check.SESSION, Check.DUPLICATE})
+"""Checks that an honest but slow member can fail: its message is about something that is over."""
+
+
+class MaskedSumRound:
+    """One masked sum from its first question to its total.
+
+    Attributes:
+        number: names this sum.
+        request: what everybody in the cohort was asked for.
+        quorum: fewest contributors; the protocol's server opens nothing for fewer.
+        reason: why the sum is lost; empty unless it is.
+    """
+
+    def __init__(
+        self,
+        number: SumNumber,
+        request: SumRequest,
+        cohort: Iterable[ParticipantId],
+        quorum: int,
+        protection: SecaggSession,
+        model: GlobalModel,
+        scaling: FeatureScaling | None,
+        record: bytes = b"",
+    ) -> None:
+        self.number = number
+        self.request = request
+        self.quorum = quorum
+        self.reason = ""
+        self._protection = protection
+        self._model, self._scaling = model, scaling
+        self._members = {protection.index(name): name for name in cohort}
+        self._away: set[int] = set()
+        self._out: set[int] = set()
+        self._outgoing: list[tuple[ParticipantId, bytes]] = []
+        self._suspicions: list[Suspicion] = []
+        self._opened: OpenedSum | None = None
+        self._clip = 0.0
+        self._settled: tuple[ParticipantId, ...] = ()
+        self._missing: tuple[ParticipantId, ...] = ()
+        self._reopens = False
+        self._begin(record)
+
+    def _begin(self, record: bytes) -> None:
+        server = self._protection.server
+        for index in self._members:
+            server.returned(index)
+        if record:
+            self._clip = self._protection.clip
+            self._take(self._protection.reopen(record))
+        elif self._protection.renewal(self._members):
+            self._take(server.open_session(self._members))
+        else:
+            self._start_round()
+
+    def _start_round(self) -> None:
+        keyed = set(self._protection.server.members) & self._members.keys() - self._out
+        if len(keyed) < self.quorum:
+            # Better no round than one that cannot be opened: an evaluation must not leave a site twice.
+            self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
+            return
+        self._clip = self._protection.clip
+        self._take(self._protection.start_round(self.request, self._model, self._scaling, keyed))
+
+    # -------------------------------------------------------------- what anybody may look at
+
+    @property
+    def cohort(self) -> tuple[ParticipantId, ...]:
+        """Return everybody who was asked."""
+        return tuple(self._members.values())
+
+    @property
+    def waiting_for(self) -> tuple[ParticipantId, ...]:
+        """Return those whose next message is awaited."""
+        return tuple(self._members[index] for index in self._protection.server.awaited if index in self._members)
+
+    @property
+    def counted(self) -> tuple[ParticipantId, ...]:
+        """Return those whose upload is in the opened sum."""
+        opened = self._opened
+        return () if opened is None else tuple(self._protection.name(index) for index in opened.survivors)
+
+    @property
+    def remaining(self) -> int:
+        """Return how many of the cohort are still in."""
+        return len(self._members.keys() - self._out)
+
+    @property
+    def state(self) -> SumState:
+        """Return whether the sum is open, complete or lost."""
+        if self._opened is not None:
+            return SumState.COMPLETE
+        return SumState.LOST if self.reason else SumState.OPEN
+
+    @property
+    def aftermath(self) -> Aftermath:
+        """Return what the sum leaves behind, as things stand."""
+        opened, clipping = self._opened, None
+        if opened is not None and opened.histogram:
+            clipping = Clipping(self._clip, opened.clipped)
+        record = self._protection.round_record
+        return Aftermath(self.counted, self._settled, self._missing, self._reopens, record, clipping)
+
+    def totals(self) -> Totals:
+        """Return the sum over the survivors.
+
+        Raises:
+            LocalProtocolError: the sum is still open, or lost.
+        """
+        if self._opened is None:
+            raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
+        return self._protection.totals(self.request.purpose, self._opened)
+
+    def commit(self) -> None:
+        """Note that the run has taken the totals; only from here on does the clip follow them.
+
+        Raises:
+            LocalProtocolError: there are none.
+        """
+        if self._opened is None:
+            raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
+        self._protection.accept(self._opened)
+
+    def take_outgoing(self) -> Outgoing:
+        """Return what is to be said, once."""
+        outgoing = Outgoing(tuple(self._outgoing), tuple(self._suspicions))
+        self._outgoing, self._suspicions = [], []
+        return outgoing
+
+    # -------------------------------------------------------------- what can happen
+
+    def upload(self, member: ParticipantId, payload: bytes | bytearray | memoryview) -> None:
+        """Refuse a contribution in the clear.
+
+        Raises:
+            RemoteProtocolError: always.
+        """
+        raise RemoteProtocolError(
+            f"{member} sent {len(payload)} bytes in the clear to sum {self.number}, which is masked",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
+
+    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+        """Take one message of secure aggregation; return why it was passed over, or an empty string.
+
+        Raises:
+            RemoteProtocolError: no honest member sends it; nothing has changed.
+        """
+        index = self._protection.index(member)
+        return self._hear(lambda: self._protection.server.receive(index, message, vector))
+
+    def accuse(self, member: ParticipantId, accused: int) -> str:
+        """Note that a member refuses to answer, because what another one sealed for it does not open.
+
+        Args:
+            member: who refuses.
+            accused: the other's place in the roster, as `member` names it.
+
+        Returns:
+            Why the accusation was passed over, or an empty string.
+
+        Raises:
+            RemoteProtocolError: no honest member says so; nothing has changed.
+        """
+        index = self._protection.index(member)
+        return self._hear(lambda: self._protection.server.accuse(index, accused))
+
+    def _hear(self, hear: Callable[[], list[ServerEffect]]) -> str:
+        try:
+            effects = hear()
+        except SecaggError as fault:
+            if fault.check not in _SLOW:
+                raise
+            return fault.message
+        self._take(effects)
+        return ""
+
+    def step(self, member: ParticipantId, step: Step) -> MemberStanding:
+        """Take a step of a member of the cohort; return its new standing.
+
+        Raises:
+            LocalProtocolError: an upload, which is a message here.
+        """
+        index = self._protection.index(member)
+        match step:
+            case Step.UPLOAD:
+                raise LocalProtocolError("a masked upload is a message and goes through receive()")
+            case Step.LEAVE:
+                return self._after_leaving(index)
+            case Step.RETURN:
+                return self._after_returning(index)
+            case Step.LAPSE:
+                self._away.discard(index)
+                self._take(self._protection.server.gone(index))
+                return MemberStanding.LAPSED
+            case Step.ABSTAIN | Step.EXPEL:
+                self._leave_out(index)
+                return MemberStanding.ABSTAINED if step is Step.ABSTAIN else MemberStanding.EXPELLED
+
+    def pass_deadline(self) -> None:
+        """Close the present phase of the protocol with whoever has answered."""
+        self._take(self._protection.server.deadline())
+
+    def _after_leaving(self, index: int) -> MemberStanding:
+        if index in self._out:
+            return MemberStanding.ABSTAINED
+        self._away.add(index)
+        return MemberStanding.AWAY
+
+    def _after_returning(self, index: int) -> MemberStanding:
+        self._away.discard(index)
+        if index in self._out:
+            return MemberStanding.ABSTAINED
+        self._take(self._protection.server.returned(index))
+        return MemberStanding.ASKED
+
+    def _leave_out(self, index: int) -> None:
+        """Go on without a member; its next sum begins with new keys."""
+        self._away.discard(index)
+        self._out.add(index)
+        self._protection.note_keys(self._protection.name(index), b"")
+        self._take(self._protection.server.gone(index))
+
+    def _take(self, effects: list[ServerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendTo(member, message):
+                    self._outgoing.append((self._protection.name(member), message))
+                case SessionReady():
+                    self._protection.session_is_ready()
+                    self._start_round()
+                case Contradicted(left_out=left_out) as found:
+                    self._suspicions.append(_suspicion(self._protection, found))
+                    if left_out:
+                        self._leave_out(found.member)
+                case SumOpened():
+                    self._opened = self._protection.server.take_sum()
+                    self._settled = self.counted
+                case SessionFailed(reason):
+                    self.reason = reason
+                case RoundAborted(_, reason, _, missing, survivors, reopens):
+                    self.reason, self._reopens = reason, reopens
+                    self._missing = tuple(self._members[index] for index in missing)
+                    self._settled = tuple(self._members[index] for index in survivors)
+
+
+def accuse_late(protection: SecaggSession, member: ParticipantId, accused: int) -> tuple[Suspicion, ...]:
+    """Note that a member could not open what another one had sealed for it in the sum before.
+
+    Args:
+        protection: masks every sum.
+        member: who says so.
+        accused: the other's place in the roster, as `member` names it.
+
+    Returns:
+        What follows from it; nothing where no answer of the member was outstanding any more.
+
+    Raises:
+        RemoteProtocolError: no honest member says so; nothing has changed.
+    """
+    try:
+        effects = protection.server.accuse_late(protection.index(member), accused)
+    except SecaggError as fault:
+        if fault.check not in _SLOW:
+            raise
+        return ()
+    return tuple(_suspicion(protection, effect) for effect in effects if isinstance(effect, Contradicted))
+
+
+def _suspicion(protection: SecaggSession, found: Contradicted) -> Suspicion:
+    return Suspicion(protection.name(found.member), found.reason, found.proven)
+
+
+def abstention(machine: SumRound, reason: str) -> str:
+    """Return that somebody takes no part, its reason, and how the sum goes on, unless its loss is told next."""
+    told = f"it abstains: {reason}"
+    if machine.state is SumState.LOST:
+        return told
+    left, asked = machine.remaining, len(machine.cohort)
+    return f"{told}; the sum goes on with {left} of {asked}, {machine.quorum} are needed"

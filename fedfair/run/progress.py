@@ -1,0 +1,92 @@
+"""What a course waits for, what absorbing one total did, and what the course came to.
+
+Values only; the rules are `training_run.py`'s. No torch: the aggregator imports this module.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedfair.aggregation.evaluator import Confusion, Evaluation
+from fedfair.aggregation.site_means import SplitMeans
+from fedfair.ids import RoundNumber
+from fedfair.plan.purpose import Purpose
+
+
+class Stage(enum.Enum):
+    """What a course is waiting for; the value is the word in a snapshot."""
+
+    STANDARDISATION = "standardisation"
+    EVALUATION = "evaluation"
+    TRAINING = "training"
+    OUTPUT_EVALUATION = "output-evaluation"
+    EXACT_EVALUATION = "exact-evaluation"
+    FINISHED = "finished"
+
+
+PURPOSE_OF = {
+    Stage.STANDARDISATION: Purpose.STANDARDISATION,
+    Stage.EVALUATION: Purpose.EVALUATION,
+    Stage.TRAINING: Purpose.TRAINING,
+    Stage.OUTPUT_EVALUATION: Purpose.EVALUATION,
+    Stage.EXACT_EVALUATION: Purpose.EXACT_EVALUATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What absorbing one total did.
+
+    Attributes:
+        purpose: which kind of sum it was.
+        round: training rounds done now.
+        threshold: after an evaluation, that of the evaluated model, as the history has it; else the threshold now.
+        contributors: how many took part in the sum.
+        evaluation: what an evaluation sum proved; None after the other kinds.
+        is_best: the evaluated model has the lowest objective so far.
+        model_changed: the global model or threshold is another one now and must be broadcast again.
+        replaced: how many values sites had to replace because they could not be summed.
+        replacing: how many sites had such values.
+    """
+
+    purpose: Purpose
+    round: RoundNumber
+    threshold: float
+    contributors: int
+    evaluation: Evaluation | None
+    is_best: bool
+    model_changed: bool
+    replaced: int = 0
+    replacing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a course came to.
+
+    Attributes:
+        rounds: training rounds done.
+        threshold: the threshold of the output model.
+        evaluation: the evaluation of the output model; None before the first one.
+        confusion: the matrix of each split of that evaluation; nothing where there are too many classes.
+        history: every evaluation on the way, from round 0.
+        finished: False where the run was stopped on the way.
+        left_out: the rounds whose evaluation was due and could not be had.
+        query_fault: why an exact evaluation was given up; empty where none was.
+        site_means: each site's own means of that evaluation, by split, for the splits that may be told of;
+            nothing unless the plan publishes them.
+        lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
+    """
+
+    rounds: RoundNumber
+    threshold: float
+    evaluation: Evaluation | None
+    confusion: Mapping[str, Confusion]
+    history: tuple[Evaluation, ...]
+    finished: bool
+    left_out: tuple[RoundNumber, ...] = ()
+    query_fault: str = ""
+    site_means: Mapping[str, Mapping[str, SplitMeans]] = field(default_factory=dict)
+    lost_rounds: int = 0

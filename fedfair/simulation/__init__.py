@@ -1,0 +1,1 @@
+"""A whole federation in one process, and the algorithms that the deployed ones are compared with."""

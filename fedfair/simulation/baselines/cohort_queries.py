@@ -1,0 +1,51 @@
+"""What several algorithms ask a cohort for, in the form in which they use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.fairness.simplex import Vector
+from fedfair.ids import RoundNumber
+from fedfair.simulation.clients import Clients
+
+
+def adversary_acts(number: RoundNumber, interval: int) -> bool:
+    """Return whether an adversary that looks at the losses every `interval` rounds, from the first, looks now."""
+    return (number - 1) % interval == 0
+
+
+def present(cohort: Clients) -> list[int]:
+    """Return the collaborators that have training records, in their order."""
+    return [int(member) for member in np.flatnonzero(cohort.counts)]
+
+
+def shares(cohort: Clients, members: Sequence[int]) -> Vector:
+    """Return the members' weights as shares of their sum (p): array (members,)."""
+    weights: Vector = cohort.weights[members]
+    return weights / float(weights.sum())
+
+
+def moved(model: GlobalModel, step: Vector, threshold: float | None = None) -> GlobalModel:
+    """Return the model after a step, in its own width.
+
+    Args:
+        model: where the step begins; it stays as it is.
+        step: array (d,).
+        threshold: the threshold afterwards; None keeps the model's.
+    """
+    vector = (model.vector + step).astype(model.vector.dtype)
+    return GlobalModel(vector, model.threshold if threshold is None else threshold)
+
+
+def training_losses(cohort: Clients, model: GlobalModel, members: Sequence[int]) -> list[Vector]:
+    """Return the losses of each member's training records, in nats: arrays (n_k,)."""
+    found = cohort.losses(model, ("train",))
+    return [found[member]["train"].values for member in members]
+
+
+def mean_losses(cohort: Clients, model: GlobalModel, members: Sequence[int]) -> Vector:
+    """Return the mean training loss of each member, in nats (F): array (members,)."""
+    return np.array([values.mean() for values in training_losses(cohort, model, members)])

@@ -1,0 +1,38 @@
+"""Delta-FL: only the collaborators in the worst share, by their losses, are averaged.
+
+    min over theta of the superquantile over collaborators of F_k(theta), at level 1 - share, masses p_k
+
+A share of 1 is FedAvg; a small one follows the worst collaborator. The collaborator at the quantile counts with
+the fraction of it that belongs to the share, so that a step of everybody is a subgradient step of the
+superquantile; where the share is made of whole collaborators this is the rule of the paper. Source: Laguel,
+Pillutla, Malick and Harchaoui 2021, "A Superquantile Approach to Federated Learning with Heterogeneous
+Devices", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.fairness.superquantile_weights import worst_weights
+from fedfair.ids import RoundNumber
+from fedfair.simulation.baselines.cohort_queries import mean_losses, moved, present, shares
+from fedfair.simulation.clients import Clients
+
+
+class SuperquantileOverCollaborators:
+    """The rounds of Delta-FL.
+
+    Args:
+        worst_share: how much of the collaborators' weight is averaged, in (0, 1] (theta in the paper).
+    """
+
+    def __init__(self, worst_share: float) -> None:
+        self._worst_share = worst_share
+
+    def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
+        """Average the local steps of those who are in the worst share at the broadcast model."""
+        members = present(cohort)
+        losses = mean_losses(cohort, model, members)
+        weights = worst_weights(losses, shares(cohort, members), self._worst_share)
+        asked = [member for member, weight in zip(members, weights, strict=True) if weight > 0]
+        changes = cohort.changes(model, number, members=asked)
+        return moved(model, weights[weights > 0] @ changes.models)

@@ -1,0 +1,93 @@
+"""FedMinMax: descend for everybody, ascend for an adversary who weighs groups that are known.
+
+    min over theta of max over mu in the simplex of sum mu_a R_a(theta)
+
+    mu^1 = rho;  theta <- theta - eta sum over records of (mu_a / rho_a) gradient / n
+    mu <- projection of mu + eta_mu R(theta^t)
+
+with rho_a the share of the records that belong to group a and R_a their mean loss, over everybody's records. Every
+record needs its group, which is the price that the worst group of a size does not ask for. Source: Papadaki,
+Martinez, Bertran, Sapiro and Rodrigues 2022, "Minimax Demographic Group Fairness in Federated Learning",
+Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.data.dataset import Dataset
+from fedfair.errors import PlanError
+from fedfair.fairness.simplex import Vector, project_on_simplex
+from fedfair.ids import RoundNumber
+from fedfair.simulation.baselines.cohort_queries import adversary_acts, moved, present, shares, training_losses
+from fedfair.simulation.clients import Clients
+
+Groups = NDArray[np.int64]
+"""For every training record of one collaborator the number of its group; array (n_k,)."""
+
+
+def groups_of(records: Iterable[Dataset], column: str | None) -> list[Groups]:
+    """Return the groups of everybody's training records, numbered alike for all.
+
+    Args:
+        records: the training records of each collaborator.
+        column: the kept column whose values are the groups; None takes the labels.
+
+    Raises:
+        PlanError: somebody's records have no such column.
+    """
+    held = [data.labels.astype(str) if column is None else _column(data, column) for data in records]
+    numbers = np.unique(np.concatenate(held), return_inverse=True)[1]
+    return np.split(numbers.astype(np.int64), np.cumsum([len(values) for values in held])[:-1])
+
+
+def _column(data: Dataset, column: str) -> NDArray[np.str_]:
+    if column not in data.columns:
+        raise PlanError(
+            f"training.options.group_column: the records have no column {column!r}",
+            f"name one of {', '.join(data.columns)}" if data.columns else "these data keep none; leave it null",
+        )
+    return data.columns[column].astype(str)
+
+
+class MinimaxOverGroups:
+    """The rounds of FedMinMax.
+
+    Args:
+        groups: of everybody's training records, in the order of the cohort.
+        learning_rate: eta_mu, of the adversary.
+        interval: rounds from one of its steps to the next, at least 1; a step is as long as so many.
+
+    Attributes:
+        weights: mu, float64 array (groups,).
+    """
+
+    def __init__(self, groups: Sequence[Groups], learning_rate: float, interval: int = 1) -> None:
+        self._interval = interval
+        self._groups = tuple(groups)
+        self._learning_rate = learning_rate
+        counts = np.bincount(np.concatenate(self._groups))
+        self._counts: Vector = counts.astype(np.float64)
+        self._shares: Vector = counts / counts.sum()
+        self.weights: Vector = self._shares
+
+    def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
+        """Make one step of both players from the same model."""
+        members = present(cohort)
+        ratio = self.weights / self._shares
+        by_record = [ratio[self._groups[member]] for member in members]
+        changes = cohort.changes(model, number, members=members, record_weights=by_record)
+        if adversary_acts(number, self._interval):
+            rate = self._interval * self._learning_rate
+            self.weights = project_on_simplex(self.weights + rate * self._risks(cohort, model, members))
+        return moved(model, shares(cohort, members) @ changes.models)
+
+    def _risks(self, cohort: Clients, model: GlobalModel, members: Sequence[int]) -> Vector:
+        """Return the mean loss of each group over everybody's records."""
+        groups = np.concatenate([self._groups[member] for member in members])
+        losses = np.concatenate(training_losses(cohort, model, members))
+        return np.bincount(groups, losses, len(self._counts)) / self._counts

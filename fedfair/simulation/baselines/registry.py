@@ -1,0 +1,101 @@
+"""From the plan's words to the object that makes its training rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from fedfair.data.dataset import Splits
+from fedfair.fairness.theory import bpf_of_rcvar
+from fedfair.ids import ParticipantId
+from fedfair.plan.algorithms import AlgorithmName
+from fedfair.plan.schema import Plan
+from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
+from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.deltafl import SuperquantileOverCollaborators
+from fedfair.simulation.baselines.drfa import RobustFederatedAveraging
+from fedfair.simulation.baselines.fedmgda import CommonDescent
+from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
+from fedfair.simulation.baselines.local_bpf import LocalThresholds
+from fedfair.simulation.baselines.qffl import FairResourceAllocation
+from fedfair.simulation.centralised.bpf import BlindParetoFairness
+from fedfair.simulation.centralised.dro import WorstReweighting, chi_square_weights, cvar_weights
+
+Sites = Mapping[ParticipantId, Splits]
+
+
+def algorithm_of(plan: Plan, sites: Sites) -> Algorithm | None:
+    """Return what makes the training rounds of a plan; None where weighted sums do.
+
+    Args:
+        plan: the plan.
+        sites: everybody's records, in the order of the cohort; only their groups are looked at.
+    """
+    make = _MAKERS.get(plan.training.algorithm)
+    return None if make is None else make(plan, sites)
+
+
+def _afl(plan: Plan, _: Sites) -> Algorithm:
+    return AgnosticFederatedLearning(_adversary_rate(plan), _interval(plan))
+
+
+def _drfa(plan: Plan, _: Sites) -> Algorithm:
+    training = plan.training
+    drawn = training.options.drawn_collaborators
+    return RobustFederatedAveraging(_adversary_rate(plan), training.local_steps, drawn, training.seed)
+
+
+def _fedminmax(plan: Plan, sites: Sites) -> Algorithm:
+    groups = groups_of((splits.train for splits in sites.values()), plan.training.options.group_column)
+    return MinimaxOverGroups(groups, _adversary_rate(plan), _interval(plan))
+
+
+def _qffl(plan: Plan, _: Sites) -> Algorithm:
+    power = plan.training.options.loss_power
+    return FairResourceAllocation(1.0 if power is None else power, plan.training.learning_rate)
+
+
+def _deltafl(plan: Plan, _: Sites) -> Algorithm:
+    return SuperquantileOverCollaborators(plan.training.options.worst_share or plan.objective.worst_group_size)
+
+
+def _fedmgda(plan: Plan, _: Sites) -> Algorithm:
+    options = plan.training.options
+    weight_range = 1.0 if options.weight_range is None else options.weight_range
+    return CommonDescent(weight_range, options.server_learning_rate or plan.training.learning_rate)
+
+
+def _localbpf(plan: Plan, _: Sites) -> Algorithm:
+    bound = plan.objective.loss_bound
+    return LocalThresholds(math.inf if bound is None else bound)
+
+
+def _dro(plan: Plan, _: Sites) -> Algorithm:
+    rule = chi_square_weights if plan.training.options.divergence == "chi2" else cvar_weights
+    return WorstReweighting(rule, plan.objective.worst_group_size, _interval(plan))
+
+
+def _bpf(plan: Plan, _: Sites) -> Algorithm:
+    group_size, floor = bpf_of_rcvar(plan.objective.worst_group_size, plan.objective.tradeoff)
+    return BlindParetoFairness(group_size, floor, _adversary_rate(plan), _interval(plan))
+
+
+def _adversary_rate(plan: Plan) -> float:
+    return plan.training.options.adversary_learning_rate or plan.training.learning_rate
+
+
+def _interval(plan: Plan) -> int:
+    return plan.training.options.adversary_interval or 1
+
+
+_MAKERS: Mapping[AlgorithmName, Callable[[Plan, Sites], Algorithm]] = {
+    "afl": _afl,
+    "drfa": _drfa,
+    "fedminmax": _fedminmax,
+    "qffl": _qffl,
+    "deltafl": _deltafl,
+    "fedmgda": _fedmgda,
+    "localbpf": _localbpf,
+    "dro": _dro,
+    "bpf": _bpf,
+}

@@ -1,0 +1,193 @@
+"""Everybody's local computation in one process, as an algorithm asks for it.
+
+A `Clients` answers the sums of a course and, for the algorithms that no weighted sum can carry, what single
+collaborators would have to reveal: their changes and their losses. Only a simulation has one. Decides nothing
+about training; `LoopClients` asks one task after the other and adds up the bytes that would have travelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.contribution import Contribution, encode
+from fedfair.aggregation.distributed_dp import DistributedDp
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.running_sum import PlainSum, Totals
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.errors import LocalProtocolError
+from fedfair.fairness.record_losses import SiteLosses
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.secagg.fixedpoint import SizeReport, clipped_values, size_histogram
+from fedfair.training.client import TrainingClient, weighted
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChanges:
+    """What the local steps of several collaborators changed, in the order in which they were asked for.
+
+    Attributes:
+        models: array (members, d) in the layout's width: change of every parameter.
+        thresholds: float64 array (members,): change of the threshold, in units of the loss.
+    """
+
+    models: NDArray[np.floating]
+    thresholds: NDArray[np.float64]
+
+
+class Clients(Protocol):
+    """All collaborators of a simulation, numbered from 0 in the order of the plan."""
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has: array (collaborators,)."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round (w_k, by the plan's `weights`): array (collaborators,)."""
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody that the course asks for.
+
+        Args:
+            request: what it asks for.
+            model: what is broadcast.
+            clip: the largest change of one parameter that counts in full in a training sum, above 0; None where
+                every change does.
+        """
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features."""
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; everybody starts from `model`.
+
+        Args:
+            model: what is broadcast.
+            number: the round, which decides the batches.
+            members: who is asked, by number; None asks everybody. All of them must have training records.
+            thresholds: float64 array (members,): the threshold that each starts from; None takes the model's.
+            steps: only the first so many local steps, at least 1; None makes all of them.
+            record_weights: for each member an array (its training records,): by how much each record's
+                coefficient is multiplied; None multiplies by nothing.
+        """
+
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+
+
+class LoopClients:
+    """A cohort that asks one task after the other: any model, any precision.
+
+    Args:
+        tasks: one for each collaborator; they may share one model.
+        noised: how training sums are noised for whole collaborators; None where they are not.
+    """
+
+    def __init__(self, tasks: Mapping[ParticipantId, TrainingClient], noised: DistributedDp | None = None) -> None:
+        self._noised = noised
+        self._tasks = tuple(tasks.values())
+        self._names = tuple(tasks)
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+        return self._names
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has."""
+        return np.array([task.training_records for task in self._tasks])
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round."""
+        return np.array([task.training_weight for task in self._tasks], np.float64)
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+        return [task.last_losses for task in self._tasks]
+
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody, of bytes as they would have travelled; see `Clients.totals`."""
+        if self._noised is not None and sum_kind(request.purpose).is_round:
+            numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
+            return self._noised.simulated_totals(numbers, model.vector.dtype)
+        if clip is not None and sum_kind(request.purpose).is_round:
+            return self._clipped_totals(request, model, clip)
+        total = PlainSum(request.spec)
+        for task in self._tasks:
+            total.add(encode(task.contribution(request, model), request.spec))
+        return total.totals()
+
+    def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:
+        """Return a training sum of what the encoding of a masked one would let through, and the sizes it tells."""
+        total, reports = PlainSum(request.spec), list[SizeReport]()
+        for task in self._tasks:
+            change = task.bounded_change(model, request.round, request.attempt)
+            if change is None:
+                addend = Contribution(np.zeros(request.spec.header_length), np.zeros_like(model.vector))
+            else:
+                values, report = clipped_values(change.model, clip)
+                # What is no number is not clipped to one here: `encode` refuses it, and the simulation ends.
+                addend = weighted(change if report.replaced else replace(change, model=values))
+                reports.append(report)
+            total.add(encode(addend, request.spec))
+        sizes = size_histogram(*(report.largest for report in reports))
+        clipped = sum(report.clipped for report in reports)
+        return replace(total.totals(), clipped=clipped, sizes=tuple(int(count) for count in sizes))
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features."""
+        for task in self._tasks:
+            task.apply_scaling(scaling)
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; see `Clients.changes`."""
+        asked = range(len(self._tasks)) if members is None else members
+        models = np.empty((len(asked), len(model.vector)), model.vector.dtype)
+        moved = np.empty(len(asked))
+        for place, member in enumerate(asked):
+            start = model if thresholds is None else GlobalModel(model.vector, float(thresholds[place]))
+            weights = None if record_weights is None else record_weights[place]
+            change = self._tasks[member].training_change(start, number, 1, steps=steps, record_weights=weights)
+            if change is None:
+                raise LocalProtocolError(f"{self._names[member]} has no training records to make a step on")
+            models[place], moved[place] = change.model, change.threshold
+        return LocalChanges(models, moved)
+
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+        return [task.losses(model, splits) for task in self._tasks]

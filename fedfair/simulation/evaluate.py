@@ -1,0 +1,73 @@
+"""A saved model judged again, on this machine and with the plan's data: the result of a run without the run.
+
+The sums are those of a deployment's evaluation, and the figures those of a simulation, which knows every loss. The
+features are scaled as the model's file says. What is in that file is `saved_model.py`'s business. Whoever holds
+all the data on one machine has nothing to hide from it, so that a plan's differential privacy adds no noise here,
+and the result promises none.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from fedfair.aggregation.evaluation_record import evaluation_record
+from fedfair.data.source import load_federation
+from fedfair.errors import DataError, LocalProtocolError
+from fedfair.plan.digest import format_digest
+from fedfair.plan.schema import Plan
+from fedfair.results.writing import exact_evaluation, simulated_result
+from fedfair.run.saved_model import evaluation_run, load_saved, with_method, without_noise
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.simulate import SimulationOutcome, play
+from fedfair.training.binding import bound
+from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.device import choose_device
+
+
+def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> SimulationOutcome:
+    """Return what the evaluation of a saved model comes to.
+
+    Args:
+        plan: the plan whose data and group sizes are used.
+        root: the workspace: the plan's data paths and code start there.
+        model_file: the model.
+        exact: whether the sums of an exact evaluation are taken too; the figures are exact in any case.
+
+    Raises:
+        FedfairError: the data or the model cannot be loaded, or the model is another one than the plan's.
+    """
+    start = time.perf_counter()
+    sites = load_federation(plan, root)
+    schema = next(iter(sites.values())).train.schema
+    binding = bound(plan, schema, root)
+    saved = load_saved(model_file, plan, binding.layout, schema)
+    digest = format_digest(binding.digest)
+    if saved.plan_digest != digest:
+        raise DataError(
+            f"{model_file} was trained by the plan {saved.plan_digest or '(not said)'}, this plan is {digest}",
+            "give the plan that has trained the model: its data may be others, and its losses are not comparable",
+        )
+    plan = without_noise(plan)
+    training_run = evaluation_run(plan, binding.layout, schema, saved, exact=exact)
+    model = flat_model(plan, schema, choose_device(plan.training.device), root)
+    cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
+    if saved.scaling is not None:
+        cohort.apply_scaling(saved.scaling)
+    play(training_run, cohort)
+    if training_run.evaluated is None:
+        raise LocalProtocolError("an evaluation that was played to its end has no sums")
+    history = tuple(exact_evaluation(past, cohort.last_losses) for past in training_run.history)
+    losses = dict(zip(cohort.names, cohort.last_losses, strict=True))
+    result = simulated_result(
+        with_method(plan, exact=exact),
+        digest,
+        replace(training_run.result(), history=history),
+        losses,
+        classes=schema.classes,
+        seconds=time.perf_counter() - start,
+        costs=(),
+    )
+    record = evaluation_record(plan, binding.digest, schema, training_run.evaluated, masked=False)
+    return SimulationOutcome(result, training_run.model, model.layout, record, training_run.scaling, losses)

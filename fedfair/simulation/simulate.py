@@ -1,0 +1,239 @@
+"""A whole federation in one process: the same course, the same draws, the same sums, no network.
+
+With the loop every contribution is encoded and added as it would be after travelling. Where the plan does not
+mask, the sums are those of the deployed run bit for bit. Where it does, changes are clipped as in a masked sum, by
+the same rule, and only the rounding to steps of the ring is left out. The vectorised cohort adds the same numbers
+up in another order. What a deployment
+can never know is known here: exact risks, at every evaluation, and per-site means; the result has them. Decisions
+(the best model, the first threshold) are taken on the sums, as in a deployment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedfair.aggregation.clip_rule import ClipRule, simulated_clip_rule
+from fedfair.aggregation.distributed_dp import distributed_dp
+from fedfair.aggregation.evaluation_file import EvaluationRecord
+from fedfair.aggregation.evaluation_record import evaluation_record
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import FeatureScaling
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.data.dataset import Splits
+from fedfair.data.source import load_federation
+from fedfair.errors import LocalProtocolError
+from fedfair.fairness.record_losses import SiteLosses
+from fedfair.ids import ParticipantId
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import is_noised, is_unevaluated, protects_records, returns_last
+from fedfair.plan.digest import format_digest
+from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleaseLog
+from fedfair.results.costs import ComputedTraffic, SumCost
+from fedfair.results.document import ResultDocument
+from fedfair.results.privacy import simulated_privacy
+from fedfair.results.writing import exact_evaluation, simulated_result
+from fedfair.run.saved_model import SavedModel, evaluation_run, without_noise
+from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
+from fedfair.simulation.backend import Engine, chosen_engine
+from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.registry import algorithm_of
+from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
+from fedfair.simulation.clients import Clients, LoopClients
+from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.training.binding import bound
+from fedfair.training.client import TrainingClient, flat_model, local_steps
+from fedfair.training.device import choose_device
+from fedfair.training.dp_sgd import simulated_protection
+from fedfair.training.flat_model import FlatModel
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOutcome:
+    """What a simulation leaves behind.
+
+    Attributes:
+        result: what the run came to; its JSON is the contract `fedfair/result/1`.
+        model: the output model.
+        layout: where its tensors lie.
+        evaluation: the sums behind the evaluation of the output model.
+        scaling: of the features that the model expects; None where it takes them as they are.
+        losses: those of the output model, record by record in the order of every collaborator's splits.
+    """
+
+    result: ResultDocument
+    model: GlobalModel
+    layout: Layout
+    evaluation: EvaluationRecord
+    scaling: FeatureScaling | None
+    losses: Mapping[ParticipantId, SiteLosses]
+
+
+def simulate(
+    plan: Plan, root: Path, *, engine: Engine = "auto", on_progress: OnProgress | None = None
+) -> SimulationOutcome:
+    """Run the plan on this machine.
+
+    Args:
+        plan: the plan. Masks do not change a sum, and nothing is masked here; but what a masked sum clips is
+            clipped here too (`clip_rule.simulated_clip_rule`).
+        root: the workspace: the plan's data paths and code start there.
+        engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
+            same up to rounding; `auto` is vectorised where the model and the precision allow it.
+        on_progress: called after every sum.
+
+    Raises:
+        FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, or training left the
+            finite numbers.
+    """
+    chosen_engine(plan, engine)
+    return simulate_sites(plan, load_federation(plan, root), root, engine=engine, on_progress=on_progress)
+
+
+def simulate_sites(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    root: Path,
+    *,
+    engine: Engine = "auto",
+    on_progress: OnProgress | None = None,
+) -> SimulationOutcome:
+    """Run the plan on records that are in memory already; otherwise as `simulate`."""
+    vectorised = chosen_engine(plan, engine) == "vectorised"
+    schema = next(iter(sites.values())).train.schema
+    binding = bound(plan, schema, root)
+    training_run = TrainingRun(plan, binding.layout, schema, binding.vector)
+    model = flat_model(plan, schema, choose_device(plan.training.device), root)
+    logs = {name: ReleaseLog() for name in sites}
+    cohort = cohort_of(plan, sites, model, logs, vectorised=vectorised)
+    centralised = ALGORITHMS[plan.training.algorithm].centralised
+    if centralised:
+        everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
+        cohort = PooledClients(cohort, cohort_of(plan, everything, model, logs, vectorised=vectorised))
+    exact: list[Evaluation] = []
+    algorithm = algorithm_of(plan, sites)
+    traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
+    sum_began = 0.0
+
+    def note(progress: Progress) -> None:
+        nonlocal sum_began
+        cost = traffic.cost(progress, time.perf_counter() - sum_began)
+        # What a round of these moves is no single sum, and is not known here.
+        summed = algorithm is None and not centralised
+        costs.append(cost if summed else replace(cost, bytes_up=0, bytes_down=0))
+        if progress.evaluation is not None:
+            exact.append(exact_evaluation(progress.evaluation, cohort.last_losses))
+        if on_progress is not None:
+            on_progress(progress)
+        sum_began = time.perf_counter()
+
+    sum_began = start = time.perf_counter()
+    play(training_run, cohort, algorithm, note, simulated_clip_rule(plan))
+    judged, held = training_run, cohort.last_losses
+    if is_unevaluated(plan):
+        judged, held = _judged(plan, training_run, sites, model)
+        exact.append(exact_evaluation(judged.history[-1], held))
+    elif not returns_last(plan):
+        held = cohort.losses(training_run.model)
+    came_to = judged.result()
+    # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
+    history = tuple(exact[: len(judged.history)])
+    losses = dict(zip(cohort.names, held, strict=True))
+    result = simulated_result(
+        plan,
+        format_digest(binding.digest),
+        replace(came_to, history=history, rounds=training_run.rounds_done, threshold=training_run.model.threshold),
+        losses,
+        classes=schema.classes,
+        seconds=time.perf_counter() - start,
+        costs=costs,
+        privacy=simulated_privacy(plan, logs, distributed_dp(plan, model.layout.dimension)),
+    )
+    if judged.evaluated is None:
+        raise LocalProtocolError("a course that was played to its end has no evaluation")
+    # One process holds everybody's records here, so there was nobody to mask anything from.
+    record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
+    return SimulationOutcome(result, training_run.model, model.layout, record, training_run.scaling, losses)
+
+
+def cohort_of(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    model: FlatModel,
+    logs: Mapping[ParticipantId, ReleaseLog],
+    *,
+    vectorised: bool,
+) -> Clients:
+    """Return everybody, computed by one of the two engines.
+
+    Args:
+        plan: the plan.
+        sites: everybody's records.
+        model: the plan's model on the device to work on.
+        logs: where everybody's noised releases are written down; unused without privacy.
+        vectorised: compute all at once, which `engine.obstacle` must find nothing against.
+    """
+    if vectorised and not protects_records(plan):
+        return VectorisedClients(plan, sites, model)
+    steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
+    if not is_noised(plan):
+        return LoopClients(
+            {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
+        )
+    protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
+    tasks = {
+        name: TrainingClient(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
+    }
+    loop = LoopClients(tasks, distributed_dp(plan, model.layout.dimension))
+    return PrivateClients(plan, sites, model, protections, loop) if vectorised else loop
+
+
+def _judged(
+    plan: Plan, training_run: TrainingRun, sites: Mapping[ParticipantId, Splits], model: FlatModel
+) -> tuple[TrainingRun, list[SiteLosses]]:
+    """Return what an evaluation of the output model comes to, where the plan itself has none, and its losses."""
+    plan, schema = without_noise(plan), next(iter(sites.values())).train.schema
+    saved = SavedModel(training_run.model, training_run.rounds_done, "", training_run.scaling)
+    judging = evaluation_run(plan, model.layout, schema, saved, exact=False)
+    cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
+    play(judging, cohort)
+    return judging, cohort.last_losses
+
+
+def play(
+    training_run: TrainingRun,
+    cohort: Clients,
+    algorithm: Algorithm | None = None,
+    on_progress: OnProgress | None = None,
+    clip_rule: ClipRule | None = None,
+) -> None:
+    """Drive a course to its end with everybody present in every sum.
+
+    Args:
+        training_run: the course.
+        cohort: everybody.
+        algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
+        on_progress: called after every sum.
+        clip_rule: how changes are clipped, as in a deployment; None where they are not.
+    """
+    clip = None if clip_rule is None else clip_rule.first
+    while (request := training_run.next_sum()) is not None:
+        if algorithm is not None and sum_kind(request.purpose).is_round:
+            progress = training_run.apply_model(
+                algorithm.round(cohort, training_run.model, request.round), len(cohort.names)
+            )
+        else:
+            totals = cohort.totals(request, training_run.model, clip)
+            progress = training_run.apply_aggregate(totals)
+            if clip_rule is not None and clip is not None:
+                clip = clip_rule.after(clip, totals.sizes)
+        if training_run.scaling is not None and not sum_kind(request.purpose).is_about_model:
+            cohort.apply_scaling(training_run.scaling)
+        if on_progress is not None:
+            on_progress(progress)

@@ -1,0 +1,260 @@
+"""A cohort that computes all collaborators together: linear and MLP models in float32 or float64.
+
+Answers what `LoopClients` answers, up to the rounding of sums in another order. Decides what is pooled and how a
+group's numbers become totals; nobody's upload ever exists. The steps are `descent.py`'s.
+
+Rounding: the loop and this differ by the order in which products of a matrix multiplication and weighted changes
+are added up, a few units in the last place of each sum, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfair.aggregation.clip_rule import simulated_clip_rule
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.quantile_query import QueryStep, exact_header
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.data.dataset import Splits
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import published_sites, reported_group_sizes, standardises, threshold_limit
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.simulation.clients import LocalChanges
+from fedfair.simulation.vectorised.clipping import Clipping
+from fedfair.simulation.vectorised.descent import Descent
+from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
+from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
+from fedfair.simulation.vectorised.pool import Pool, pooled
+from fedfair.training.batches import round_length, round_weight, stated_batch_size
+from fedfair.training.client import loss_weighting, objective_of
+from fedfair.training.device import plain_arithmetic
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.inference import evaluate
+from fedfair.training.model_faults import training_faults
+from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
+
+
+class VectorisedClients:
+    """A cohort that asks everybody at once; see `Clients` for what is asked.
+
+    Args:
+        plan: a plan that `engine.obstacle` finds nothing against.
+        sites: everybody's records, unscaled.
+        model: the plan's model on the device to work on; it is overwritten by every evaluation.
+        group_bytes: memory that collaborators who are computed together may take; None for what suits the device.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sites: Mapping[ParticipantId, Splits],
+        model: FlatModel,
+        *,
+        group_bytes: int | None = None,
+    ) -> None:
+        self._plan, self._model = plan, model
+        self._budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
+        self._names, self._sites = tuple(sites), tuple(sites.values())
+        self._schema = self._sites[0].train.schema
+        self._objective, self._histogram = objective_of(plan), histogram_spec(plan, self._schema)
+        rule, threshold_rate = loss_weighting(plan)
+        self._descent = Descent(model.layout, rule, plan.training.learning_rate, threshold_rate)
+        self._counts = np.array([len(site.train) for site in self._sites])
+        self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
+        self._with_records = np.flatnonzero(self._counts)
+        # A change that is clipped must exist, and so everybody needs a model of its own.
+        clips = simulated_clip_rule(plan) is not None
+        self._groups = self._grouped(self._with_records, None, own_models=clips)
+        self._last: list[SiteLosses] = [{} for _ in self._sites]
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+        return self._names
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has."""
+        return self._counts.copy()
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round."""
+        return np.array([round_weight(self._plan.training, int(count)) for count in self._counts], np.float64)
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+        return self._last
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features; a second call replaces the first."""
+        self._pools = self._pool(scaling)
+
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody, computed without anybody's addend; see `Clients.totals`."""
+        if sum_kind(request.purpose).is_round:
+            return self._training_totals(request, model, None if clip is None else Clipping(clip))
+        computed: Mapping[Purpose, Callable[[], NDArray[np.float64]]] = {
+            Purpose.EVALUATION: lambda: self._evaluation_header(model),
+            Purpose.STANDARDISATION: self._standardisation_header,
+            Purpose.EXACT_EVALUATION: lambda: self._exact_header(model, request.asked),
+        }
+        return Totals(computed[request.purpose](), np.zeros(0, self._model.layout.dtype), len(self._names))
+
+    @training_faults()
+    @plain_arithmetic()
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; see `Clients.changes`."""
+        asked = np.arange(len(self._names)) if members is None else np.asarray(members, np.int64)
+        for member in asked[self._counts[asked] == 0]:
+            raise LocalProtocolError(f"{self._names[member]} has no training records to make a step on")
+        start, levels = self._on_device(model.vector), np.full(len(asked), model.threshold)
+        levels = levels if thresholds is None else thresholds
+        models, moved = np.empty((len(asked), len(start)), model.vector.dtype), np.empty(len(asked))
+        for places in self._grouped(asked, steps, own_models=True):
+            weights = (
+                None if record_weights is None else [self._on_device(record_weights[place]) for place in places]
+            )
+            batches = self._batches(asked[places], number, 1, weights)
+            first = self._on_device(levels[places])[:, None]
+            own, last = self._descent.walk(start, first, itertools.islice(batches, steps))
+            models[places] = own.sub_(start).cpu().numpy()
+            moved[places] = _difference(last, first)
+        return LocalChanges(models, moved)
+
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+        return self._by_site(self._pooled_losses(model, splits))
+
+    @training_faults()
+    @plain_arithmetic()
+    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: Clipping | None) -> Totals:
+        start, header = self._on_device(model.vector), TRAINING_LAYOUT.zeros()
+        sums = TRAINING_LAYOUT.read(header)
+        total, weights = torch.zeros_like(start), self.weights
+        limit = threshold_limit(self._plan, self._schema.classes)
+        for places in self._groups:
+            group = self._with_records[places]
+            batches = self._batches(group, request.round, request.attempt, None)
+            first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
+            # Nobody's last step is needed by itself, unless it is clipped.
+            apart = self._length(group) - (clipping is None)
+            models, last = self._descent.walk(start, first, itertools.islice(batches, apart))
+            column = self._on_device(weights[group])[:, None]
+            if clipping is None:
+                last = self._descent.add_last_step(models, last, next(batches), column, total)
+            if clipping is not None:
+                clipping.limit(models.sub_(start))
+                total.addmv_(models.t(), column[:, 0])
+            elif models is not start:
+                total.addmv_(models.sub_(start).t(), column[:, 0])
+            sums["weight"] += weights[group].sum()
+            sums["threshold"] += weights[group] @ np.clip(_difference(last, first), -limit, limit)
+        body: NDArray[np.floating] = total.cpu().numpy()
+        if not (np.isfinite(header).all() and np.isfinite(body).all()):
+            raise TrainingError(
+                f"the sum of round {request.round} holds values that are NaN or infinite",
+                "lower learning_rate, or look for missing or extreme values in the data",
+            )
+        totals = Totals(header, body, len(self._names))
+        return totals if clipping is None else clipping.tell(totals)
+
+    def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
+        """Return the blocks of everybody's records together, which are the sums of everybody's blocks."""
+        losses = self._pooled_losses(model)
+        self._last = self._by_site(losses)
+        held = {name: found for name, found in losses.items() if len(found.values)}
+        published = published_sites(self._plan)
+        layout = evaluation_layout(self._histogram, self._schema.classes, len(published))
+        header = evaluation_header(held, self._objective, model.threshold, self._histogram, layout)
+        if published:
+            for row, site in zip(layout.read(header)["sites"], self._last, strict=True):
+                fill_row(row, site, self._plan.evaluation.min_group)
+        return header
+
+    def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:
+        losses = {name: found.values for name, found in self._pooled_losses(model).items()}
+        return exact_header(losses, step, len(reported_group_sizes(self._plan)))
+
+    def _standardisation_header(self) -> NDArray[np.float64]:
+        headers = (standardisation_header(site.train) for site in self._sites)
+        return functools.reduce(operator.add, headers)
+
+    def _pooled_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
+        self._model.load(model.vector)
+        held = {name: pool for name, pool in self._ready().items() if name in splits}
+        return {name: evaluate(self._model, pool.records) for name, pool in held.items()}
+
+    def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
+        parts = {name: self._ready()[name].of_each(found) for name, found in losses.items()}
+        return [
+            {name: each[k] for name, each in parts.items() if len(each[k].values)} for k in range(len(self._names))
+        ]
+
+    def _batches(
+        self, group: Members, number: RoundNumber, attempt: int, weights: list[Tensor] | None
+    ) -> Iterator[GroupBatch]:
+        members = [(int(member), self._names[member]) for member in group]
+        return group_batches(self._plan.training, self._ready()["train"], members, number, attempt, weights)
+
+    def _grouped(self, members: Members, steps: int | None, *, own_models: bool) -> list[Members]:
+        """Return the places of `members` in groups."""
+        training, layout = self._plan.training, self._model.layout
+        counts = self._counts[members].tolist()
+        lengths = np.array([round_length(training, count) for count in counts], np.int64)
+        sizes = np.array([stated_batch_size(training, count) for count in counts], np.int64)
+        lengths = lengths if steps is None else np.minimum(lengths, steps)
+        own_models |= bool((lengths > 1).any())
+        columns = math.prod(self._schema.input_shape)
+        return cut_groups(lengths, sizes, footprint_of(layout, columns, self._budget, own_models=own_models))
+
+    def _length(self, group: Members) -> int:
+        return max(round_length(self._plan.training, int(count)) for count in self._counts[group])
+
+    def _on_device(self, values: NDArray[np.floating]) -> Tensor:
+        return torch.tensor(values, dtype=self._model.flat.dtype, device=self._model.flat.device)
+
+    def _ready(self) -> dict[str, Pool]:
+        if self._pools is None:
+            raise LocalProtocolError("this plan standardises features, and their scaling has not arrived")
+        return self._pools
+
+    def _pool(self, scaling: FeatureScaling | None) -> dict[str, Pool]:
+        splits = ([getattr(site, name) for site in self._sites] for name in SPLITS)
+        flat = self._model.flat
+        return {
+            name: pooled(datasets, self._schema, scaling, flat.dtype, flat.device)
+            for name, datasets in zip(SPLITS, splits, strict=True)
+        }
+
+
+def _difference(last: Tensor, first: Tensor) -> NDArray[np.float64]:
+    """Return by how much thresholds (k, 1) moved: array (k,). Both have the device's width, as in the loop."""
+    moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
+    return moved

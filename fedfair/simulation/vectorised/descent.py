@@ -1,0 +1,97 @@
+"""The local steps of a group of collaborators, all of them in the same few tensor operations.
+
+Decides the order of the operations; the rule that turns losses into coefficients is the very one of the loop.
+Two things are free here that a collaborator by itself cannot have. In its first step everybody has the broadcast
+weights, so the group's forward pass is one matrix product. And a weighted sum of changes needs nobody's last
+step by itself:
+
+    sum_k w_k (theta_k - eta g_k - theta) = sum_k w_k (theta_k - theta) - eta sum_k w_k g_k
+
+where sum_k w_k g_k is one matrix product over the records of all. With one local step there is no model of one
+collaborator at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfair.aggregation.model_layout import Layout
+from fedfair.simulation.vectorised.group_batch import GroupBatch
+from fedfair.simulation.vectorised.layers import Layers, backward, cross_entropy, forward, layers_in
+from fedfair.training.local_sgd import LossWeighting
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How a group makes its steps; see `LocalSteps`, which makes one collaborator's.
+
+    Attributes:
+        layout: where the tensors of the model lie.
+        rule: what the algorithm makes of losses.
+        learning_rate: eta, of the model.
+        threshold_learning_rate: eta_c, of the thresholds; None where they stay as they are.
+    """
+
+    layout: Layout
+    rule: LossWeighting
+    learning_rate: float
+    threshold_learning_rate: float | None
+
+    def walk(self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch]) -> tuple[Tensor, Tensor]:
+        """Make one step for each batch.
+
+        Args:
+            start: tensor (d,), from where everybody starts; it stays as it is.
+            thresholds: tensor (k, 1).
+            batches: of the group.
+
+        Returns:
+            Everybody's model (k, d), or `start` itself after no step; and the thresholds (k, 1).
+        """
+        models, layers = start, layers_in(start, self.layout)
+        for batch in batches:
+            if models is start:
+                models = start.expand(len(thresholds), -1).clone()
+            moved = layers_in(models, self.layout)
+            thresholds = self._step(layers, batch, thresholds, moved)
+            layers = moved
+        return models, thresholds
+
+    def add_last_step(
+        self, models: Tensor, thresholds: Tensor, batch: GroupBatch, weights: Tensor, total: Tensor
+    ) -> Tensor:
+        """Add everybody's weighted change by one more step to a total, without making it anywhere else.
+
+        Args:
+            models: tensor (k, d), or (d,) where all are the same; it stays as it is.
+            thresholds: tensor (k, 1).
+            batch: what the step is made on.
+            weights: tensor (k, 1), w_k.
+            total: tensor (d,), changed in place.
+
+        Returns:
+            The thresholds after the step.
+        """
+        layers, moved = layers_in(models, self.layout), layers_in(total, self.layout)
+        return self._step(layers, batch, thresholds, moved, weights)
+
+    def _step(
+        self, layers: Layers, batch: GroupBatch, thresholds: Tensor, moved: Layers, weights: Tensor | None = None
+    ) -> Tensor:
+        inputs, logits = forward(layers, batch.features)
+        losses, error = cross_entropy(logits, batch.labels)
+        coefficients = self.rule(losses, thresholds)
+        if batch.factors is not None:
+            coefficients = coefficients * batch.factors
+        counted = coefficients if weights is None else coefficients * weights
+        backward(layers, inputs, error.mul_(counted.unsqueeze(-1)), moved, self.learning_rate)
+        if self.threshold_learning_rate is None:
+            return thresholds
+        slopes = 1.0 - coefficients.sum(-1, keepdim=True)
+        if batch.active is not None:
+            slopes = slopes * batch.active
+        return torch.sub(thresholds, slopes, alpha=self.threshold_learning_rate)

@@ -1,0 +1,71 @@
+"""Everybody's records of one split in one tensor, one collaborator after the other.
+
+Decides nothing but where they lie. Scaling a pooled column is scaling it at every site, value by value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.aggregation.requests import FeatureScaling
+from fedfair.data.dataset import Dataset
+from fedfair.fairness.record_losses import Losses
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.training.device import SplitRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Everybody's records of one split.
+
+    Attributes:
+        records: all of them, N in number, each with its features in a row: (N, columns).
+        starts: int64 array (collaborators + 1,): those of number k are starts[k] to starts[k + 1] - 1.
+    """
+
+    records: SplitRecords
+    starts: NDArray[np.int64]
+
+    def of_each(self, losses: Losses) -> list[Losses]:
+        """Return everybody's own part of the losses of all records, as views."""
+        ends = self.starts.tolist()
+        return [
+            Losses(losses.values[start:end], losses.labels[start:end], losses.predictions[start:end])
+            for start, end in itertools.pairwise(ends)
+        ]
+
+
+def pooled(
+    datasets: Sequence[Dataset | None],
+    schema: FeatureSchema,
+    scaling: FeatureScaling | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Pool:
+    """Return the records of everybody who has any.
+
+    Args:
+        datasets: one for each collaborator; None where it has none of this split.
+        schema: what their features are.
+        scaling: what is done to the numeric columns; None for nothing.
+        dtype: float32 or float64, of the pooled features.
+        device: where batches go.
+    """
+    held = [dataset for dataset in datasets if dataset is not None]
+    counts = [0 if dataset is None else len(dataset) for dataset in datasets]
+    features = np.concatenate(
+        [np.empty((0, *schema.input_shape), np.float32), *(dataset.features for dataset in held)]
+    )
+    labels = np.concatenate([np.empty(0, np.int64), *(dataset.labels for dataset in held)])
+    if scaling is not None:
+        features = scale_columns(features, schema.numeric, scaling)
+    rows = features.reshape(len(labels), math.prod(schema.input_shape))
+    return Pool(SplitRecords.place(rows, labels, dtype, device), np.cumsum([0, *counts]))

@@ -1,0 +1,187 @@
+"""A cohort whose private local steps are made by everybody at once: linear and MLP models in float32 or float64.
+
+Answers what `LoopClients` answers, up to rounding. Only training is vectorised; evaluations and standardisations
+under noise are rare, and are the loop's. Decides the order in which releases are written down and noise is drawn:
+a group's releases first, then its samples and its noise, from the very streams that the loop draws from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.data.dataset import Splits
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.fairness.record_losses import SiteLosses
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import standardises, threshold_limit
+from fedfair.plan.schema import Plan
+from fedfair.simulation.clients import LocalChanges, LoopClients
+from fedfair.simulation.vectorised.clipping import Clipping
+from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
+from fedfair.simulation.vectorised.pool import Pool, pooled
+from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
+from fedfair.training.batches import round_length, stated_batch_size
+from fedfair.training.client import loss_weighting, mechanism_of
+from fedfair.training.device import plain_arithmetic
+from fedfair.training.dp_sgd import RecordProtection, poisson_indices, sample_level_of, training_release
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.model_faults import training_faults
+
+
+class PrivateClients:
+    """A cohort that asks everybody at once for its noised steps; see `Clients` for what is asked.
+
+    Args:
+        plan: a plan that protects single records and that `engine.obstacle` finds nothing against.
+        sites: everybody's records, unscaled.
+        model: the plan's model on the device to work on.
+        protections: what everybody's records are protected with.
+        loop: the same cohort, one after the other, for all that is not training.
+        group_bytes: memory that collaborators who are computed together may take; None for what suits the device.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sites: Mapping[ParticipantId, Splits],
+        model: FlatModel,
+        protections: Mapping[ParticipantId, RecordProtection],
+        loop: LoopClients,
+        *,
+        group_bytes: int | None = None,
+    ) -> None:
+        self._plan, self._model, self._loop = plan, model, loop
+        self._sites = tuple(sites.values())
+        self._protections = [protections[name] for name in sites]
+        self._schema = self._sites[0].train.schema
+        _, threshold_rate = loss_weighting(plan)
+        mechanism = mechanism_of(plan, sample_level_of(plan))
+        self._descent = PrivateDescent(model.layout, mechanism, plan.training.learning_rate, threshold_rate)
+        self._pool = None if standardises(plan, len(self._schema.numeric)) else self._pooled(None)
+        budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
+        self._groups = self._grouped(budget)
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+        return self._loop.names
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has."""
+        return self._loop.counts
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round."""
+        return self._loop.weights
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+        return self._loop.last_losses
+
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody; that of a round's changes without anybody's addend."""
+        if not sum_kind(request.purpose).is_round:
+            return self._loop.totals(request, model)
+        with training_faults(), plain_arithmetic():
+            return self._training_totals(request, model, None if clip is None else Clipping(clip))
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features; a second call replaces the first."""
+        self._loop.apply_scaling(scaling)
+        self._pool = self._pooled(scaling)
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; see `Clients.changes`."""
+        return self._loop.changes(
+            model,
+            number,
+            members=members,
+            thresholds=thresholds,
+            steps=steps,
+            record_weights=record_weights,
+        )
+
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+        return self._loop.losses(model, splits)
+
+    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: Clipping | None) -> Totals:
+        self._model.load(model.vector)
+        start, header, weights = self._model.flat, TRAINING_LAYOUT.zeros(), self.weights
+        sums = TRAINING_LAYOUT.read(header)
+        total, limit = torch.zeros_like(start), threshold_limit(self._plan, self._schema.classes)
+        for group in self._groups:
+            first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
+            models, last = self._walked(group, request, first)
+            changes = models.sub_(start)
+            if clipping is not None:
+                clipping.limit(changes)
+            total.addmv_(changes.t(), torch.as_tensor(weights[group]).to(start))
+            moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
+            sums["weight"] += weights[group].sum()
+            sums["threshold"] += weights[group] @ np.clip(moved, -limit, limit)
+        body: NDArray[np.floating] = total.cpu().numpy()
+        if not (np.isfinite(header).all() and np.isfinite(body).all()):
+            raise TrainingError(
+                f"the sum of round {request.round} holds values that are NaN or infinite",
+                "lower learning_rate, or look for missing or extreme values in the data",
+            )
+        totals = Totals(header, body, len(self._sites))
+        return totals if clipping is None else clipping.tell(totals)
+
+    def _walked(
+        self, group: Members, request: SumRequest, first: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the models (k, d) and thresholds (k, 1) of a group after its steps."""
+        if self._pool is None:
+            raise LocalProtocolError("this plan standardises features, and their scaling has not arrived")
+        training, words = self._plan.training, (int(request.round), request.attempt)
+        counts, protections = self.counts[group].tolist(), [self._protections[member] for member in group]
+        for protection, count in zip(protections, counts, strict=True):
+            protection.record(training_release(self._plan, count))
+        samples = group_samples(
+            self._pool.records,
+            torch.from_numpy(self._pool.starts[group]),
+            [
+                poisson_indices(training, count, protection.draws("batch", *words))
+                for protection, count in zip(protections, counts, strict=True)
+            ],
+        )
+        expected = [stated_batch_size(training, count) for count in counts]
+        noise = [protection.draws("noise", *words) for protection in protections]
+        return self._descent.walk(self._model.flat, first, samples, expected, noise)
+
+    def _grouped(self, budget: int) -> list[Members]:
+        """Return in groups everybody who has training records, by number."""
+        training, members = self._plan.training, np.flatnonzero(self.counts)
+        counts = self.counts[members].tolist()
+        lengths = np.array([round_length(training, count) for count in counts], np.int64)
+        sizes = np.array([stated_batch_size(training, count) for count in counts], np.int64)
+        columns = int(np.prod(self._schema.input_shape))
+        footprint = footprint_of(self._model.layout, columns, budget, own_models=True)
+        return [members[places] for places in cut_groups(lengths, sizes, footprint)]
+
+    def _pooled(self, scaling: FeatureScaling | None) -> Pool:
+        flat, train = self._model.flat, [site.train for site in self._sites]
+        return pooled(train, self._schema, scaling, flat.dtype, flat.device)

@@ -1,0 +1,1 @@
+"""What one site computes for each statistic: local steps, losses and noise. Needs torch."""

@@ -1,0 +1,84 @@
+"""What a plan is bound to before anybody approves it: schema, layout, the model before round 1, and code.
+
+The digest over all of it is what a site signs and what the aggregator must run. It is a function of the plan and
+the workspace, and of no data. Its canonical form is `fedfair.plan.digest`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfair.aggregation.distributed_dp import distributed_dp
+from fedfair.aggregation.model_layout import Layout
+from fedfair.data.source import declared_schema
+from fedfair.errors import PlanError
+from fedfair.plan.digest import plan_digest, weights_digest
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.module_code import code_digests
+from fedfair.plan.schema import Plan
+from fedfair.training.client import flat_model
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBinding:
+    """A plan with everything that follows from it.
+
+    Attributes:
+        schema: what the model must accept and return.
+        layout: where the model's tensors lie.
+        vector: array (d,) in the layout's width, the model before round 1.
+        digest: 32 bytes, what a site approves.
+    """
+
+    schema: FeatureSchema
+    layout: Layout
+    vector: NDArray[np.floating]
+    digest: bytes
+
+
+def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
+    """Return what the plan is bound to.
+
+    Args:
+        plan: the plan.
+        workspace: where the source of a "module:function" is.
+
+    Raises:
+        PlanError: the plan does not say what the model's input and output are, or its model cannot be made.
+    """
+    schema = declared_schema(plan)
+    if schema is None:
+        raise PlanError(
+            "task: only the data can tell how many features and classes there are, and a plan is approved "
+            "without them",
+            "state task.input_shape and task.classes",
+        )
+    return bound(plan, schema, workspace)
+
+
+def bound(plan: Plan, schema: FeatureSchema, workspace: Path) -> PlanBinding:
+    """Return the binding for a schema that is known from the data, as in a simulation.
+
+    Raises:
+        PlanError: the model cannot be made, or is too large for the noise that the plan asks for.
+    """
+    layout, vector = initial_model(plan, schema, workspace)
+    distributed_dp(plan, layout.dimension)
+    digest = plan_digest(
+        plan,
+        layout_digest=layout.digest,
+        initial_weights_digest=weights_digest(vector.astype(vector.dtype.newbyteorder("<")).tobytes()),
+        code_digests=code_digests(plan.task.references, workspace),
+    )
+    return PlanBinding(schema, layout, vector, digest)
+
+
+def initial_model(plan: Plan, schema: FeatureSchema, workspace: Path) -> tuple[Layout, NDArray[np.floating]]:
+    """Return the layout of the plan's model and its vector before round 1."""
+    model = flat_model(plan, schema, torch.device("cpu"), workspace)
+    return model.layout, model.vector()

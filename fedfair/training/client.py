@@ -1,0 +1,594 @@
+"""One collaborator's part in every sum: what it adds, computed from its own records and the broadcast model.
+
+Decides which records make up a batch, what a site weighs, and what the segments of a contribution hold. The steps
+are `local_sgd.py`'s, the shapes `requests.py`'s. A contribution is a function of (plan, records, model, request),
+so that a simulation and a deployed site compute the same one. The mapping from the plan's words to the objective
+is here too, because `fairness` knows no plans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.distributed_dp import distributed_dp
+from fedfair.aggregation.evaluation_record import vector_sha256
+from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.quantile_query import QueryStep, exact_header
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.seeds import derived_seed
+from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.fairness.rcvar import Objective
+from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.fairness.smoothing import smoothing
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import (
+    is_noised,
+    learns_threshold,
+    protects_records,
+    published_sites,
+    reported_group_sizes,
+    standardises,
+    threshold_limit,
+)
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.privacy.releases import GaussianRelease
+from fedfair.privacy.sample_level import Mechanism, PrivateSteps
+from fedfair.signed_message import labelled_message
+from fedfair.training.batches import batch_indices, round_draws, round_length, round_weight, stated_batch_size
+from fedfair.training.device import SplitRecords, plain_arithmetic
+from fedfair.training.dp_sgd import (
+    PoissonBatches,
+    PrivateStepping,
+    RecordProtection,
+    sample_level_of,
+    trainable_entries,
+    training_release,
+    watched,
+)
+from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation_header
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.inference import evaluate, evaluate_or_nan
+from fedfair.training.local_sgd import Batch, LocalSteps, LossWeighting, loss_function
+from fedfair.training.loss_weightings.fedavg import equal_coefficients
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
+from fedfair.training.model_faults import training_faults
+from fedfair.training.models import build_model
+from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
+
+FIRST_EVALUATION = RoundNumber(0)
+
+
+def objective_of(plan: Plan) -> Objective:
+    """Return the objective that the plan describes."""
+    stated = plan.objective
+    smoothed = smoothing(stated.smoothing.name, stated.smoothing.gamma)
+    return Objective(stated.worst_group_size, stated.tradeoff, smoothed, stated.loss_bound)
+
+
+def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspace: Path) -> FlatModel:
+    """Return the plan's model before round 1 on a device, as one vector.
+
+    Args:
+        plan: the plan.
+        schema: what the model must accept and return.
+        device: where it will be trained.
+        workspace: where the source of a "module:function" is.
+    """
+    dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
+    module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
+    return FlatModel(module, dtype, device)
+
+
+def loss_weighting(plan: Plan) -> tuple[LossWeighting, float | None]:
+    """Return what the plan makes of losses, and its learning rate for the threshold; None where that stays."""
+    if not learns_threshold(plan):
+        return equal_coefficients, None
+    stated = plan.training.threshold_learning_rate
+    return tail_weighting(objective_of(plan)), plan.training.learning_rate if stated is None else stated
+
+
+def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSteps | PrivateStepping:
+    """Return how the plan makes a local step on `model`, which private steps watch from now on.
+
+    Raises:
+        PlanError: the model cannot be trained with the differential privacy that the plan asks for.
+    """
+    training, asked = plan.training, plan.privacy.sample_level
+    losses = loss_function(model, training.precision, compiled=training.compile)
+    rule, threshold_rate = loss_weighting(plan)
+    if asked is not None:
+        gradients = watched(plan, model, schema.input_shape, schema.classes)
+        mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
+        return PrivateStepping(
+            model, losses, gradients, mechanism, training.learning_rate, threshold_rate, trainable
+        )
+    return LocalSteps(
+        model, losses, rule, training.learning_rate, threshold_rate, scaled=training.precision == "fp16"
+    )
+
+
+def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:
+    """Return what the plan does to the gradients of single records."""
+    objective = objective_of(plan) if learns_threshold(plan) else None
+    return Mechanism(objective, asked.noise_multiplier, asked.clip, asked.clipping, asked.threshold_scale)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChange:
+    """What one site's local steps did in one round.
+
+    Attributes:
+        weight: what it counts among the others' (w), at least 1.
+        threshold: change of the threshold, in units of the loss.
+        model: array (d,): change of every parameter, in memory that the model's next round overwrites; whoever
+            needs it for longer copies it.
+        replaced: how many of these numbers are zeros because there was no change to be had.
+    """
+
+    weight: int
+    threshold: float
+    model: NDArray[np.floating]
+    replaced: int = 0
+
+
+def weighted(change: LocalChange) -> Contribution:
+    """Return what a change adds to a sum: w, w * change of c, and w * change of theta, which takes its memory."""
+    np.multiply(change.model, change.weight, out=change.model)
+    header = TRAINING_LAYOUT.built(weight=change.weight, threshold=change.weight * change.threshold)
+    return Contribution(header, change.model)
+
+
+class TrainingClient:
+    """What one collaborator computes; the aggregator never sees one.
+
+    Args:
+        plan: the plan that everybody approved.
+        participant: whose records these are; part of what seeds its draws.
+        splits: its records, unscaled.
+        model: the plan's model on the device to work on; its content is overwritten by every broadcast, so several
+            tasks of one thread may share it.
+        steps: how a step is made on that model; by default as the plan says.
+        protection: what its records are protected with; needed where the plan asks for differential privacy.
+        masked: whether what it adds is masked. Then it never leaves a sum because of a value: what cannot be
+            summed is replaced and counted. It never does so where noise protects its records either. Otherwise it
+            refuses to send such values.
+
+    Attributes:
+        last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
+        last_fault: what was wrong with its last contribution, for its own operator; empty where nothing was.
+        scaling: of the features that every contribution is made from; None where they are not scaled.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        participant: ParticipantId,
+        splits: Splits,
+        model: FlatModel,
+        steps: LocalSteps | PrivateStepping | None = None,
+        protection: RecordProtection | None = None,
+        *,
+        masked: bool = False,
+    ) -> None:
+        if (protection is None) == is_noised(plan):
+            raise LocalProtocolError(
+                "entropy and a ledger belong to a plan with differential privacy, and to no other"
+            )
+        self._plan = plan
+        self._participant = participant
+        self._splits = splits
+        self._model = model
+        self._steps = steps or local_steps(plan, model, splits.train.schema)
+        self._protection = protection
+        self._noised = distributed_dp(plan, model.layout.dimension)
+        self._objective = objective_of(plan)
+        self._histogram = histogram_spec(plan, splits.train.schema)
+        self._standardises = standardises(plan, len(splits.train.schema.numeric))
+        self._records = None if self._standardises else self._place(None)
+        self.scaling: FeatureScaling | None = None
+        self._masked = masked
+        self._threshold_limit = threshold_limit(plan, splits.train.schema.classes)
+        self._queried: tuple[bytes, SiteLosses, int] | None = None
+        self.last_losses: SiteLosses = {}
+        self.last_fault = ""
+
+    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+        """Return what this site adds to the requested sum over the broadcast model."""
+        computed: Mapping[Purpose, Callable[[], Contribution]] = {
+            Purpose.TRAINING: lambda: self.training_contribution(model, request.round, request.attempt),
+            Purpose.EVALUATION: lambda: self.evaluation_contribution(model, request.round, request.attempt),
+            Purpose.STANDARDISATION: lambda: self.standardisation_contribution(request.attempt),
+            Purpose.EXACT_EVALUATION: lambda: self.exact_contribution(model, request.asked),
+        }
+        return computed[request.purpose]()
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale the features as everybody does; a second call replaces the first. Raises LocalProtocolError."""
+        if not self._standardises:
+            raise LocalProtocolError("this plan does not standardise, so nothing scales its features")
+        self._records = self._place(scaling)
+        self.scaling = scaling
+        self._queried = None  # Losses under another scaling are other losses.
+
+    def standardisation_contribution(self, attempt: int = 1) -> Contribution:
+        """Return the header of `aggregation.feature_moments` over the numeric columns of the training records.
+
+        Raises:
+            LocalProtocolError: the plan does not standardise, and so has not declared what scale noise needs.
+        """
+        if not self._standardises:
+            raise LocalProtocolError("this plan does not standardise, so its columns are never summed")
+        train = self._splits.train
+        if self._protection is None or not len(train):
+            return self._header_only(standardisation_header(train))
+        noise = sample_level_of(self._plan).standardisation_noise_multiplier
+        self._protection.record(GaussianRelease("standardisation", noise, 1.0, 1))
+        values, draws = (
+            train.features[:, list(train.schema.numeric)],
+            self._protection.draws("standardisation", attempt),
+        )
+        return self._header_only(noised_column_sums(values, train.schema.units, noise, draws))
+
+    def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
+        """Return 32 bytes that stand for what is drawn for a contribution, whatever its values become.
+
+        They are equal where the same records are in the same batches. A contribution under noise has draws of its
+        own each time. What a "module:function" draws does not count, because it may draw nothing.
+
+        Args:
+            purpose: of the sum.
+            round_number: the round.
+            attempt: which attempt at the sum, from 1, by this site's own count.
+        """
+        training = sum_kind(purpose).is_round
+        protection = self._protection
+        words: tuple[int, ...] = ()
+        if protection is not None and (training or protects_records(self._plan)):
+            words = (protection.entropy("draws", purpose.value, int(round_number), attempt),)
+        elif training:
+            words = round_draws(self._plan.training, self.training_records, round_number, attempt)
+        return hashlib.sha256(
+            labelled_message("fedfair/draws/v1", [str(word).encode() for word in words])
+        ).digest()
+
+    def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
+        """Return w, w * change of c, and w * change of theta, after this round's local steps.
+
+        Raises:
+            TrainingError: as `bounded_change`.
+        """
+        change = self.bounded_change(model, round_number, attempt)
+        if change is None:
+            return Contribution(TRAINING_LAYOUT.zeros(), np.zeros_like(model.vector))
+        return weighted(change)
+
+    def bounded_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return `training_change` with the change of c clipped to `derived.threshold_limit`.
+
+        None for a site without training records, which adds zeros. Where single records are protected and training
+        fails, it is noise alone: to leave would tell of a record.
+
+        Raises:
+            TrainingError: the model fails on a batch, or its gradients exceed the plan's precision.
+        """
+        if self._noised is not None:
+            raise LocalProtocolError(
+                "this plan adds noised whole numbers, and no change leaves a site without them"
+            )
+        self.last_fault = ""
+        try:
+            change = self.training_change(model, round_number, attempt)
+        except TrainingError as fault:
+            change = self._noise_alone(model, round_number, attempt)
+            if change is None:
+                raise
+            self.last_fault = fault.diagnostics()
+        if change is None:
+            return None
+        threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
+        return replace(change, threshold=threshold)
+
+    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return `training_change` for a masked sum, which this site never leaves because of a value.
+
+        Where training fails, every change is 0, with the weight as it is; where single records are protected, it
+        is noise alone, and a release like any other round. The change of the threshold is clipped. NaN and
+        infinities in the change of the model stay: what encodes it replaces and counts them. `last_fault` says
+        what was wrong.
+
+        Raises:
+            PrivacyError: the release must not happen.
+        """
+        self.last_fault = ""
+        try:
+            change = self.training_change(model, round_number, attempt)
+        except TrainingError as fault:
+            self.last_fault = fault.diagnostics()
+            zeros = np.zeros_like(model.vector)
+            # Under noise nothing is counted: what became of single records would need noise of its own.
+            change = self._noise_alone(model, round_number, attempt) or LocalChange(
+                self.training_weight, 0.0, zeros, zeros.size + 1
+            )
+        if change is None:
+            return None
+        limit = self._threshold_limit
+        threshold = 0.0 if math.isnan(change.threshold) else min(max(change.threshold, -limit), limit)
+        beyond = int(threshold != change.threshold)
+        unsound = _count_unsound(change.model) + beyond
+        if unsound and not self.last_fault:
+            self.last_fault = (
+                f"{unsound} values of this site's change are NaN, infinite or beyond their bound; they were "
+                "replaced and counted -> lower learning_rate, or look for missing or extreme values in the data"
+            )
+        return replace(change, threshold=threshold, replaced=change.replaced + beyond)
+
+    def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
+        """Return the whole numbers that this site adds to a sum that protects it, its share of noise included.
+
+        Whatever the data, the site takes part: without records, and where training fails, it adds noise alone.
+
+        Raises:
+            PrivacyError: the release must not happen; no noise was drawn.
+        """
+        noised, protection = self._noised, self._protection
+        if noised is None or protection is None:
+            raise LocalProtocolError("the plan asks for no differential privacy of collaborators")
+        protection.record(noised.sums.release(1))
+        vector, self.last_fault = np.zeros(noised.sums.length), ""
+        try:
+            change = self.training_change(model, round_number, attempt)
+        except TrainingError as fault:
+            # To leave the sum would tell everybody something of these data.
+            change, self.last_fault = None, fault.message
+        if change is not None:
+            vector = noised.vector(change.model, change.threshold)
+        if not np.isfinite(vector).all():
+            self.last_fault = "the change of the model holds values that are NaN or infinite; lower learning_rate"
+        return noised.sums.contribution(vector, protection.entropy("collaborator", int(round_number), attempt))
+
+    def _noise_alone(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+        """Return what a round's private steps change with empty batches; None where no record is protected.
+
+        A site whose training has failed adds this: zeros without noise would show that it failed.
+        `training_change` has written the release down already.
+        """
+        if not isinstance(self._steps, PrivateStepping) or self._protection is None:
+            return None
+        records, own = self._ready()["train"], self._model
+        own.load(model.vector)
+        threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
+        nothing = Batch(*records.take(torch.empty(0, dtype=torch.int64)))
+        expected = stated_batch_size(self._plan.training, len(records))
+        steps = self._steps.steps(expected, self._protection.draws("noise", int(round_number), attempt))
+        with plain_arithmetic():
+            moved = steps.descend([nothing] * round_length(self._plan.training, len(records)), threshold)
+        return LocalChange(self.training_weight, float(moved) - float(threshold), own.take_change())
+
+    def training_change(
+        self,
+        model: GlobalModel,
+        round_number: RoundNumber,
+        attempt: int,
+        *,
+        steps: int | None = None,
+        record_weights: NDArray[np.floating] | None = None,
+    ) -> LocalChange | None:
+        """Return what this round's local steps change, not yet weighted; None without training records.
+
+        Args:
+            model: what was broadcast.
+            round_number: the round, which decides the batches.
+            attempt: which attempt at the round, which decides them too.
+            steps: only the first so many local steps; None makes all of them.
+            record_weights: array (training records,): by how much each record's coefficient is multiplied.
+
+        Raises:
+            TrainingError: the gradients cannot be represented in the plan's precision.
+        """
+        records = self._ready()["train"]
+        weight = round_weight(self._plan.training, len(records))
+        if weight == 0:
+            return None
+        own = self._model
+        own.load(model.vector)
+        if not own.training:
+            own.train()
+        threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
+        with self._own_draws(round_number, attempt), training_faults(), plain_arithmetic():
+            weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
+            descent, batches = self._descent(records, round_number, attempt, weights, steps)
+            moved = descent.descend(batches, threshold)
+        # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
+        return LocalChange(weight, float(moved) - float(threshold), own.take_change())
+
+    def evaluation_contribution(
+        self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
+    ) -> Contribution:
+        """Return the header of `aggregation.evaluation_sums`; zeros for a split without records.
+
+        Where the plan publishes the means of every site, this site's row follows among the others' zeros.
+        """
+        self.last_losses, replaced = self._summable_losses(model)
+        if self._protection is None:
+            return self._header_only(self._evaluation_header(model), replaced)
+        noise = sample_level_of(self._plan).evaluation_noise_multiplier
+        if self.last_losses:
+            self._protection.record(GaussianRelease("evaluation", noise, 1.0, 1))
+        draws = self._protection.draws("evaluation", int(round_number), attempt)
+        about = (self.last_losses, self._objective, model.threshold, self._histogram)
+        classes = self._splits.train.schema.classes
+        return self._header_only(noised_evaluation_header(*about, classes, noise, draws))
+
+    def exact_contribution(self, model: GlobalModel, step: QueryStep) -> Contribution:
+        """Return the header of `aggregation.quantile_query`.
+
+        All steps must be about the very same numbers, which a device need not compute twice in the same way.
+
+        Raises:
+            LocalProtocolError: these records are protected, and an exact evaluation carries no noise.
+        """
+        if self._protection is not None:
+            raise LocalProtocolError("an exact evaluation of protected records carries no noise")
+        digest = vector_sha256(model.vector)
+        if self._queried is None or self._queried[0] != digest:
+            self._queried = digest, *self._summable_losses(model)
+        values = {name: losses.values for name, losses in self._queried[1].items()}
+        header = exact_header(values, step, len(reported_group_sizes(self._plan)))
+        return self._header_only(header, self._queried[2])
+
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
+        """Return the losses of those of the splits that have records."""
+        self._model.load(model.vector)
+        with training_faults():
+            return {name: evaluate(self._model, records) for name, records in self._held(splits)}
+
+    def _summable_losses(self, model: GlobalModel) -> tuple[SiteLosses, int]:
+        """Return the losses to be summed, and how many had to be replaced, which masks or noise must hide."""
+        self.last_fault = ""
+        if not self._masked and self._protection is None:
+            return self.losses(model), 0
+        self._model.load(model.vector)
+        found: dict[str, Losses] = {}
+        replaced, classes = 0, self._splits.train.schema.classes
+        for name, records in self._held(SPLITS):
+            losses, fault = evaluate_or_nan(self._model, records, classes)
+            values, beyond = bounded_losses(losses.values, self._histogram)
+            found[name], replaced = replace(losses, values=values), replaced + beyond
+            self.last_fault = self.last_fault or fault
+        if replaced and not self.last_fault:
+            self.last_fault = (
+                f"{replaced} losses of this site are not finite or too large; they were replaced and counted "
+                "-> lower learning_rate, or look for missing or extreme values in the local data"
+            )
+        return found, replaced
+
+    def _held(self, splits: Collection[str]) -> Iterator[tuple[str, SplitRecords]]:
+        """Yield the splits that have records."""
+        return ((name, records) for name, records in self._ready().items() if name in splits and len(records))
+
+    def _descent(
+        self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None, steps: int | None
+    ) -> tuple[LocalSteps | PrivateSteps, Iterable[Batch]]:
+        """Return one round's steps and batches; what is released by private ones is written down here."""
+        training, protection = self._plan.training, self._protection
+        if not isinstance(self._steps, PrivateStepping):
+            batches = itertools.islice(self._batches(records, number, attempt, weights), steps)
+            return self._steps, records.ahead(batches)
+        if protection is None:
+            raise LocalProtocolError("private steps need entropy and a ledger")
+        if weights is not None or steps is not None:
+            raise LocalProtocolError(
+                "private steps are all the steps of a round, and weigh by the objective alone"
+            )
+        protection.record(training_release(self._plan, len(records)))
+        expected = stated_batch_size(training, len(records))
+        noised = self._steps.steps(expected, protection.draws("noise", int(number), attempt))
+        return noised, PoissonBatches(records, training, protection.draws("batch", int(number), attempt))
+
+    def _batches(
+        self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None = None
+    ) -> Iterator[Batch]:
+        """Yield the batches of one round, each record with its weight where there are weights."""
+        everything: Batch | None = None
+        for indices in batch_indices(self._plan.training, self._participant, len(records), number, attempt):
+            if indices is None:
+                everything = everything or Batch(*records.everything(), weights)
+                yield everything
+            else:
+                taken = None if weights is None else weights[indices.to(weights.device)]
+                yield Batch(*records.take(indices), taken)
+
+    @contextmanager
+    def _own_draws(self, round_number: RoundNumber, attempt: int) -> Iterator[None]:
+        """Let a "module:function" draw (dropout) from this round's seed, and leave the global generators alone.
+
+        The built-in models draw nothing, and are spared what saving two generators costs in every round.
+        """
+        if not isinstance(self._plan.task.model, str):
+            yield
+            return
+        device = self._model.flat.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            words = ("model", int(round_number), attempt)
+            if self._protection is None:
+                seed = derived_seed(self._plan.training.seed, *words, self._participant)
+            else:
+                # Whoever knew which units drop out for which place in a batch could tell who is not in it.
+                seed = self._protection.entropy(*words) % (1 << 63)
+            torch.manual_seed(seed)
+            yield
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of the model."""
+        return self._model.layout
+
+    @property
+    def participant(self) -> ParticipantId:
+        """Return whose records these are."""
+        return self._participant
+
+    @property
+    def training_records(self) -> int:
+        """Return how many training records this site has."""
+        return len(self._splits.train)
+
+    @property
+    def training_weight(self) -> int:
+        """Return what this site's change of the model weighs in a round."""
+        return round_weight(self._plan.training, len(self._splits.train))
+
+    def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
+        """Return the header without noise; of the rows of sites, only this site's own is filled."""
+        published = published_sites(self._plan)
+        layout = evaluation_layout(self._histogram, self._splits.train.schema.classes, len(published))
+        header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, layout)
+        if self._participant in published:
+            row = layout.read(header)["sites"][published.index(self._participant)]
+            fill_row(row, self.last_losses, self._plan.evaluation.min_group)
+        return header
+
+    def _header_only(self, header: NDArray[np.float64], replaced: int = 0) -> Contribution:
+        return Contribution(header, np.zeros(0, self._model.layout.dtype), replaced)
+
+    def _ready(self) -> dict[str, SplitRecords]:
+        if self._records is None:
+            raise LocalProtocolError("this plan standardises features, and their scaling has not arrived")
+        return self._records
+
+    def _place(self, scaling: FeatureScaling | None) -> dict[str, SplitRecords]:
+        splits = zip(SPLITS, (self._splits.train, self._splits.validation, self._splits.test), strict=True)
+        return {name: self._records_of(dataset, scaling) for name, dataset in splits if dataset is not None}
+
+    def _records_of(self, dataset: Dataset, scaling: FeatureScaling | None) -> SplitRecords:
+        features = dataset.features
+        if scaling is not None:
+            features = scale_columns(features, dataset.schema.numeric, scaling)
+        return SplitRecords.place(features, dataset.labels, self._model.flat.dtype, self._model.flat.device)
+
+
+def _count_unsound(values: NDArray[np.floating]) -> int:
+    """Return how many values are NaN or infinite; a sound array is only looked through twice, and not copied."""
+    if not values.size or (math.isfinite(float(values.min())) and math.isfinite(float(values.max()))):
+        return 0
+    return int(np.count_nonzero(~np.isfinite(values)))

@@ -1,0 +1,196 @@
+"""Record-level differential privacy in training: from the plan's words to noised steps on Poisson batches.
+
+Decides sampling rates and what is written down before a round; clipping and noise are `privacy.sample_level`'s,
+and what the noise is worth `privacy.accounting`'s. Everything that a site draws here is its own secret: the plan's
+seed, which everybody knows, decides nothing. How many records a site has is taken as public.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedfair.data.seeds import derived_seed
+from fedfair.errors import LocalProtocolError
+from fedfair.ids import ParticipantId
+from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
+from fedfair.plan.schema import Plan, TrainingSection
+from fedfair.privacy.noise import Draws, Entropy, system_entropy
+from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gradients
+from fedfair.privacy.releases import GaussianRelease, Record, ReleaseLog
+from fedfair.privacy.sample_level import Mechanism, PrivateSteps
+from fedfair.training.batches import round_length, stated_batch_size
+from fedfair.training.device import SplitRecords
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import Batch, LossFunction
+
+TRIAL_RECORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProtection:
+    """What one site protects its records with.
+
+    Attributes:
+        entropy: where its draws are seeded from; unknown to everybody else.
+        record: writes a release down before its noise is drawn; raises a PrivacyError where it must not happen.
+    """
+
+    entropy: Entropy
+    record: Record
+
+    def draws(self, *words: str | int) -> Draws:
+        """Return the stream for one purpose; the words matter only where the entropy repeats itself."""
+        return Draws(self.entropy(*words))
+
+
+def site_protection(record: Record) -> RecordProtection:
+    """Return the protection of a real site: every seed comes from its operating system."""
+    return RecordProtection(system_entropy, record)
+
+
+def simulated_protection(plan: Plan, participant: ParticipantId, log: ReleaseLog) -> RecordProtection:
+    """Return a protection that repeats itself and protects nobody: its seeds follow from the plan."""
+    entropy = functools.partial(derived_seed, plan.training.seed, "privacy", participant)
+    return RecordProtection(entropy, log.record)
+
+
+def sample_level_of(plan: Plan) -> SampleLevelSection:
+    """Return what the plan asks for single records.
+
+    Raises:
+        LocalProtocolError: it asks for nothing.
+    """
+    asked = plan.privacy.sample_level
+    if asked is None:
+        raise LocalProtocolError("the plan asks for no differential privacy of records")
+    return asked
+
+
+def sampling_rate(training: TrainingSection, count: int) -> float:
+    """Return the probability with which each of `count` records is in a batch (q = b / n)."""
+    return stated_batch_size(training, count) / count
+
+
+def training_release(plan: Plan, count: int) -> GaussianRelease:
+    """Return what one site with `count` records, at least 1, releases in one attempt at a round."""
+    training = plan.training
+    asked, rate = sample_level_of(plan), sampling_rate(training, count)
+    return GaussianRelease("training", asked.noise_multiplier, rate, round_length(training, count), asked.clip)
+
+
+def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple[GaussianRelease, ...]:
+    """Return what a site releases in a run in which no sum is lost.
+
+    Args:
+        plan: the plan, which protects single records.
+        count: the site's training records; with none it releases evaluations only.
+        rounds: up to and with which round, from 0 on; None for the whole run.
+    """
+    asked, schedule = sample_level_of(plan), schedule_of(plan)
+    trained, evaluated, standardised = (
+        schedule.total(purpose, rounds)
+        for purpose in (Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION)
+    )
+    releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluated)]
+    if count and trained:
+        one_round = training_release(plan, count)
+        releases.insert(0, replace(one_round, steps=one_round.steps * trained))
+    if count and standardised:
+        noise = asked.standardisation_noise_multiplier
+        releases.append(GaussianRelease("standardisation", noise, 1.0, standardised))
+    return tuple(releases)
+
+
+def poisson_indices(training: TrainingSection, count: int, draws: Draws) -> Iterator[Tensor]:
+    """Yield, for every local step of a round, who is in its Poisson sample: int64 (batch,) on the CPU."""
+    rate = sampling_rate(training, count)
+    for _ in range(round_length(training, count)):
+        yield torch.from_numpy(draws.poisson_sample(count, rate))
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonBatches:
+    """The Poisson samples of one round, the same ones every time they are iterated; a sample may be empty.
+
+    Attributes:
+        records: at least 1.
+        training: how many steps a round has, and which part of the records a batch.
+        draws: which records those are; nobody else may know its seed.
+    """
+
+    records: SplitRecords
+    training: TrainingSection
+    draws: Draws
+
+    def __iter__(self) -> Iterator[Batch]:
+        samples = poisson_indices(self.training, len(self.records), self.draws.again())
+        return self.records.ahead(Batch(*self.records.take(indices)) for indices in samples)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateStepping:
+    """How noised steps are made on one model; the same object serves everybody who shares that model.
+
+    Attributes:
+        model: what is trained, in place.
+        losses: the per-sample losses of a batch.
+        gradients: how the gradients of single records are treated; watches that model.
+        mechanism: clipping, weights and noise.
+        learning_rate: eta, of the model.
+        threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
+        trainable: bool tensor (d,), False at entries that are never trained; None where all are.
+    """
+
+    model: FlatModel
+    losses: LossFunction
+    gradients: PerSample
+    mechanism: Mechanism
+    learning_rate: float
+    threshold_learning_rate: float | None
+    trainable: Tensor | None
+
+    def steps(self, expected_batch: float, draws: Draws) -> PrivateSteps:
+        """Return the steps of one site in one round."""
+        return PrivateSteps(
+            self.model,
+            self.losses,
+            self.gradients,
+            self.mechanism,
+            expected_batch,
+            self.learning_rate,
+            self.threshold_learning_rate,
+            draws,
+            self.trainable,
+        )
+
+
+def watched(plan: Plan, model: FlatModel, input_shape: tuple[int, ...], classes: int) -> PerSample:
+    """Return the gradients of single records of the plan's model, after a trial that proves them.
+
+    Raises:
+        PlanError: the model cannot be trained with differential privacy; the message says what to change.
+    """
+    model.train()
+    gradients = per_sample_gradients(model.module, sample_level_of(plan).gradients)
+    source = torch.Generator().manual_seed(derived_seed(plan.training.seed, "privacy", "trial"))
+    features = torch.randn(TRIAL_RECORDS, *input_shape, generator=source).to(model.flat)
+    labels = torch.arange(TRIAL_RECORDS, device=model.flat.device) % classes
+    check_by_trial(model.module, gradients, features, labels)
+    return gradients
+
+
+def trainable_entries(model: FlatModel) -> Tensor | None:
+    """Return which entries of the flat model are trained, bool (d,); None where all are."""
+    if all(entry.trainable for entry in model.layout.entries):
+        return None
+    mask = torch.zeros_like(model.flat, dtype=torch.bool)
+    for entry, place in model.layout.slices():
+        mask[place] = entry.trainable
+    return mask

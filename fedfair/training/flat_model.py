@@ -1,0 +1,153 @@
+"""A model whose parameters are views into one flat vector, and whose gradients are views into another.
+
+Turns loading a broadcast model, zeroing gradients and a step of gradient descent into one operation each, however
+many layers the model has, and makes the vector that is sent the memory that was trained. Decides which tensors of
+a module take part: floating-point parameters and persistent buffers, tied ones once, under the first of their
+names. Every other buffer (a count of batches, a cache) starts afresh with each broadcast, so that what a site
+computes depends on the broadcast alone and not on what was trained in the same memory before. What is broadcast
+arrives, and what changed leaves, through one vector in the CPU's memory. Order and digest are `model_layout.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
+from fedfair.errors import LocalProtocolError
+from fedfair.training.device import host_memory
+
+ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+}
+
+
+def layout_of(model: nn.Module, dtype: torch.dtype) -> Layout:
+    """Return the layout of a model's floating-point tensors.
+
+    Args:
+        model: any module.
+        dtype: float32 or float64, the width of the vector.
+    """
+    if dtype not in ARRAY_WIDTHS:
+        raise LocalProtocolError(f"a flat vector is float32 or float64, not {dtype}")
+    entries = tuple(
+        LayoutEntry(name, tuple(tensor.shape), tensor.requires_grad)
+        for name, tensor in _distinct_tensors(model).items()
+    )
+    return Layout(entries, ARRAY_WIDTHS[dtype])
+
+
+class FlatModel(nn.Module):
+    """A module on one device whose tensors live in one vector.
+
+    Attributes:
+        module: the wrapped model.
+        layout: where each tensor lies.
+        flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
+        gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
+    """
+
+    flat: Tensor
+    gradient: Tensor
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.layout = layout_of(module, dtype)
+        self.module = module.to(device)
+        tensors = _distinct_tensors(module)
+        self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]
+        self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
+        self.gradient = torch.zeros_like(self.flat)
+        self._host = host_memory((self.layout.dimension,), dtype, self.flat.device)
+        # What was loaded last, which the change is counted from. On the CPU the two are one.
+        self._loaded = self._host if self.flat.device.type == "cpu" else torch.empty_like(self.flat)
+        for entry, place in self.layout.slices():
+            tensor = tensors[entry.name]
+            view = self.flat[place].view(entry.shape)
+            view.copy_(tensor.detach())
+            tensor.data = view
+            if entry.trainable:
+                tensor.grad = self.gradient[place].view(entry.shape)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits (batch, classes) of features (batch, *input_shape)."""
+        logits: Tensor = self.module(features)
+        return logits
+
+    def load(self, vector: NDArray[np.floating]) -> None:
+        """Overwrite the whole model.
+
+        Args:
+            vector: array (d,) of the layout's width.
+
+        Raises:
+            LocalProtocolError: the vector has another length or width.
+        """
+        if vector.shape != (self.layout.dimension,) or vector.dtype != self.layout.dtype:
+            raise LocalProtocolError(
+                f"a vector of {vector.shape} {vector.dtype} does not fit the model's "
+                f"({self.layout.dimension},) {self.layout.dtype}"
+            )
+        np.copyto(self._host.numpy(), vector)
+        if self._loaded is not self._host:
+            # Waiting here costs nothing, since the device has nothing else to do, and frees the host's memory.
+            self._loaded.copy_(self._host)
+        self.flat.copy_(self._loaded)
+        for buffer, first in self._rest:
+            buffer.copy_(first)
+
+    def take_change(self) -> NDArray[np.floating]:
+        """Return by how much the model has changed since it was loaded, array (d,); once after each `load`.
+
+        It is computed on the device and copied to the host once. The array is memory that the next `load` and the
+        next change overwrite: encode it, or copy it, before.
+        """
+        torch.sub(self.flat, self._loaded, out=self._loaded)
+        if self._loaded is not self._host:
+            self._host.copy_(self._loaded)
+        change: NDArray[np.floating] = self._host.numpy()
+        return change
+
+    def vector(self) -> NDArray[np.floating]:
+        """Return a copy of the whole model, array (d,) of the layout's width."""
+        copy: NDArray[np.floating] = self.flat.to("cpu", copy=True).numpy()
+        return copy
+
+    def zero_gradient(self) -> None:
+        """Set every gradient to zero, keeping the views."""
+        self.gradient.zero_()
+
+    def step(self, learning_rate: float) -> None:
+        """Move every trainable entry against its gradient; the others have gradient 0 and stay."""
+        self.flat.add_(self.gradient, alpha=-learning_rate)
+
+    def _apply(self, fn: object, recurse: bool = True) -> NoReturn:  # noqa: ARG002 - nn.Module's signature
+        raise LocalProtocolError("a FlatModel cannot be moved or cast: that would break its views; make a new one")
+
+
+def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return every floating-point parameter and persistent buffer once, under the first of its names."""
+    first_names: dict[int, str] = {}
+    tensors = dict(_named_tensors(model))
+    for name in sorted(tensors):
+        first_names.setdefault(id(tensors[name]), name)
+    return {name: tensors[name] for name in first_names.values()}
+
+
+def _other_buffers(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the buffers that the vector does not hold: integer ones, and those that are not persistent."""
+    held = {id(tensor) for tensor in tensors.values()}
+    return [buffer for buffer in model.buffers() if id(buffer) not in held]
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield name, value

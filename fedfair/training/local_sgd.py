@@ -1,0 +1,151 @@
+"""The local steps of one collaborator: forward, one backward pass, one step of theta and c, as often as asked.
+
+Decides how a batch becomes a step, in every precision. Which batches those are and what is sent afterwards is
+`client.py`'s business; how losses become coefficients is that of the rules in `algorithms/`. Centralised descent
+uses the same `descend`, which is why one local step of everybody equals one step on the pooled records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedfair.errors import PlanError, TrainingError
+from fedfair.training.flat_model import FlatModel
+
+
+class Batch(NamedTuple):
+    """What one local step is made on.
+
+    Attributes:
+        features: tensor (batch, *input_shape) on the model's device.
+        labels: int64 tensor (batch,), beside the features.
+        weights: tensor (batch,): by how much each record's coefficient is multiplied; None for not at all.
+    """
+
+    features: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
+
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+"""From features (batch, *input_shape) and labels (batch,) to per-sample losses (batch,)."""
+
+LossWeighting = Callable[[Tensor, Tensor], Tensor]
+"""From detached losses (..., batch) and thresholds (..., 1) to the coefficients (..., batch) of the gradients.
+
+With losses (batch,) the threshold is a scalar. Its gradient is 1 minus the sum of the coefficients over the last
+dimension: mean(d/dc f_i) = 1 - mean(u_i).
+"""
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FIRST_LOSS_SCALE = 2.0**15
+
+
+def loss_function(model: FlatModel, precision: str, *, compiled: bool) -> LossFunction:
+    """Return the cross-entropy of each record, in nats, as a function of a batch.
+
+    Args:
+        model: the model; its weights stay in their own width.
+        precision: fp32 and fp64 compute in the model's width; bf16 and fp16 compute layers in half width and the
+            losses in float32.
+        compiled: let torch.compile fuse the computation.
+    """
+
+    def losses(features: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(model(features), labels, reduction="none")
+
+    def mixed_losses(features: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast(features.device.type, AUTOCAST[precision]):
+            logits = model(features)
+        return functional.cross_entropy(logits.float(), labels, reduction="none")
+
+    chosen = mixed_losses if precision in AUTOCAST else losses
+    return _compiled(chosen, model.flat.device) if compiled else chosen
+
+
+def _compiled(losses: LossFunction, device: torch.device) -> LossFunction:
+    """Return the function as torch.compile makes it, after a trial that finds out whether this machine can."""
+    try:
+        torch.compile(torch.square)(torch.ones(2, device=device))
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise PlanError(
+            f"training.compile: torch.compile does not work on this machine: {reason}",
+            "install a C++ compiler (g++), or set compile: false, which changes speed only",
+        ) from error
+    return torch.compile(losses)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSteps:
+    """How a step is made; the same object makes every step of a run.
+
+    Attributes:
+        model: what is trained, in place.
+        losses: the per-sample losses of a batch.
+        rule: what the algorithm makes of them.
+        learning_rate: eta, of the model.
+        threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
+        scaled: scale the losses so that gradients in fp16 do not vanish.
+    """
+
+    model: FlatModel
+    losses: LossFunction
+    rule: LossWeighting
+    learning_rate: float
+    threshold_learning_rate: float | None
+    scaled: bool = False
+
+    def descend(self, batches: Iterable[Batch], threshold: Tensor) -> Tensor:
+        """Make one step for each batch; change the model in place.
+
+        Nothing here waits for the device: the threshold stays a tensor on it until everything is done.
+
+        Args:
+            batches: one for each step, on the model's device.
+            threshold: scalar tensor on that device, in the width of the losses.
+
+        Returns:
+            The threshold after the last step; not projected, so it may be negative.
+
+        Raises:
+            TrainingError: fp16 only: the gradients overflow at every scale.
+        """
+        scale, one = FIRST_LOSS_SCALE, torch.ones_like(threshold)
+        for features, labels, weights in batches:
+            self.model.zero_gradient()
+            losses = self.losses(features, labels)
+            coefficients = self.rule(losses.detach(), threshold)
+            if weights is not None:
+                coefficients = coefficients * weights
+            if self.scaled:
+                scale = _scaled_backward(self.model, losses, coefficients, scale)
+            else:
+                torch.autograd.backward(losses, coefficients)
+            self.model.step(self.learning_rate)
+            if self.threshold_learning_rate is not None:
+                slope = one - coefficients.sum()
+                threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
+        return threshold
+
+
+def _scaled_backward(model: FlatModel, losses: Tensor, coefficients: Tensor, scale: float) -> float:
+    """Send scale * coefficients backward and divide the gradient by it; return the first scale that fits fp16.
+
+    Halving and repeating the same pass, instead of skipping the step as a GradScaler does, keeps the number of
+    updates exact and the outcome a function of the round alone.
+    """
+    while scale >= 1.0:
+        torch.autograd.backward(losses, coefficients * scale, retain_graph=True)
+        if bool(torch.isfinite(model.gradient).all()):
+            model.gradient.div_(scale)
+            return scale
+        model.zero_gradient()
+        scale /= 2.0
+    raise TrainingError("the gradients overflow in fp16 at every loss scale", "use precision: bf16 or fp32")

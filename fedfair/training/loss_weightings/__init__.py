@@ -1,0 +1,1 @@
+"""How each deployable algorithm weighs the losses of a batch."""

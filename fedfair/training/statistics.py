@@ -1,0 +1,70 @@
+"""The headers of an evaluation and a standardisation, from losses and records: of one site, or of several pooled.
+
+Headers of different sites add up to the header of all their records together. What the numbers are for is said in
+`evaluation/evaluation_sums.py` and `feature_scaling.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfair.aggregation.evaluation_sums import confusion_matrix
+from fedfair.aggregation.feature_moments import column_sums
+from fedfair.aggregation.header import Header
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block
+from fedfair.aggregation.site_means import own_values
+from fedfair.data.dataset import Dataset
+from fedfair.fairness.rcvar import Objective
+from fedfair.fairness.record_losses import SiteLosses
+
+
+def evaluation_header(
+    losses: SiteLosses, objective: Objective, threshold: float, histogram: HistogramSpec, layout: Header
+) -> NDArray[np.float64]:
+    """Return the header of an evaluation; zeros for a split without records, and in the rows of the sites.
+
+    Args:
+        losses: by split, for the splits that have records.
+        objective: whose smoothed values are summed.
+        threshold: at which they are taken.
+        histogram: of the plan.
+        layout: from `evaluation_layout`.
+
+    Raises:
+        TrainingError: a loss is not a finite number from 0 on.
+    """
+    header = layout.zeros()
+    sums = layout.read(header)
+    for place, name in enumerate(SPLITS):
+        found = losses.get(name)
+        if found is None:
+            continue
+        smoothed = objective.per_sample(torch.from_numpy(found.values), threshold).sum()
+        block = loss_block(found.values, found.correct, float(smoothed), histogram)
+        sums["splits"][place] = block_layout(histogram).read(block)
+        confusion = sums["confusion"][place]
+        if confusion.size:
+            confusion[:] = confusion_matrix(found.labels, found.predictions, len(confusion))
+    return header
+
+
+def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
+    """Write one site's own means to its row of an evaluation.
+
+    Args:
+        row: array (splits,) of `site_sums.ROW_FIELDS`, zeros before.
+        losses: by split, for the splits that have records.
+        fewest: a split of fewer records leaves zeros.
+    """
+    for place, name in enumerate(SPLITS):
+        if name in losses:
+            row[place] = own_values(losses[name].values, losses[name].correct, fewest)
+
+
+def standardisation_header(train: Dataset) -> NDArray[np.float64]:
+    """Return the header of a standardisation, over the numeric columns of one site's training records."""
+    return column_sums(train.features[:, list(train.schema.numeric)], train.schema.units)

@@ -1,0 +1,269 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.aggregation.cvar_bounds import (
+    Interval,
+    cvar_bounds,
+    histogram_bounds,
+    objective_bounds,
+    quantile,
+    summarise,
+    total_sum_error,
+)
+from fedfair.aggregation.loss_histogram import HistogramSpec, loss_block
+from fedfair.errors import PlanError, RemoteProtocolError
+from fedfair.fairness.cvar import cvar, rcvar, tail_count, threshold_interval
+from tests.oracles.header_places import HEAD, block_length
+
+SPEC = HistogramSpec(4, 2.0)
+SIZES = (0.01, 0.05, 0.1, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0)
+
+edgy = st.sampled_from([0.0, 5e-324, 0.5, math.nextafter(0.5, 0), math.nextafter(0.5, 1), 1.0, 2.0, 2.5, 1e9])
+losses_lists = st.one_of(
+    st.lists(edgy, min_size=1, max_size=30),
+    st.lists(st.floats(0, 3), min_size=1, max_size=30),
+    st.lists(st.floats(2, 1e12), min_size=1, max_size=30),  # all in the overflow bin
+    st.tuples(st.floats(0, 3), st.integers(1, 40)).map(lambda pair: [pair[0]] * pair[1]),  # all equal
+)
+specs = st.builds(HistogramSpec, st.integers(1, 64), st.floats(0.01, 8))
+sizes = st.one_of(st.sampled_from(SIZES), st.floats(1e-4, 1.0))
+
+
+def block(losses: list[float], spec: HistogramSpec = SPEC, sites: int = 1) -> np.ndarray:
+    """Return the sum of the blocks of some sites that share the losses between them."""
+    total = np.zeros(block_length(spec))
+    for site in range(sites):
+        own = np.array(losses[site::sites], float)
+        total += loss_block(own, own < 0.7, float(own.sum()), spec)
+    return total
+
+
+def exact_cvar(losses: list[float], size: float) -> Fraction:
+    left = k = Fraction(tail_count(len(losses), size))
+    total = Fraction(0)
+    for loss in sorted(losses, reverse=True):
+        part = min(left, Fraction(1))
+        total, left = total + part * Fraction(loss), left - part
+    return total / k
+
+
+def test_a_hand_worked_interval() -> None:
+    # Bins [0, .5) [.5, 1) [1, 1.5) [1.5, 2) [2, inf). Of ten losses the worst three are 3.0 and two of the bin
+    # [1, 1.5), which holds three losses with the sum 3.6: their two largest add up to between 2/3 of 3.6 = 2.4 and
+    # min(2 * 1.5, 3.6 - 1.0) = 2.6.
+    losses = [0.1, 0.2, 0.2, 0.6, 0.7, 0.9, 1.1, 1.2, 1.3, 3.0]
+    (bound,) = cvar_bounds(block(losses), (0.3,), SPEC)
+    assert (bound.lower, bound.upper) == pytest.approx(((3 + 2.4) / 3, (3 + 2.6) / 3), rel=1e-13)
+    assert bound.midpoint == pytest.approx(5.5 / 3, rel=1e-13)
+    assert bound.lower <= 5.5 / 3 <= bound.upper  # the truth is (3 + 1.3 + 1.2) / 3
+
+
+@settings(deadline=None, max_examples=500)
+@given(losses_lists, specs, sizes, st.integers(1, 4))
+def test_the_truth_is_inside_every_interval(
+    losses: list[float], spec: HistogramSpec, size: float, sites: int
+) -> None:
+    (bound,) = cvar_bounds(block(losses, spec, sites), (size,), spec)
+    # Without a tolerance: the comparison is in exact arithmetic.
+    assert Fraction(bound.lower) <= exact_cvar(losses, size) <= Fraction(bound.upper)
+    assert bound.lower <= cvar(np.array(losses), size) <= bound.upper
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, specs, sizes, st.lists(st.integers(1, 64)))
+def test_the_truth_is_inside_the_interval_of_joined_bins_too(
+    losses: list[float], spec: HistogramSpec, size: float, joints: list[int]
+) -> None:
+    whole = block(losses, spec)
+    counts, sums = whole[HEAD : HEAD + spec.bins + 1], whole[HEAD + spec.bins + 1 :]
+    assert histogram_bounds(spec.edges, counts, sums, [size]) == cvar_bounds(whole, [size], spec)
+    starts = sorted({0, *(joint for joint in joints if joint <= spec.bins)})
+    joined = [np.add.reduceat(values, starts) for values in (counts, sums)]
+    (bound,) = histogram_bounds(spec.edges[starts], *joined, [size])
+    assert Fraction(bound.lower) <= exact_cvar(losses, size) <= Fraction(bound.upper)
+
+
+def test_a_histogram_that_no_losses_have_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="a bin with a sum that its count and edges do not allow"):
+        histogram_bounds(np.array([0.0, 1.0]), np.array([2.0, 1.0]), np.array([2.5, 1.0]), [0.5])
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, specs, st.integers(1, 4))
+def test_the_error_of_all_sums_together_is_bounded(losses: list[float], spec: HistogramSpec, sites: int) -> None:
+    whole = block(losses, spec, sites)
+    counts, sums = whole[HEAD : HEAD + spec.bins + 1], whole[HEAD + spec.bins + 1 :]
+    exact = sum(map(Fraction, losses))
+    assert abs(sum(map(Fraction, sums.tolist())) - exact) <= Fraction(total_sum_error(counts, sums))
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, specs, sizes, st.floats(0, 1), st.integers(1, 4))
+def test_the_true_objective_is_inside_its_interval(
+    losses: list[float], spec: HistogramSpec, size: float, tradeoff: float, sites: int
+) -> None:
+    bound = objective_bounds(block(losses, spec, sites), size, tradeoff, spec)
+    mean = sum(map(Fraction, losses)) / len(losses)
+    truth = (1 - Fraction(tradeoff)) * exact_cvar(losses, size) + Fraction(tradeoff) * mean
+    assert Fraction(bound.lower) <= truth <= Fraction(bound.upper)
+    assert bound.lower <= rcvar(np.array(losses), size, tradeoff) <= bound.upper
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.floats(0, 1.999), min_size=1, max_size=60), st.integers(1, 64), sizes)
+def test_below_the_range_the_width_is_at_most_the_bins_width_times_the_boundary_bins_share(
+    losses: list[float], bins: int, size: float
+) -> None:
+    spec = HistogramSpec(bins, 2.0)
+    (bound,) = cvar_bounds(block(losses, spec), (size,), spec)
+    k = tail_count(len(losses), size)
+    worst_first = np.sort(losses)[::-1]
+    boundary = worst_first[math.ceil(k) - 1]
+    width = 2.0 / bins
+    number = np.searchsorted(spec.edges, boundary, side="right") - 1
+    inside = ((spec.edges[number] <= worst_first) & (worst_first < spec.edges[number] + width * 1.0001)).sum()
+    assert bound.upper - bound.lower <= width * min(k, inside) / k + 1e-12
+
+
+def test_bins_of_the_default_size_give_three_digits() -> None:
+    generator = np.random.default_rng(0)
+    losses = generator.gamma(0.5, 0.6, 20_000).tolist()
+    spec = HistogramSpec(256, 8 * math.log(2))
+    for size, bound in zip(SIZES, cvar_bounds(block(losses, spec, 3), SIZES, spec), strict=True):
+        assert bound.upper - bound.lower < 6e-3
+        assert bound.lower <= cvar(np.array(losses), size) <= bound.upper
+
+
+def test_one_record_is_known_exactly() -> None:
+    for loss in (0.0, 0.3, 1.7, 55.0):
+        for bound in cvar_bounds(block([loss]), SIZES, SPEC):
+            # Only the rounding slack is left: 22 * 2^-52 of the loss, divided by k >= 0.01.
+            assert (bound.lower, bound.upper) == pytest.approx((loss, loss), rel=6e-13)
+
+
+def test_below_one_record_the_risk_is_the_largest_loss_bounded_by_the_top_bin() -> None:
+    (bound,) = cvar_bounds(block([0.1, 0.2, 0.3, 1.1, 1.4]), (0.1,), SPEC)
+    # The top bin is [1, 1.5) with the sum 2.5: its largest loss lies between the mean and 2.5 - 1.0.
+    assert (bound.lower, bound.upper) == pytest.approx((1.25, 1.5), rel=1e-13)
+
+
+def test_the_overflow_bin_is_bounded_by_its_sum() -> None:
+    (bound,) = cvar_bounds(block([2.0, 3.0, 10.0]), (1 / 3,), SPEC)
+    # The largest of three losses of at least 2 with the sum 15.
+    assert (bound.lower, bound.upper) == pytest.approx((5.0, 11.0), rel=1e-13)
+
+
+def test_ties_on_an_edge_are_exact_from_above() -> None:
+    (bound,) = cvar_bounds(block([1.0] * 7), (0.5,), SPEC)
+    assert bound.lower <= 1.0 <= bound.upper
+    assert bound.upper - bound.lower < 1e-13  # all at the lower edge, so the sum leaves no room
+
+
+def test_a_summary_by_hand() -> None:
+    losses = [0.25, 0.75, 1.25, 1.75]
+    summary = summarise(block(losses, sites=2), (0.5, 1.0), SPEC)
+    assert (summary.n, summary.mean, summary.accuracy) == (4, pytest.approx(1.0), 0.25)
+    assert summary.smoothed == pytest.approx(1.0)
+    half = summary.by_group_size[0.5]
+    assert (half.worst, half.best, half.disparity) == pytest.approx((1.5, 0.5, 1.0), rel=1e-12)
+    assert half.bound.lower <= 1.5 <= half.bound.upper
+    everybody = summary.by_group_size[1.0]
+    assert everybody.worst == pytest.approx(1.0, rel=1e-12)
+    assert math.isnan(everybody.best)
+    assert math.isnan(everybody.disparity)
+
+
+@settings(deadline=None, max_examples=200)
+@given(losses_lists, specs, st.integers(1, 4))
+def test_mean_accuracy_and_smoothed_objective_are_exact(
+    losses: list[float], spec: HistogramSpec, sites: int
+) -> None:
+    summary = summarise(block(losses, spec, sites), (), spec)
+    assert summary.n == len(losses)
+    # At most 30 additions and 65 bins, of non-negative numbers.
+    assert summary.mean == pytest.approx(math.fsum(losses) / len(losses), rel=1e-13)
+    assert summary.smoothed == pytest.approx(math.fsum(losses) / len(losses), rel=1e-13)
+    assert summary.accuracy == (np.array(losses) < 0.7).mean()
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.floats(0, 1.999), min_size=1, max_size=40), st.integers(1, 64), sizes)
+def test_the_quantile_is_within_a_bin_of_an_optimal_threshold(losses: list[float], bins: int, size: float) -> None:
+    spec = HistogramSpec(bins, 2.0)
+    found = quantile(block(losses, spec), 1.0 - size, spec)
+    # 1 - (1 - rho) is rho up to one rounding, which a whole number of records absorbs.
+    _, high = threshold_interval(np.array(losses), 1.0 - (1.0 - size))
+    assert abs(found - high) <= 2.0 / bins + 1e-12
+
+
+def test_the_quantile_of_equal_losses_is_that_loss() -> None:
+    # What a model that starts at zero has: log(classes) for everybody.
+    for size in (0.1, 0.3, 0.9):
+        assert quantile(block([math.log(2)] * 50, sites=3), 1 - size, SPEC) == pytest.approx(
+            math.log(2), rel=1e-14
+        )
+
+
+def test_quantiles_by_hand() -> None:
+    losses = [0.1, 0.2, 0.6, 1.1, 3.0]
+    found = [quantile(block(losses), level, SPEC) for level in (0.0, 0.5, 0.7, 0.85)]
+    assert found == pytest.approx([0.15, 0.6, 1.1, 3.0], rel=1e-14)
+
+
+def spoilt(position: int, value: float) -> np.ndarray:
+    numbers = block([0.1, 0.6, 0.7, 1.2])
+    numbers[position] = value
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        (np.zeros(block_length(SPEC)), "0 records"),
+        (np.zeros(5), "shape"),
+        (spoilt(0, math.nan), "finite"),
+        (spoilt(8, math.inf), "finite"),
+        (spoilt(0, 5.0), "5 records"),
+        (spoilt(0, 3.5), "fractional"),
+        (spoilt(1, 5.0), "5 correct"),
+        (spoilt(1, -1.0), "negative"),
+        (spoilt(3, -1.0), "negative"),
+        (spoilt(3, 0.5), "fractional"),
+        (spoilt(8, 0.6), "do not allow"),  # one loss below .5 cannot be .6
+        (spoilt(9, 0.9), "do not allow"),  # two losses of at least .5 make at least 1
+        (spoilt(12, 1.0), "do not allow"),  # an empty bin with a sum
+        (spoilt(8, -0.1), "do not allow"),
+    ],
+)
+def test_sums_that_no_losses_have_are_refused(numbers: np.ndarray, message: str) -> None:
+    for call in (
+        lambda: cvar_bounds(numbers, (0.3,), SPEC),
+        lambda: summarise(numbers, (0.3,), SPEC),
+        lambda: quantile(numbers, 0.7, SPEC),
+        lambda: objective_bounds(numbers, 0.3, 0.1, SPEC),
+    ):
+        with pytest.raises(RemoteProtocolError, match=message):
+            call()
+
+
+def test_a_share_outside_its_range_is_refused() -> None:
+    numbers = block([0.1, 0.6])
+    for size in (0.0, 1.1, math.nan):
+        with pytest.raises(PlanError, match="group size"):
+            cvar_bounds(numbers, (size,), SPEC)
+    for level in (-0.1, 1.0, math.nan):
+        with pytest.raises(PlanError, match="level"):
+            quantile(numbers, level, SPEC)
+
+
+def test_reading_a_block_leaves_it_as_it_was() -> None:
+    numbers = block([0.1, 0.6, 2.5])
+    before = numbers.copy()
+    summarise(numbers, SIZES, SPEC)
+    assert (numbers == before).all()
+    assert isinstance(cvar_bounds(numbers, (0.5,), SPEC)[0], Interval)

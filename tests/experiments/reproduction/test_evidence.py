@@ -1,0 +1,130 @@
+"""From results to marks: validation records choose, test records report, failures are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.experiments.reproduction.claims import Verdict, below, findings
+from fedfair.experiments.reproduction.evidence import evidence_of
+from fedfair.experiments.reproduction.runs import Cell, RunList
+from fedfair.experiments.reproduction.study import Figure
+from fedfair.experiments.sweep.figures import Spread
+from fedfair.results.document import ResultDocument
+from fedfair.results.risks import ReportedGroupRisk, SplitRisk
+from tests.experiments.reproduction.small_study import SIZE, study
+from tests.result_files import small
+
+OURS = Cell(Figure.BASELINES, "fedsrcvar", 0.1, None)
+
+
+def split(worst: float) -> SplitRisk:
+    risk = ReportedGroupRisk(worst=worst, best=0.1, disparity=worst - 0.1, bound=None)
+    return SplitRisk(n=10, mean=worst / 2, accuracy=0.9, by_group_size={"0.1": risk, "0.3": risk})
+
+
+def result(validation: float, test: float, train: float = 1.0) -> ResultDocument:
+    return small(train=split(train), validation=split(validation), test=split(test))
+
+
+def answered(
+    runs: RunList, answers: dict[tuple[object, object], tuple[float, float]]
+) -> dict[str, ResultDocument]:
+    """Return results whose validation and test risks depend on learning rate and tradeoff."""
+    return {
+        point.id: result(*answers[point.settings["learning_rate"], point.settings.get("tradeoff")])
+        for point in runs.points
+        if (point.settings["learning_rate"], point.settings.get("tradeoff")) in answers
+    }
+
+
+ANSWERS: dict[tuple[object, object], tuple[float, float]] = {
+    (0.1, 0.01): (0.8, 0.9),
+    (0.1, 0.05): (0.7, 1.5),  # best on validation records, worst on test records
+    (0.01, 0.01): (0.9, 0.2),
+    (0.01, 0.05): (0.95, 0.1),
+    (0.1, None): (0.6, 2.0),
+    (0.01, None): (0.5, 3.0),
+}
+
+
+def test_validation_records_choose_and_test_records_only_report() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    evidence = evidence_of(runs, answered(runs, ANSWERS))
+    (mark,) = evidence.of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
+    assert [(one["learning_rate"], one["tradeoff"]) for one in mark.settings] == [(0.1, 0.05)] * 2
+    assert mark.worst("test") == Spread(1.5, 0.0)
+    assert not evidence.missing
+
+
+def test_every_repetition_chooses_by_its_own_validation_records() -> None:
+    """Those of one fold are test records of another: they must have no part in what is tested there."""
+    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
+    # On average over the folds 0.05 is best (0.35), but the second fold finds 0.01 better.
+    validation = {(0.01, 1): 0.5, (0.01, 2): 0.3, (0.05, 1): 0.1, (0.05, 2): 0.6}
+    results = {
+        point.id: result(
+            validation[float(str(point.settings["tradeoff"])), int(str(point.settings["repetition"]))],
+            float(str(point.settings["tradeoff"])),
+        )
+        for point in runs.points
+        if point.settings["learning_rate"] == 0.1
+    }
+    (mark,) = evidence_of(runs, results).of(Figure.BASELINES, group_size=0.1)
+    assert [one["tradeoff"] for one in mark.settings] == [0.05, 0.01]
+    assert [point.settings["repetition"] for point in mark.points] == [1, 2]
+    assert mark.worst("test") == Spread.of([0.05, 0.01])
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.floats(0.01, 5), min_size=4, max_size=4))
+def test_no_test_risk_changes_what_is_chosen(test_risks: list[float]) -> None:
+    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
+    keys = [key for key in ANSWERS if key[1] is not None]
+    answers = {key: (ANSWERS[key][0], risk) for key, risk in zip(keys, test_risks, strict=True)}
+    (mark,) = evidence_of(runs, answered(runs, answers)).of(Figure.BASELINES, group_size=0.1)
+    assert [one["tradeoff"] for one in mark.settings] == [0.05, 0.05]
+
+
+def test_a_candidate_that_failed_in_one_repetition_is_out_and_a_cell_without_any_is_named() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    results = answered(runs, ANSWERS)
+    best = next(each for each in runs.candidates[OURS] if each.settings["tradeoff"] == 0.05)
+    del results[best.points[1].id]
+    (mark,) = evidence_of(runs, results).of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
+    assert [one["tradeoff"] for one in mark.settings] == [0.01, 0.01]
+    without = {identity: one for identity, one in results.items() if one is None}
+    assert set(evidence_of(runs, without).missing) == set(runs.candidates)
+
+
+def test_a_claim_that_fails_is_told_with_its_numbers() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    found = [each for each in findings(evidence_of(runs, answered(runs, ANSWERS))) if each.claim == "C6"]
+    by_split = {
+        each.sentence.split(",")[1].strip().split(":")[0]: each for each in found if "worst 10%" in each.sentence
+    }
+    assert by_split["test"].verdict is Verdict.HOLDS
+    assert "fedsrcvar 1.500" in by_split["test"].sentence
+    assert "fedavg 3.000" in by_split["test"].sentence
+    assert by_split["train"].verdict is Verdict.UNDECIDED
+
+
+def test_a_difference_counts_beyond_two_standard_errors_of_the_difference() -> None:
+    # Errors 0.3 and 0.4 make 0.5; two of them are 1.
+    assert below(Spread(1.0, 0.3), Spread(2.1, 0.4)) is Verdict.HOLDS
+    assert below(Spread(2.1, 0.3), Spread(1.0, 0.4)) is Verdict.FAILS
+    assert below(Spread(1.0, 0.3), Spread(2.0, 0.4)) is Verdict.UNDECIDED
+
+
+@given(st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.sampled_from([None, 0.0, 0.1]))
+def test_single_runs_decide_nothing(one: float, other: float, error: float | None) -> None:
+    assert below(Spread(one), Spread(other, error)) is Verdict.UNDECIDED
+    assert below(Spread(one, error), Spread(other)) is Verdict.UNDECIDED
+
+
+def test_no_difference_to_the_central_methods_is_not_counted_as_a_claim_that_holds() -> None:
+    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar", "bpf")), SIZE, Path())
+    found = findings(evidence_of(runs, {point.id: result(0.5, 0.5) for point in runs.points}))
+    assert {each.verdict for each in found if each.claim == "C9"} == {Verdict.UNDECIDED}

@@ -1,0 +1,67 @@
+"""The list of runs: every mark has its candidates, every candidate its repetitions, nothing is run twice."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from fedfair.experiments.reproduction.runs import Cell, RunList
+from fedfair.experiments.reproduction.studies import STUDIES
+from fedfair.experiments.reproduction.study import Figure, Repeats, merged
+from tests.experiments.reproduction.small_study import SIZE, study
+
+
+def test_merging_replaces_values_inside_mappings_and_keeps_the_rest() -> None:
+    whole = merged({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"c": [3]}}, {"d": {"e": 2}})
+    assert whole == {"a": {"b": 1, "c": [3]}, "d": {"e": 2}}
+
+
+def test_candidates_are_every_rate_with_every_small_tradeoff() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    found = runs.candidates[Cell(Figure.BASELINES, "fedsrcvar", 0.1, None)]
+    assert [(each.settings["learning_rate"], each.settings["tradeoff"]) for each in found] == [
+        (0.1, 0.01), (0.1, 0.05), (0.01, 0.01), (0.01, 0.05),
+    ]  # fmt: skip
+    for candidate in found:
+        assert [point.plan.task.test_fold for point in candidate.points] == [1, 2]
+        for point in candidate.points:
+            assert point.plan.objective.worst_group_size == 0.1
+            assert point.plan.objective.tradeoff == candidate.settings["tradeoff"]
+            assert point.plan.training.learning_rate == candidate.settings["learning_rate"]
+
+
+def test_a_method_that_does_not_know_the_group_size_is_run_once_for_all_sizes() -> None:
+    runs = RunList(study(Figure.BASELINES, methods=("fedavg",)), SIZE, Path())
+    assert len(runs.candidates) == len(SIZE.group_sizes)
+    assert len(runs.points) == len(SIZE.learning_rates) * SIZE.repeats
+    assert all(point.plan.training.local_epochs == SIZE.local_epochs for point in runs.points)
+    assert all(point.plan.training.batch_size == 128 for point in runs.points)
+
+
+def test_figures_share_runs_and_a_fan_has_one_rate() -> None:
+    both = RunList(study(Figure.BASELINES, Figure.TRADEOFFS, methods=("fedsrcvar",)), SIZE, Path())
+    fan = RunList(study(Figure.TRADEOFFS), SIZE, Path())
+    # 2 sizes x 2 rates x 2 small tradeoffs x 2 folds, and of the fan only tradeoff 0.5 is new.
+    assert len(both.points) == 16 + 4
+    assert {point.plan.training.learning_rate for point in fan.points} == {0.1}
+
+
+def test_repeating_by_seeds_changes_the_seed_and_nothing_else() -> None:
+    seeds = dataclasses.replace(study(Figure.TRADEOFFS), repeats=Repeats.SEEDS)
+    runs = RunList(seeds, SIZE, Path())
+    assert {(point.plan.training.seed, point.plan.task.test_fold) for point in runs.points} == {(1, 1), (2, 1)}
+
+
+def test_local_steps_are_one_five_and_ten_beside_fedavg() -> None:
+    runs = RunList(study(Figure.LOCAL_STEPS), SIZE, Path())
+    steps = {(cell.method, cell.local_steps) for cell in runs.candidates}
+    assert steps == {("fedsrcvar", 1), ("fedsrcvar", 5), ("fedsrcvar", 10), ("fedavg", 1)}
+
+
+def test_every_published_study_makes_valid_plans_in_both_sizes(tmp_path: Path) -> None:
+    for studies in STUDIES.values():
+        for each in studies:
+            for size in (each.quick, each.full):
+                runs = RunList(each, size, tmp_path)
+                assert len(runs.points) == len({point.id for point in runs.points}) > 0
+                assert all(point.plan.task.validation_fraction > 0 for point in runs.points), each.name

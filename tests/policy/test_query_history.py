@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.ids import SumNumber
+from fedfair.plan.purpose import Purpose
+from fedfair.policy.query_history import QueryHistory
+from fedfair.policy.refusal import Refusal
+from fedfair.wire.frames import SumStart
+from fedfair.wire.receiving import ReceivedRequest
+
+FIRST = (5, 6, 7)
+SECOND = tuple(prefix << 10 | 1 for prefix in FIRST)
+THIRD = tuple(prefix << 10 | 2 for prefix in SECOND)
+
+
+def question(step: int, prefixes: tuple[int, ...] = (), *, model: bytes = bytes(32), attempt: int = 1) -> SumStart:
+    query = QueryStep(step, prefixes)
+    return SumStart(SumNumber(9), Purpose.EXACT_EVALUATION, 3, attempt, model, 60, query)
+
+
+Disk = dict[bytes, bytes]
+
+
+@pytest.fixture
+def table() -> Disk:
+    """Return what is on the disk."""
+    return {}
+
+
+def objection(table: Disk, start: SumStart) -> Refusal | None:
+    """Ask a process that starts anew, and write what it notes."""
+    said = QueryHistory(table).judge(ReceivedRequest(start, GlobalModel(np.zeros(1), 0.0)).request)
+    if isinstance(said, Refusal):
+        return said
+    table.update(said)
+    return None
+
+
+def test_the_steps_of_one_query_are_answered_in_order_also_by_a_process_that_starts_anew(
+    table: Disk,
+) -> None:
+    for step, prefixes in ((1, ()), (2, FIRST), (3, SECOND), (4, THIRD)):
+        assert objection(table, question(step, prefixes)) is None
+
+
+def test_the_same_question_may_come_again(table: Disk) -> None:
+    for attempt in (1, 2):
+        assert objection(table, question(1, attempt=attempt)) is None
+        assert objection(table, question(2, FIRST, attempt=attempt)) is None
+
+
+def test_a_step_about_one_model_is_not_answered_for_other_prefixes(table: Disk) -> None:
+    for start in (question(1), question(2, FIRST)):
+        assert objection(table, start) is None
+    refusal = objection(table, question(2, (5, 6, 8)))
+    assert refusal is not None
+    assert refusal.reason == "step 2 about this model was answered before"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        question(2, FIRST),  # before step 1
+        question(3, SECOND),  # step 2 was left out
+        question(3, tuple(prefix + (1 << 10) for prefix in SECOND)),
+        question(4, THIRD[:2]),
+    ],
+)
+def test_a_step_that_goes_on_from_nothing_is_not_answered_and_not_recorded(start: SumStart, table: Disk) -> None:
+    refusal = objection(table, start)
+    assert refusal is not None
+    assert "does not go on from" in refusal.reason
+    assert not table
+
+
+def test_prefixes_that_leave_the_path_are_not_answered(table: Disk) -> None:
+    assert objection(table, question(1)) is None
+    assert objection(table, question(2, FIRST)) is None
+    elsewhere = (SECOND[0], SECOND[1], SECOND[2] + (1 << 10))
+    assert objection(table, question(3, elsewhere)) is not None
+    assert objection(table, question(3, SECOND)) is None
+
+
+def test_every_model_has_a_query_of_its_own(table: Disk) -> None:
+    for model in (bytes(32), b"\x01" * 32):
+        assert objection(table, question(1, model=model)) is None
+        assert objection(table, question(2, FIRST, model=model)) is None
+
+
+def test_other_sums_are_nobodys_query(table: Disk) -> None:
+    start = SumStart(SumNumber(1), Purpose.EVALUATION, 0, 1, bytes(32), 60)
+    assert objection(table, start) is None
+    assert not table
+
+
+def test_a_row_that_was_spoiled_is_refused_and_no_fault(table: Disk) -> None:
+    assert objection(table, question(1)) is None
+    assert objection(table, question(2, FIRST)) is None
+    spoiled = {row: b"\xff" + value[1:] for row, value in table.items()}
+    assert objection(spoiled, question(2, FIRST)) is not None

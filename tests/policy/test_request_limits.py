@@ -1,0 +1,232 @@
+"""What a site has answered is counted by rows exactly as by sets in memory, and outlives every kill."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collaborator.request_record import RequestRecord
+from collaborator.worker import Granted
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.ids import SumNumber
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.privacy import PrivacySection, SampleLevelSection
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.policy.answered_facts import key
+from fedfair.policy.decision import SiteRules
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.request_limits import Admitted, RequestLimits
+from fedfair.policy.site_config import SitePolicy
+from fedfair.wire.frames import SumStart
+from fedfair.wire.receiving import ReceivedRequest
+from tests.plans import small_plan
+from tests.policy.slow_request_limits import SlowRequestLimits
+
+PLAIN = Plan.model_validate(small_plan(rounds=6))
+MASKED = Plan.model_validate(small_plan(rounds=6, protection={"mode": "malicious"}))
+NOISED = MASKED.model_copy(
+    update={"privacy": PrivacySection(sample_level=SampleLevelSection(noise_multiplier=1.0))}
+)
+"""The rules ask whether the plan adds noise, and nothing more."""
+
+
+def rules_of(plan: Plan, policy: SitePolicy) -> SiteRules:
+    return SiteRules(plan, FeatureSchema((30,), 2, tuple(range(30))), policy, "clinic-a")
+
+
+def question(
+    purpose: Purpose = Purpose.TRAINING,
+    round_number: int = 1,
+    attempt: int = 1,
+    run: str = "a",
+    model: int = 0,
+    *,
+    on_demand: bool = False,
+    openers: tuple[int, ...] = (1, 2, 3),
+    number: int = 1,
+    scaling: FeatureScaling | None = None,
+) -> ReceivedRequest:
+    digest = b"" if purpose is Purpose.STANDARDISATION else hashlib.sha256(bytes([model])).digest()
+    step = QueryStep(number, () if number == 1 else (0, 0, 0))
+    query = step if purpose is Purpose.EXACT_EVALUATION else None
+    start = SumStart(SumNumber(1), purpose, round_number, attempt, digest, 60, query)
+    return ReceivedRequest(start, GlobalModel(np.zeros(1), 0.0), run, on_demand, scaling, openers)
+
+
+limits = st.none() | st.integers(1, 4)
+policies = st.builds(
+    lambda **stated: SitePolicy.model_validate(stated),
+    max_rounds=limits,
+    max_runs=limits,
+    max_attempts=st.integers(1, 4),
+    max_evaluations=limits,
+    max_evaluations_on_demand=st.none() | st.integers(0, 4),
+    evaluation_cohort=st.sampled_from(["any", "same"]),
+)
+questions = st.builds(
+    question,
+    st.sampled_from(Purpose),
+    st.sampled_from([1, 5, 6]),
+    st.integers(1, 2),
+    st.sampled_from("abcd"),
+    st.integers(0, 3),
+    on_demand=st.booleans(),
+    openers=st.sampled_from([(), (1, 2), (1, 2, 3)]),
+    number=st.integers(1, 2),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from([PLAIN, MASKED, NOISED]), policies, st.lists(questions, max_size=25))
+def test_rows_of_a_table_decide_as_sets_in_memory_do(
+    plan: Plan, policy: SitePolicy, asked: list[ReceivedRequest]
+) -> None:
+    table: dict[bytes, bytes] = {}
+    slow = SlowRequestLimits(plan, policy, "clinic-a")
+    for each in asked:
+        # A process that starts anew for each question: it knows nothing but the table.
+        said, expected = RequestLimits(table, plan, policy, "clinic-a").judge(each.request), slow.objection(each)
+        if isinstance(said, Admitted):
+            assert expected is None
+            assert said.attempt == slow.attempt(each)
+            table.update(said.rows)
+        else:
+            assert said == expected
+
+
+def test_a_round_in_the_clear_is_drawn_as_asked_even_about_a_model_of_other_last_bits() -> None:
+    """A plain sum depends on the order of arrival, so a round that a crash repeats may be about another model."""
+    table: dict[bytes, bytes] = {}
+    for model in (0, 1, 0):
+        said = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(model=model).request)
+        assert isinstance(said, Admitted)
+        assert said.attempt == 1
+        table.update(said.rows)
+    again = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(attempt=2).request)
+    assert isinstance(again, Admitted)
+    assert again.attempt == 2
+
+
+SCALING = FeatureScaling(np.zeros(1), np.ones(1))
+
+
+@pytest.mark.parametrize("plan", [PLAIN, MASKED])
+def test_no_run_begins_under_a_scaling_that_this_site_never_added_to(plan: Plan) -> None:
+    everybody = plan.model_copy(
+        update={"federation": plan.federation.model_copy(update={"min_collaborators": None})}
+    )
+    first = question(Purpose.TRAINING, 1, scaling=SCALING), question(Purpose.EVALUATION, 0, scaling=SCALING)
+    table: dict[bytes, bytes] = {}
+    rules = RequestLimits(table, everybody, SitePolicy(), "clinic-a")
+    for asked in first:
+        refusal = rules.judge(asked.request)
+        assert isinstance(refusal, Refusal)
+        assert refusal.term == "task.standardize"
+        assert refusal.reason.startswith("a feature scaling came before this site had answered")
+    # Who joined late, a saved model that is evaluated, and a quorum below all bring scalings of sums without us.
+    assert isinstance(rules.judge(question(Purpose.TRAINING, 2, scaling=SCALING).request), Admitted)
+    assert isinstance(
+        rules.judge(question(Purpose.EVALUATION, 0, on_demand=True, scaling=SCALING).request), Admitted
+    )
+    some = plan.model_copy(update={"federation": plan.federation.model_copy(update={"min_collaborators": 2})})
+    assert isinstance(RequestLimits({}, some, SitePolicy(), "clinic-a").judge(first[0].request), Admitted)
+
+    table.update(_standardised(everybody))
+    assert all(isinstance(rules.judge(asked.request), Admitted) for asked in first)
+    assert isinstance(rules.judge(question(Purpose.TRAINING, 1, run="b", scaling=SCALING).request), Refusal)
+
+
+def _standardised(plan: Plan) -> dict[bytes, bytes]:
+    """Return what is written of an answered standardisation of run a."""
+    stated = plan.model_copy(update={"task": plan.task.model_copy(update={"standardize": "secure"})})
+    said = RequestLimits({}, stated, SitePolicy(), "clinic-a").judge(question(Purpose.STANDARDISATION, 0).request)
+    assert isinstance(said, Admitted)
+    return dict(said.rows)
+
+
+def test_the_same_fields_of_another_kind_of_fact_and_other_fields_have_other_keys() -> None:
+    keys = [key("run", "a"), key("round", "a"), key("run", "a", ""), key("run", "", "a"), key("run", "a", near=1)]
+    assert len(set(keys)) == len(keys)
+
+
+KILLED = """
+import os, pickle, signal, sys
+from pathlib import Path
+from collaborator.request_record import RequestRecord
+rules, asked = pickle.loads(sys.stdin.buffer.read())
+record = RequestRecord(Path(sys.argv[1]), rules)
+record.admit(asked)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_between_the_record_and_the_answer_grants_no_attempt_anew(tmp_path: Path) -> None:
+    path, policy = tmp_path / "state" / "a.answered", SitePolicy(max_attempts=3)
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-c", KILLED, str(path)],
+            check=False,
+            input=pickle.dumps((rules_of(MASKED, policy), question())),
+            env=os.environ,
+            timeout=120,
+        )
+        assert ended.returncode == -signal.SIGKILL
+    with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
+        assert record.admit(question()) == Granted(3)
+        refusal = record.admit(question())
+    assert isinstance(refusal, Refusal)
+    assert refusal.term == "max_attempts"
+
+
+def test_a_step_that_goes_on_from_nothing_is_refused_and_leaves_no_row(tmp_path: Path) -> None:
+    path, policy = tmp_path / "a.answered", SitePolicy()
+    plan = MASKED.model_copy(update={"evaluation": MASKED.evaluation.model_copy(update={"method": "exact"})})
+    step = {"purpose": Purpose.EXACT_EVALUATION, "round_number": 6}
+    with closing(RequestRecord(path, rules_of(plan, policy))) as record:
+        for _ in range(9):
+            refusal = record.admit(question(**step, number=2))  # type: ignore[arg-type]  # of a dict
+            assert isinstance(refusal, Refusal)
+            assert refusal.term == "exact-evaluation"
+        assert record.admit(question(**step)) == Granted(1)  # type: ignore[arg-type]  # of a dict
+
+
+def test_a_record_that_was_closed_answers_nothing_more(tmp_path: Path) -> None:
+    record = RequestRecord(tmp_path / "a.answered", rules_of(MASKED, SitePolicy()))
+    record.close()
+    refusal = record.admit(question())
+    assert isinstance(refusal, Refusal)
+    assert "leaving" in refusal.reason
+
+
+@pytest.mark.parametrize("rounds", [1, 3000])
+def test_an_answer_reads_and_writes_as_many_rows_after_many_rounds_as_after_few(rounds: int) -> None:
+    reads: list[bytes] = []
+
+    class Counted(dict[bytes, bytes]):
+        def get(self, found: bytes, default: bytes | None = None) -> bytes | None:  # type: ignore[override]
+            reads.append(found)
+            return super().get(found, default)
+
+    table = Counted()
+    plan = Plan.model_validate(small_plan(rounds=rounds, protection={"mode": "malicious"}))
+    allowance = RequestLimits(table, plan, SitePolicy(), "clinic-a")
+    for number in range(1, rounds + 1):
+        reads.clear()
+        said = allowance.judge(question(round_number=number).request)
+        assert isinstance(said, Admitted)
+        assert len(said.rows) <= 6
+        assert len(reads) <= 12
+        table.update(said.rows)

@@ -1,0 +1,75 @@
+"""A signal that arrives where Python can raise nothing still ends the program, without a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SECONDS = 120
+PROGRAM = """
+import signal, sys, threading, weakref
+import typer
+from fedfair.process.stopping import service
+from fedfair.process.terminal import run_app
+
+number = signal.Signals[sys.argv.pop(1)]
+how = sys.argv.pop(1)
+
+class Thing:
+    def __del__(self):
+        if how == "finaliser":
+            raise_it()
+
+def raise_it(*_):
+    signal.raise_signal(number)
+    for _ in range(1000):
+        pass
+
+app = typer.Typer()
+
+@app.command()
+def work() -> None:
+    with service("the work"):
+        thing = Thing()
+        watched = weakref.ref(thing, raise_it) if how == "weak reference" else None
+        del thing
+        threading.Event().wait(float(sys.argv[1]))
+        print("nobody stopped it")
+
+@app.command()
+def other() -> None:
+    class Broken:
+        def __del__(self):
+            raise ValueError("this is a bug")
+    Broken()
+
+run_app(app, [how.split()[0] if how == "other" else "work"])
+"""
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, *words, str(SECONDS)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * SECONDS)
+
+
+@pytest.mark.parametrize("how", ["weak reference", "finaliser"])
+def test_sigterm_where_nothing_can_be_raised_still_stops_a_service_in_order(how: str) -> None:
+    ended = run("SIGTERM", how)
+    assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (
+        0, "", "the work was stopped by its operator (SIGTERM)"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["weak reference", "finaliser"])
+def test_ctrl_c_where_nothing_can_be_raised_still_interrupts_a_command(how: str) -> None:
+    ended = run("SIGINT", how)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert "Traceback" not in ended.stderr
+
+
+def test_any_other_fault_that_cannot_be_raised_is_told_as_ever() -> None:
+    ended = run("SIGINT", "other")
+    assert ended.returncode == 0
+    assert "ValueError: this is a bug" in ended.stderr

@@ -1,0 +1,100 @@
+"""Words of others, on every way to a person: no character of theirs steers what shows them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+from rich.table import Table
+from rich.text import Text
+
+from fedfair.process.printable import is_shown, printable
+from fedfair.process.terminal import Terminal
+from fedfair.report.html import PageSection, page
+from fedfair.wire.frames import showable
+
+REPOSITORY = Path(__file__).parents[2]
+HOSTILE = "a\u202eb\u200bc\u2066d\u2028e\u2029f\x1b[2Jg\x7fh\x9bi\ufeffj\u00adk\ue000l\U000e0041m"
+HARMLESS = "Zürich Ω 5\u00a0% 東京 ∑ 🙂"
+
+
+def test_every_character_that_steers_is_replaced_and_every_word_of_a_language_stays() -> None:
+    for code in range(sys.maxunicode + 1):
+        letter = chr(code)
+        assert is_shown(letter) == (letter.isprintable() or unicodedata.category(letter) == "Zs"), hex(code)
+    assert printable(HARMLESS) == HARMLESS
+    assert all(is_shown(letter) for letter in printable(HOSTILE))
+    assert len(printable(HOSTILE)) == len(HOSTILE)
+
+
+@given(st.text())
+def test_what_is_printable_stays_as_it_is(text: str) -> None:
+    assert printable(printable(text)) == printable(text)
+
+
+def shown_on_a_terminal(what: object) -> str:
+    stream = io.StringIO()
+    Terminal(file=stream, width=200, highlight=False).print(what, soft_wrap=True)
+    return stream.getvalue()
+
+
+def test_a_terminal_shows_no_such_character_in_text_tables_titles_or_json() -> None:
+    table = Table(HOSTILE, title=HOSTILE)
+    table.add_row(Text(HOSTILE))
+    table.add_row(HOSTILE.replace("[", "("))
+    for what in (Text(HOSTILE), table):
+        assert all(is_shown(letter) or letter == "\n" for letter in shown_on_a_terminal(what))
+    stream = io.StringIO()
+    Terminal(file=stream, width=40).print_json(json.dumps({"label": HOSTILE}))
+    assert stream.getvalue().isascii()
+    assert json.loads(stream.getvalue()) == {"label": HOSTILE}
+
+
+def test_a_page_shows_no_such_character_wherever_the_words_stand() -> None:
+    body = Markup("<p title='{}'>{}</p>").format(HOSTILE, HOSTILE)
+    made = page(HOSTILE, [PageSection("", HOSTILE, body)])
+    assert all(is_shown(letter) or letter == "\n" for letter in made)
+
+
+def test_a_frame_keeps_no_such_character() -> None:
+    assert all(is_shown(letter) for letter in showable(HOSTILE))
+
+
+PRINTING = {"print", "sys.stdout.write", "sys.stderr.write", "typer.echo"}
+CONSOLES = {"Console", "rich.print", "rich.get_console"}
+WRITERS = {
+    # Their own words and numbers: the plan's pages, the results that other programs read, the child's own faults.
+    "fedfair/report/plan_keys.py", "fedfair/report/presets_page.py", "fedfair/report/disclosure_table.py",
+    "fedfair/cli/simulate.py", "fedfair/cli/evaluate.py", "fedfair/training/initial_model.py",
+}  # fmt: skip
+
+
+def _calls(tree: ast.AST) -> list[str]:
+    return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def test_every_place_that_prints_goes_through_the_consoles_or_is_listed() -> None:
+    for folder in ("fedfair", "aggregator", "collaborator"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            calls = _calls(ast.parse(path.read_text(encoding="utf-8")))
+            name = path.relative_to(REPOSITORY).as_posix()
+            direct = {
+                call for call in calls if call in {"print", "sys.stdout.write", "sys.stderr.write", "typer.echo"}
+            }
+            assert not direct or name in WRITERS, f"{name} prints past the consoles: {direct}"
+            assert not {"Console", "rich.print", "rich.get_console"} & set(calls), (
+                f"{name} makes a console of its own"
+            )
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_a_listed_place_is_still_there(name: str) -> None:
+    assert any("write" in call or call == "print" for call in _calls(ast.parse((REPOSITORY / name).read_text())))

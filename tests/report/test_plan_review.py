@@ -1,0 +1,94 @@
+"""Warnings about plans that are allowed and probably not meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedfair.plan.public_keys import format_public_key
+from fedfair.plan.schema import Plan
+from fedfair.privacy.accounting import epsilon
+from fedfair.report.plan_review import plan_review
+from fedfair.training.client import objective_of
+from fedfair.training.dp_sgd import planned_releases
+from tests import plans
+
+# Nothing to warn about but that this version cannot mask sums yet.
+PLAN = plans.stated(
+    ["a", "b"],
+    federation={"roster": {"a": format_public_key(b"a" * 32), "b": format_public_key(b"b" * 32)}},
+    task={"data": "digits"},
+    objective={"worst_group_size": 0.1, "tradeoff": 0.0},
+    training={"threshold_learning_rate": 0.02},
+)
+
+
+def plan(**sections: dict[str, object]) -> Plan:
+    return Plan.model_validate(plans.over(PLAN, **sections))
+
+
+def test_a_plan_without_surprises_has_no_warning() -> None:
+    assert plan_review(plan()) == ()
+
+
+def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
+    limit = objective_of(plan()).stable_threshold_learning_rate
+    assert len(plan_review(plan(training={"threshold_learning_rate": limit}))) == 0
+    above = plan_review(plan(training={"threshold_learning_rate": 0.0201}))
+    assert above[0] == (
+        "training.threshold_learning_rate is 0.0201, above the stable limit 0.02: the threshold may oscillate"
+    )
+    both = plan_review(plan(training={"threshold_learning_rate": None, "learning_rate": 0.05}))
+    assert both[0].startswith("training.learning_rate, which the threshold uses too, is 0.05, above the stable")
+    assert len(plan_review(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
+
+
+def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
+    for size, tradeoff in ((1.0, 0.0), (0.1, 1.0)):
+        said = plan_review(
+            plan(
+                objective={"worst_group_size": size, "tradeoff": tradeoff},
+                training={"threshold_learning_rate": 9.0},
+            )
+        )
+        assert not any("oscillate" in warning for warning in said)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "expected"),
+    [
+        ("secure_aggregation", {"mode": "off"}, "the aggregator sees every site's own update in the clear"),
+        ("federation", {"min_collaborators": 1}, "a sum may hold a single collaborator"),
+        ("federation", {"roster": {}}, "no signing key is pinned for a, b"),
+        ("objective", {"tradeoff": 1}, "this is plain averaging"),
+        ("objective", {"worst_group_size": 1}, "this is plain averaging"),
+        ("training", {"batch_size": 9}, "a batch of 9 holds less than one record of the worst 10 %"),
+        ("training", {"output": "best"}, "output is best without a validation_fraction"),
+    ],
+)
+def test_what_is_probably_not_meant_is_said(section: str, values: dict[str, object], expected: str) -> None:
+    assert any(expected in warning for warning in plan_review(plan(**{section: values})))
+
+
+def test_standardising_images_is_said_to_do_nothing() -> None:
+    images = {"data": {"mnist": {}}, "standardize": "secure"}
+    assert "no numeric columns: nothing will be standardised" in " ".join(plan_review(plan(task=images)))
+    for told in ({**images, "standardize": "none"}, {"standardize": "secure"}):
+        assert not any("standardised" in warning for warning in plan_review(plan(task=told)))
+
+
+def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
+    private = {"sample_level": {"noise_multiplier": 2.0, "clip": 1.0}}
+    told = plan_review(plan(privacy=private))
+    # rho = 0.1 and eps = 0: the sensitivity is the root of 10^2 + 9^2, 13.45.
+    assert len(told) == 1
+    assert told[0].startswith(
+        "privacy.sample_level adds noise of deviation 26.91 (noise_multiplier x 13.45, what one record can"
+    )
+    releases = planned_releases(plan(privacy=private), 1000)
+    assert [(release.purpose, release.steps) for release in releases] == [("training", 1), ("evaluation", 2)]
+    assert f"epsilon at a site is {epsilon(releases, 1e-5):.3g} with 1000" in told[0]
+
+
+def test_joint_clipping_is_warned_of() -> None:
+    private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
+    assert any("clips away the weight of the worst group" in one for one in plan_review(plan(privacy=private)))

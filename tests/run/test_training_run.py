@@ -1,0 +1,628 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedfair.aggregation.loss_histogram import loss_block
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
+from fedfair.aggregation.quantile_query import exact_header
+from fedfair.aggregation.requests import SumRequest, histogram_spec
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.training_sum import BLOCK, IterateMean, add_mean
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.plan.derived import reported_group_sizes, threshold_limit
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.run.state import RunSnapshot
+from fedfair.run.training_run import TrainingRun
+from tests import plans
+from tests.oracles.header_places import block_length
+
+DIMENSION = 3
+LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))
+SCHEMA = FeatureSchema((2,), 2, (0, 1))
+
+
+def make_plan(
+    *,
+    every: int = 2,
+    standardize: str = "none",
+    loss_bound: float | None = None,
+    worst_group_size: float = 0.25,
+    method: str = "histogram",
+    **training: object,
+) -> Plan:
+    return plans.parsed(
+        ["a", "b"],
+        task={"standardize": standardize},
+        objective={"worst_group_size": worst_group_size, "tradeoff": 0.5, "loss_bound": loss_bound},
+        training={"rounds": 3, "precision": "fp64", **training},
+        evaluation={"every": every, "group_sizes": [0.5], "method": method},
+    )
+
+
+def make_course(plan: Plan) -> TrainingRun:
+    return TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(DIMENSION))
+
+
+def training(weight: float, threshold: float, *body: float) -> Totals:
+    return Totals(np.array([weight, threshold]), np.array(body or (0.0,) * DIMENSION), 2)
+
+
+def evaluation(plan: Plan, train: list[float], validation: list[float] | None = None) -> Totals:
+    spec = histogram_spec(plan, SCHEMA)
+    blocks = [
+        loss_block(np.array(losses), np.zeros(len(losses), bool), sum(losses), spec)
+        if losses
+        else np.zeros(block_length(spec))
+        for losses in (train, validation, None)
+    ]
+    # Everybody is in class 1 and taken for class 0.
+    matrices = [[0.0, 0.0, len(losses or ()), 0.0] for losses in (train, validation, None)]
+    return Totals(np.concatenate([*blocks, *matrices]), np.zeros(0), 2)
+
+
+def answer(request: SumRequest, plan: Plan, scale: float = 1.0) -> Totals:
+    """Return some plausible total of the requested sum."""
+    if request.purpose is Purpose.TRAINING:
+        return training(4.0, -0.4 * scale, scale, 2.0 * scale, 1.0)
+    if request.purpose is Purpose.EVALUATION:
+        return evaluation(plan, [0.1, 0.4, 0.9, 1.7 * scale])
+    if request.query is not None:
+        losses = {"train": np.array([0.1, 0.4, 0.9, 1.7 * scale])}
+        return Totals(exact_header(losses, request.query, len(reported_group_sizes(plan))), np.zeros(0), 2)
+    return Totals(np.array([2.0, 2.0, 2.0, 2.0, 4.0, 10.0, 8.0]), np.zeros(0), 2)
+
+
+def finish(training_run: TrainingRun, plan: Plan) -> list[str]:
+    """Run a course to its end; return purpose and round of every sum."""
+    taken = []
+    while (request := training_run.next_sum()) is not None:
+        taken.append(f"{request.purpose.value} {request.round}")
+        training_run.apply_aggregate(answer(request, plan, 1.0 + 0.1 * len(taken)))
+    return taken
+
+
+def fingerprint(training_run: TrainingRun) -> tuple[object, ...]:
+    """Return all that a course's state consists of, as values."""
+    snapshot = training_run.snapshot()
+    return (
+        snapshot.state,
+        {name: vector.tobytes() for name, vector in snapshot.vectors.items()},
+        training_run.next_sum(),
+    )
+
+
+def test_a_run_evaluates_first_then_every_so_many_rounds_and_after_the_last() -> None:
+    plan = make_plan()
+    assert finish(make_course(plan), plan) == [
+        "evaluation 0",
+        "training 1",
+        "training 2",
+        "evaluation 2",
+        "training 3",
+        "evaluation 3",
+    ]
+
+
+def test_secure_standardisation_comes_before_everything() -> None:
+    plan = make_plan(standardize="secure")
+    assert finish(make_course(plan), plan)[:2] == ["standardisation 0", "evaluation 0"]
+
+
+def test_features_without_numeric_columns_are_not_standardised() -> None:
+    plan = make_plan(standardize="secure")
+    training_run = TrainingRun(plan, LAYOUT, FeatureSchema((2,), 2), np.zeros(DIMENSION))
+    request = training_run.next_sum()
+    assert request is not None
+    assert request.purpose is Purpose.EVALUATION
+
+
+def test_the_scaling_is_mean_and_standard_deviation_of_everybody() -> None:
+    training_run = make_course(make_plan(standardize="secure"))
+    assert training_run.scaling is None
+    # Two records (0, 2) and (2, 2): sums 2, 4; squares 4, 8. The second column never varies.
+    training_run.apply_aggregate(Totals(np.array([2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 8.0]), np.zeros(0), 2))
+    assert training_run.scaling is not None
+    assert training_run.scaling.mean.tolist() == [1.0, 2.0]
+    assert training_run.scaling.scale.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("output", ["average", "tail"])
+def test_a_mean_model_is_evaluated_once_more(output: str) -> None:
+    plan = make_plan(output=output)
+    assert finish(make_course(plan), plan)[-2:] == ["evaluation 3", "evaluation 3"]
+
+
+def test_a_training_total_moves_the_model_by_the_weighted_mean() -> None:
+    plan = make_plan()
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.5]))
+    progress = training_run.apply_aggregate(training(4.0, -1.0, 4.0, -2.0, 1.0))
+    assert training_run.model.vector.tolist() == [1.0, -0.5, 0.25]
+    assert training_run.model.threshold == 0.75
+    assert (progress.round, progress.threshold, progress.model_changed) == (1, 0.75, True)
+
+
+def test_the_next_sum_is_the_same_until_something_happens() -> None:
+    training_run = make_course(make_plan())
+    assert training_run.next_sum() == training_run.next_sum()
+
+
+def test_a_retry_asks_for_the_same_sum_one_attempt_later_and_success_counts_anew() -> None:
+    plan = make_plan()
+    training_run = make_course(plan)
+    first = training_run.next_sum()
+    training_run.retry()
+    second = training_run.next_sum()
+    assert first is not None
+    assert second is not None
+    assert (second.purpose, second.round, second.attempt) == (first.purpose, first.round, 2)
+    training_run.apply_aggregate(evaluation(plan, [0.5]))
+    third = training_run.next_sum()
+    assert third is not None
+    assert third.attempt == 1
+
+
+@pytest.mark.parametrize(("change", "bound", "expected"), [(-20.0, None, 0.0), (8.0, 2.0, 2.0), (20.0, None, 6.0)])
+def test_the_threshold_is_projected_on_its_range(change: float, bound: float | None, expected: float) -> None:
+    plan = make_plan(loss_bound=bound, threshold_init=1.0)
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.5]))
+    training_run.apply_aggregate(training(4.0, change))
+    assert training_run.model.threshold == expected
+
+
+@pytest.mark.parametrize(
+    ("init", "bound", "expected"),
+    [("bound", None, 1.0), ("bound", 3.0, 3.0), (0.25, None, 0.25)],
+)
+def test_the_threshold_starts_where_the_plan_says(init: object, bound: float | None, expected: float) -> None:
+    assert make_course(make_plan(threshold_init=init, loss_bound=bound)).model.threshold == expected
+
+
+def test_a_quantile_start_takes_the_threshold_from_the_first_evaluation() -> None:
+    plan = make_plan(threshold_init="quantile", worst_group_size=0.25)
+    training_run = make_course(plan)
+    # One of four losses is above 0.9; alone in its bin, 0.9 is known exactly.
+    progress = training_run.apply_aggregate(evaluation(plan, [0.1, 0.4, 1.7, 0.9]))
+    assert progress.model_changed
+    # The smallest optimal threshold is 0.9, the largest 1.7; any of them is a right answer.
+    assert 0.9 <= training_run.model.threshold <= 1.7
+    assert progress.threshold == training_run.model.threshold
+
+
+def test_average_output_is_the_mean_of_the_models_that_were_broadcast() -> None:
+    plan = make_plan(output="average")
+    training_run = make_course(plan)
+    broadcast, thresholds = [], []
+    while (request := training_run.next_sum()) is not None:
+        if request.purpose is Purpose.TRAINING:
+            broadcast.append(training_run.model.vector.copy())
+            thresholds.append(training_run.model.threshold)
+        training_run.apply_aggregate(answer(request, plan))
+    # Means of three small numbers: a few roundings of numbers below 4.
+    np.testing.assert_allclose(training_run.model.vector, np.mean(broadcast, axis=0), atol=1e-14)
+    assert training_run.model.threshold == pytest.approx(np.mean(thresholds), abs=1e-14)
+
+
+def test_tail_output_is_the_mean_over_the_second_half() -> None:
+    plan = make_plan(output="tail", rounds=5, every=9)
+    training_run = make_course(plan)
+    broadcast = []
+    while (request := training_run.next_sum()) is not None:
+        if request.purpose is Purpose.TRAINING:
+            broadcast.append(training_run.model.vector.copy())
+        training_run.apply_aggregate(answer(request, plan))
+    np.testing.assert_allclose(training_run.model.vector, np.mean(broadcast[2:], axis=0), atol=1e-14)
+
+
+def test_best_output_is_the_model_with_the_lowest_objective_on_validation_records() -> None:
+    plan = make_plan(output="best", every=1)
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.1], [2.0]))
+    best = []
+    for validation in (0.5, 0.3, 0.9):
+        training_run.apply_aggregate(training(1.0, 0.0, 1.0, 1.0, 1.0))
+        best.append(training_run.apply_aggregate(evaluation(plan, [1.0], [validation])).is_best)
+    assert best == [True, True, False]
+    assert training_run.model.vector.tolist() == [2.0, 2.0, 2.0]
+    assert training_run.next_sum() is None, "the best model was evaluated when it was found"
+    assert training_run.result().evaluation == training_run.history[2]
+
+
+@pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
+def test_the_best_model_is_the_evaluated_one_even_where_the_output_is_another(output: str) -> None:
+    plan = make_plan(output=output, every=3)
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [2.0, 2.0]))
+    for _ in range(3):
+        training_run.apply_aggregate(training(1.0, 0.0, 1.0, 1.0, 1.0))
+    progress = training_run.apply_aggregate(evaluation(plan, [0.1, 0.1]))
+    assert progress.is_best
+    assert training_run.best.vector.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_without_validation_records_the_training_records_decide() -> None:
+    plan = make_plan(output="best", every=1, rounds=1)
+    training_run = make_course(plan)
+    assert training_run.apply_aggregate(evaluation(plan, [0.7])).is_best
+    training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
+    assert not training_run.apply_aggregate(evaluation(plan, [0.8])).is_best
+
+
+@pytest.mark.parametrize("output", ["average", "tail"])
+def test_a_mean_of_one_model_is_not_evaluated_a_second_time(output: str) -> None:
+    # A site refuses to mask its part in the evaluation of one and the same model twice.
+    plan = make_plan(output=output, rounds=1)
+    training_run = make_course(plan)
+    assert finish(training_run, plan) == ["evaluation 0", "training 1", "evaluation 1"]
+    assert training_run.result().evaluation == training_run.history[0]
+    assert training_run.model.vector.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_model_that_did_not_change_is_not_asked_about_again() -> None:
+    plan = make_plan(every=1, rounds=3)
+    training_run = make_course(plan)
+    first = training_run.apply_aggregate(evaluation(plan, [0.2, 0.4]))
+    still = training_run.apply_aggregate(training(1.0, 0.0))
+    assert first.evaluation is not None
+    assert still.evaluation is not None
+    assert (still.purpose, still.round, still.is_best) == (Purpose.TRAINING, 1, False)
+    assert still.evaluation.splits == first.evaluation.splits
+    request = training_run.next_sum()
+    assert request is not None
+    assert (request.purpose, request.round) == (Purpose.TRAINING, 2)
+    moved = training_run.apply_aggregate(training(1.0, -0.5))
+    assert moved.evaluation is None, "another threshold is another model"
+    training_run.apply_aggregate(evaluation(plan, [0.2, 0.4]))
+    assert training_run.apply_aggregate(training(1.0, 0.0)).evaluation is not None
+    assert training_run.next_sum() is None
+    assert [past.round for past in training_run.history] == [0, 1, 2, 3]
+    restored = make_course(plan)
+    restored.restore(
+        RunSnapshot(json.loads(json.dumps(training_run.snapshot().state)), training_run.snapshot().vectors)
+    )
+    assert fingerprint(restored) == fingerprint(training_run)
+
+
+@pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
+def test_an_evaluation_on_the_way_can_be_left_out_and_is_named(output: str) -> None:
+    plan = make_plan(every=1, rounds=3, output=output)
+    training_run = make_course(plan)
+    while (request := training_run.next_sum()) is not None:
+        if request.purpose is Purpose.EVALUATION and request.round == 1:
+            assert training_run.may_skip
+            training_run.retry()
+            training_run.skip("nobody came")
+            following = training_run.next_sum()
+            assert following is not None
+            assert (following.purpose, following.attempt) == (Purpose.TRAINING, 1)
+        else:
+            training_run.apply_aggregate(answer(request, plan, 1.0 + 0.1 * request.round))
+    assert training_run.result().left_out == (1,)
+    assert [past.round for past in training_run.history] == [0, 2, 3]
+    assert training_run.result().evaluation is not None
+
+
+@pytest.mark.parametrize(("output", "needed"), [("last", True), ("best", False), ("average", False)])
+def test_only_the_evaluation_of_the_output_model_is_needed(output: str, needed: bool) -> None:
+    plan = make_plan(every=1, rounds=2, output=output)
+    training_run = make_course(plan)
+    for total in (evaluation(plan, [0.3]), answer_training(), evaluation(plan, [0.2]), answer_training()):
+        training_run.apply_aggregate(total)
+    assert training_run.may_skip is not needed
+    if needed:
+        with pytest.raises(LocalProtocolError, match="cannot do without its next sum"):
+            training_run.skip("nobody came")
+        return
+    training_run.skip("nobody came")
+    if output == "best":
+        assert training_run.next_sum() is None
+        assert training_run.result().evaluation == training_run.history[1]
+        assert training_run.model.vector.tolist() == [0.25, 0.5, 0.25]
+        assert training_run.evaluated is not None
+        assert training_run.evaluated.round == 1
+    else:
+        assert not training_run.may_skip, "the mean has no other evaluation"
+        training_run.apply_aggregate(evaluation(plan, [0.1]))
+        assert training_run.next_sum() is None
+
+
+def test_what_an_evaluation_teaches_cannot_be_left_out() -> None:
+    training_run = make_course(make_plan(threshold_init="quantile"))
+    assert not training_run.may_skip
+    assert make_course(make_plan()).may_skip
+    assert not make_course(make_plan(standardize="secure")).may_skip
+
+
+def answer_training() -> Totals:
+    return training(4.0, -0.4, 1.0, 2.0, 1.0)
+
+
+def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() -> None:
+    plan = make_plan(output="average", every=1, rounds=2)
+    training_run = make_course(plan)
+    for losses in ([0.2], [0.5], [0.4], [0.25]):
+        training_run.apply_aggregate(evaluation(plan, losses))
+        if training_run.rounds_done < 2:
+            training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
+    result = training_run.result()
+    assert result.finished
+    assert result.evaluation is not None
+    assert result.evaluation.splits["train"].mean == pytest.approx(0.25, rel=1e-15)
+    assert [past.splits["train"].mean for past in result.history] == [0.2, 0.5, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("totals", "fault"),
+    [
+        (training(0.0, 0.0), "add up to 0.0"),
+        (training(-1.0, 0.0), "add up to -1.0"),
+        (training(math.nan, 0.0), "NaN or an infinity"),
+        (training(1.0, math.inf), "NaN or an infinity"),
+        (training(1.0, 0.0, math.nan, 0.0, 0.0), "not finite or too large"),
+        (training(1.0, 0.0, 0.0, -math.inf, 0.0), "not finite or too large"),
+        (training(1e-300, 0.0, 1e10, 0.0, 0.0), "not finite or too large"),
+        (training(5e-324, 1.0), "would move the threshold by inf"),
+        (training(4.0, 22.2), "would move the threshold by 5.55, a round moves it by at most 5.54518"),
+        (training(4.0, -22.2), "would move the threshold by -5.55, a round moves it by at most 5.54518"),
+    ],
+)
+def test_a_bad_training_total_is_refused_and_changes_nothing(totals: Totals, fault: str) -> None:
+    plan = make_plan(output="average")
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.5]))
+    training_run.apply_aggregate(training(1.0, 0.1, 1.0, 1.0, 1.0))
+    before = fingerprint(training_run)
+    with pytest.raises(RemoteProtocolError, match=fault):
+        training_run.apply_aggregate(totals)
+    assert fingerprint(training_run) == before
+
+
+@pytest.mark.parametrize(("bound", "highest"), [(None, threshold_limit(make_plan(), 2)), (3.0, 3.0)])
+def test_round_0_sets_no_threshold_above_what_a_round_may_move_it_by(bound: float | None, highest: float) -> None:
+    plan = make_plan(loss_bound=bound, threshold_init="quantile")
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [1e15, 1e15]))
+    assert training_run.model.threshold == highest
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        Totals(np.zeros(3), np.zeros(DIMENSION), 1),
+        Totals(np.ones(2), np.zeros(DIMENSION + 1), 1),
+        Totals(np.ones(2), np.zeros(0), 1),
+    ],
+)
+def test_totals_of_another_shape_are_refused_and_change_nothing(totals: Totals) -> None:
+    plan = make_plan()
+    training_run = make_course(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.5]))
+    before = fingerprint(training_run)
+    with pytest.raises(LocalProtocolError, match="totals have shapes"):
+        training_run.apply_aggregate(totals)
+    assert fingerprint(training_run) == before
+
+
+def test_an_evaluation_over_nobody_is_refused_and_changes_nothing() -> None:
+    plan = make_plan(threshold_init="quantile", output="best")
+    training_run = make_course(plan)
+    before = fingerprint(training_run)
+    with pytest.raises(RemoteProtocolError, match="no training record"):
+        training_run.apply_aggregate(evaluation(plan, []))
+    assert fingerprint(training_run) == before
+
+
+def test_impossible_sums_for_standardisation_are_refused() -> None:
+    training_run = make_course(make_plan(standardize="secure"))
+    before = fingerprint(training_run)
+    for header in ([0.0] * 7, [2.0, 2.0, 2.0, 4.0, 4.0, 1.0, 8.0], [2.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0]):
+        with pytest.raises(RemoteProtocolError):
+            training_run.apply_aggregate(Totals(np.array(header), np.zeros(0), 1))
+    assert fingerprint(training_run) == before
+
+
+def test_a_finished_course_absorbs_nothing() -> None:
+    plan = make_plan()
+    training_run = make_course(plan)
+    finish(training_run, plan)
+    assert training_run.next_sum() is None
+    with pytest.raises(LocalProtocolError, match="finished"):
+        training_run.apply_aggregate(training(1.0, 0.0))
+
+
+def test_an_initial_model_of_another_length_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="initial model"):
+        TrainingRun(make_plan(), LAYOUT, SCHEMA, np.zeros(DIMENSION + 1))
+
+
+def test_the_course_owns_its_model() -> None:
+    vector: NDArray[np.float64] = np.zeros(DIMENSION)
+    plan = make_plan()
+    training_run = TrainingRun(plan, LAYOUT, SCHEMA, vector)
+    training_run.apply_aggregate(evaluation(plan, [0.5]))
+    training_run.apply_aggregate(training(1.0, 0.0, 1.0, 1.0, 1.0))
+    assert not vector.any()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    output=st.sampled_from(["last", "average", "tail", "best"]),
+    standardize=st.sampled_from(["none", "secure"]),
+    init=st.sampled_from(["bound", "quantile", 0.3]),
+    method=st.sampled_from(["histogram", "exact"]),
+    stop=st.integers(0, 25),
+)
+def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
+    output: str, standardize: str, init: object, method: str, stop: int
+) -> None:
+    plan = make_plan(output=output, standardize=standardize, threshold_init=init, method=method, rounds=9, every=3)
+    whole, crashed = make_course(plan), make_course(plan)
+    sums = 0
+    while (request := crashed.next_sum()) is not None and sums < stop:
+        crashed.apply_aggregate(answer(request, plan, 1.0 + 0.1 * request.round))
+        sums += 1
+    crashed.retry()
+    taken = crashed.snapshot()
+    # What a journal does: words through JSON, vectors through bytes.
+    words = json.loads(json.dumps(taken.state))
+    vectors = {name: np.frombuffer(vector.tobytes(), vector.dtype) for name, vector in taken.vectors.items()}
+    restored = make_course(plan)
+    restored.restore(RunSnapshot(words, vectors))
+    assert fingerprint(restored) == fingerprint(crashed)
+    for training_run in (whole, restored):
+        while (request := training_run.next_sum()) is not None:
+            training_run.apply_aggregate(answer(request, plan, 1.0 + 0.1 * request.round))
+    assert restored.model.vector.tobytes() == whole.model.vector.tobytes()
+    # The attempt that was given up is all that tells them apart; noise has to be counted for it.
+    assert restored.result() == replace(whole.result(), lost_rounds=restored.lost_rounds)
+
+
+def test_a_snapshot_of_another_plan_is_refused_and_changes_nothing() -> None:
+    plan = make_plan(output="average")
+    training_run = make_course(plan)
+    before = fingerprint(training_run)
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        training_run.restore(make_course(make_plan()).snapshot())
+    longer = Layout((LayoutEntry("weight", (9,)),), np.dtype(np.float64))
+    with pytest.raises(LocalProtocolError, match="does not fit"):
+        training_run.restore(TrainingRun(plan, longer, SCHEMA, np.zeros(9)).snapshot())
+    assert fingerprint(training_run) == before
+
+
+def test_a_damaged_snapshot_is_refused() -> None:
+    training_run = make_course(make_plan())
+    taken = training_run.snapshot()
+    for damage in ({"rounds_done": "many"}, {"history": [{}]}, {"stage": "dinner"}):
+        with pytest.raises(LocalProtocolError):
+            training_run.restore(RunSnapshot({**taken.state, **damage}, taken.vectors))
+
+
+@settings(deadline=None, max_examples=25)
+@given(size=st.sampled_from([0, 1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK]), weight=st.floats(0.1, 1e3))
+def test_adding_in_blocks_is_adding_at_once(size: int, weight: float) -> None:
+    source = np.random.default_rng(size)
+    vector, total = source.normal(size=size), source.normal(size=size)
+    expected = vector + total / weight
+    add_mean(vector, total, weight)
+    np.testing.assert_array_equal(vector, expected)
+
+
+def test_the_iterate_mean_forgets_nothing() -> None:
+    iterates = np.random.default_rng(1).normal(size=(50, BLOCK + 3))
+    mean = IterateMean(BLOCK + 3)
+    for number, iterate in enumerate(iterates):
+        mean.include(iterate, float(number))
+    # 50 updates, each with a rounding of numbers below 5.
+    np.testing.assert_allclose(mean.vector, iterates.mean(axis=0), atol=50 * 5 * 2.0**-52)
+    assert mean.threshold == pytest.approx(24.5, abs=1e-12)
+
+
+def until_the_query(training_run: TrainingRun, plan: Plan) -> None:
+    while (request := training_run.next_sum()) is not None and request.query is None:
+        training_run.apply_aggregate(answer(request, plan), ["a", "b"])
+
+
+@pytest.mark.parametrize("output", ["last", "average", "best"])
+def test_an_exact_evaluation_follows_the_last_and_sharpens_it(output: str) -> None:
+    plan = make_plan(method="exact", output=output)
+    training_run = make_course(plan)
+    until_the_query(training_run, plan)
+    coarse = training_run.result().evaluation
+    assert finish_query(training_run, plan) == [1, 2, 3, 4]
+    result = training_run.result()
+    assert coarse is not None
+    assert result.evaluation is not None
+    assert (result.finished, result.query_fault) == (True, "")
+    # The worst quarter of 0.1, 0.4, 0.9, 1.7 is 1.7, the worst half 1.3; the objective is half of 1.7 and 0.775.
+    sharp, blunt = result.evaluation.splits["train"].by_group_size, coarse.splits["train"].by_group_size
+    for size, worst in ((0.25, 1.7), (0.5, 1.3)):
+        assert sharp[size].bound.lower <= worst <= sharp[size].bound.upper
+        assert sharp[size].bound.upper - sharp[size].bound.lower < 1e-6
+        assert blunt[size].bound.lower <= worst <= blunt[size].bound.upper
+    assert (sharp[0.25].at_least, sharp[0.5].at_least) == (np.float32(1.7), np.float32(0.9))
+    assert sharp[0.5].best == pytest.approx(0.25, abs=1e-6)
+    objective = result.evaluation.objectives["train"]
+    assert objective.lower <= 0.5 * (1.7 + 0.775) <= objective.upper
+    assert objective.upper - objective.lower < 1e-6
+    assert len(result.history) == 3
+
+
+def finish_query(training_run: TrainingRun, plan: Plan) -> list[int]:
+    steps = []
+    while (request := training_run.next_sum()) is not None and request.query is not None:
+        steps.append(request.query.number)
+        training_run.apply_aggregate(answer(request, plan), ["a", "b"])
+    return steps
+
+
+def test_a_query_that_other_members_go_on_with_is_given_up_and_the_histogram_stands() -> None:
+    plan = make_plan(method="exact")
+    training_run = make_course(plan)
+    until_the_query(training_run, plan)
+    coarse = training_run.result().evaluation
+    for members in (["a", "b"], ["a"]):
+        request = training_run.next_sum()
+        assert request is not None
+        progress = training_run.apply_aggregate(answer(request, plan), members)
+        assert progress.evaluation is None
+    result = training_run.result()
+    assert training_run.next_sum() is None
+    assert (result.finished, result.evaluation) == (True, coarse)
+    assert result.query_fault.startswith("step 2 of a query was answered by a, step 1 by a, b")
+
+
+def test_a_query_over_other_records_than_the_evaluation_is_given_up() -> None:
+    plan = make_plan(method="exact")
+    training_run = make_course(plan)
+    until_the_query(training_run, plan)
+    sizes = len(reported_group_sizes(plan))
+    while (request := training_run.next_sum()) is not None:
+        assert request.query is not None
+        header = exact_header({"train": np.array([0.1, 0.4])}, request.query, sizes)
+        training_run.apply_aggregate(Totals(header, np.zeros(0), 2), ["a", "b"])
+    assert "other records than the evaluation" in training_run.result().query_fault
+
+
+def test_an_exact_evaluation_that_cannot_be_had_is_given_up_in_words() -> None:
+    plan = make_plan(method="exact")
+    training_run = make_course(plan)
+    until_the_query(training_run, plan)
+    assert training_run.may_skip
+    training_run.skip("nobody came")
+    assert training_run.next_sum() is None
+    assert training_run.result().query_fault == "nobody came"
+    assert training_run.result().finished
+
+
+@pytest.mark.parametrize("init", ["bound", "quantile"])
+@pytest.mark.parametrize("output", ["last", "best", "average", "tail"])
+def test_the_threshold_of_an_evaluation_is_one_number_wherever_it_is_told(init: str, output: str) -> None:
+    plan = make_plan(threshold_init=init, output=output, every=1)
+    training_run = make_course(plan)
+    told: dict[int, float] = {}
+    started: dict[int, float] = {}
+    while (request := training_run.next_sum()) is not None:
+        if request.purpose is Purpose.TRAINING:
+            started[request.round] = training_run.model.threshold
+        progress = training_run.apply_aggregate(answer(request, plan, 1.0 + 0.1 * request.round))
+        if progress.evaluation is not None:
+            assert progress.threshold == progress.evaluation.threshold
+            told.setdefault(request.round, progress.threshold)
+    result = training_run.result()
+    assert {past.round: past.threshold for past in result.history} == told
+    # Every round starts from what the evaluation before it says.
+    assert started == {number + 1: told[number] for number in range(len(started))}
+    assert result.evaluation is not None
+    assert training_run.evaluated is not None
+    assert result.threshold == result.evaluation.threshold == training_run.evaluated.threshold

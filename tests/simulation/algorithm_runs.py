@@ -1,0 +1,92 @@
+"""Running one algorithm over bc10, round by round, for the tests beside it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.data.dataset import Splits
+from fedfair.ids import RoundNumber
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.schema import Plan
+from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.registry import algorithm_of
+from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
+from fedfair.simulation.clients import Clients, LoopClients
+from fedfair.training.client import TrainingClient
+from tests import bc10
+
+Vector = NDArray[np.float64]
+
+OPTIMA = json.loads((Path(__file__).parents[1] / "vectors" / "algorithms_bc10.json").read_text())["optima"]
+
+
+def cohort_of(plan: Plan, parts: bc10.Parts) -> Clients:
+    """Return everybody, each with its part of bc10; for a centralised reference, with all of it in one place."""
+    members = bc10.sites(parts)
+    federation = bc10.Federation(plan, members)
+    cohort = LoopClients({task.participant: task for task in federation.tasks})
+    if not ALGORITHMS[plan.training.algorithm].centralised:
+        return cohort
+    everything = Splits(pool(splits.train for splits in members.values()))
+    return PooledClients(cohort, LoopClients({POOLED: TrainingClient(plan, POOLED, everything, federation.flat)}))
+
+
+def play_on(cohort: Clients, algorithm: Algorithm, rounds: int) -> Iterator[tuple[GlobalModel, GlobalModel]]:
+    """Yield the models before and after each round, from zero and a threshold of 1."""
+    model = GlobalModel(np.zeros(22), 1.0)
+    for number in range(1, rounds + 1):
+        after = algorithm.round(cohort, model, RoundNumber(number))
+        yield model, after
+        model = after
+
+
+def chosen(plan: Plan, parts: bc10.Parts) -> Algorithm:
+    """Return the algorithm that a plan names."""
+    found = algorithm_of(plan, bc10.sites(parts))
+    assert found is not None
+    return found
+
+
+def rounds_of(plan: Plan, parts: bc10.Parts, rounds: int) -> list[GlobalModel]:
+    """Return the models and thresholds after each of some rounds."""
+    return [after for _, after in play_on(cohort_of(plan, parts), chosen(plan, parts), rounds)]
+
+
+def models_after(plan: Plan, parts: bc10.Parts, rounds: int) -> list[Vector]:
+    """Return the models after each of some rounds."""
+    return [after.vector for after in rounds_of(plan, parts, rounds)]
+
+
+def reached_by(name: str, learning_rate: float, path: Sequence[Vector], rest: float = 0.0) -> float:
+    """Return the most that the mean of a path's models may come to, on the objective `name`.
+
+    Subgradient descent from theta^1 with steps eta g_t satisfies, for every u and convex f (Zinkevich 2003),
+
+        f(mean of theta^t) - f(u) <= |theta^1 - u|^2 / (2 eta T) + eta / (2 T) sum |g_t|^2,
+
+    and u is the best model of a ball of radius R around theta^1 = 0, which the oracle knows for some R.
+
+    Args:
+        name: of the objective in the oracle.
+        learning_rate: eta.
+        path: theta^1 to theta^(T+1).
+        rest: what an adversary's own regret adds.
+    """
+    rounds = len(path) - 1
+    steps = sum(float(((after - before) ** 2).sum()) for before, after in itertools.pairwise(path))
+    return min(
+        value + (float(radius) ** 2 + steps) / (2.0 * learning_rate * rounds) + rest
+        for radius, value in OPTIMA[name]["within"].items()
+    )
+
+
+def site_means(cohort: Clients, model: GlobalModel) -> list[float]:
+    """Return the mean training loss of each collaborator."""
+    return [float(site["train"].values.mean()) for site in cohort.losses(model)]

@@ -1,0 +1,100 @@
+"""A cohort gives what its tasks give, one by one and together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import RoundNumber
+from fedfair.simulation.clients import Clients, LoopClients
+from fedfair.simulation.simulate import play
+from tests import bc10
+
+FIRST = RoundNumber(1)
+
+
+def cohort_of(federation: bc10.Federation) -> LoopClients:
+    return LoopClients({task.participant: task for task in federation.tasks})
+
+
+def thirds(**training: object) -> bc10.Federation:
+    return bc10.Federation(bc10.plan(3, **training), bc10.sites(bc10.random_thirds()))
+
+
+class WeightedMean:
+    """FedSRCVaR once more, from the changes that everybody would have to reveal."""
+
+    def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
+        share = cohort.weights / cohort.weights.sum()
+        changes = cohort.changes(model, number)
+        return GlobalModel(
+            model.vector + share @ changes.models, model.threshold + float(share @ changes.thresholds)
+        )
+
+
+def test_the_weighted_mean_of_single_changes_is_what_the_sum_gives() -> None:
+    revealed, summed = thirds(local_steps=3), thirds(local_steps=3)
+    play(revealed.training_run, cohort_of(revealed), WeightedMean())
+    play(summed.training_run, cohort_of(summed))
+    # Twenty rounds of a few roundings each, on parameters and losses of order one.
+    np.testing.assert_allclose(
+        revealed.training_run.model.vector, summed.training_run.model.vector, rtol=0, atol=1e-12
+    )
+    assert revealed.training_run.model.threshold == pytest.approx(summed.training_run.model.threshold, abs=1e-12)
+    assert len(revealed.training_run.history) == len(summed.training_run.history)
+
+
+def test_steps_stops_a_round_early() -> None:
+    long, short = cohort_of(thirds(local_steps=4, batch_size=16)), cohort_of(thirds(local_steps=2, batch_size=16))
+    start = GlobalModel(np.zeros(22), 0.5)
+    early, whole = long.changes(start, FIRST, steps=2), short.changes(start, FIRST)
+    np.testing.assert_array_equal(early.models, whole.models)
+    np.testing.assert_array_equal(early.thresholds, whole.thresholds)
+
+
+def test_members_are_asked_in_the_order_given_each_from_its_own_threshold() -> None:
+    cohort, start = cohort_of(thirds(local_steps=2)), GlobalModel(np.zeros(22), 0.5)
+    levels = np.array([0.9, 0.1])
+    both = cohort.changes(start, FIRST, members=[2, 0], thresholds=levels)
+    for place, (member, level) in enumerate(zip([2, 0], levels, strict=True)):
+        alone = cohort.changes(GlobalModel(start.vector, level), FIRST, members=[member])
+        np.testing.assert_array_equal(both.models[place], alone.models[0])
+
+
+def test_record_weights_of_zero_and_one_leave_records_out() -> None:
+    """With a full batch of n, weights n/m on m records and 0 elsewhere give the gradient of these m alone."""
+    federation = thirds(algorithm="fedavg")
+    start, (part, *_) = GlobalModel(np.zeros(22), 1.0), bc10.random_thirds()
+    weights = np.zeros(len(part))
+    weights[:10] = len(part) / 10
+    weighted = cohort_of(federation).changes(start, FIRST, members=[0], record_weights=[weights])
+    alone = bc10.Federation(bc10.plan(1, algorithm="fedavg"), bc10.sites([part[:10]]))
+    np.testing.assert_allclose(weighted.models, cohort_of(alone).changes(start, FIRST).models, rtol=0, atol=1e-15)
+
+
+def test_a_drawn_batch_takes_its_records_weights_along() -> None:
+    cohort, start = cohort_of(thirds(algorithm="fedavg", batch_size=8)), GlobalModel(np.zeros(22), 1.0)
+    plain = cohort.changes(start, FIRST)
+    doubled = cohort.changes(start, FIRST, record_weights=[np.full(n, 2.0) for n in cohort.counts])
+    np.testing.assert_allclose(doubled.models, 2 * plain.models, rtol=1e-14)
+
+
+def test_a_member_without_training_records_is_named() -> None:
+    federation = bc10.Federation(bc10.plan(2), bc10.sites([np.arange(5), np.arange(0)]))
+    with pytest.raises(LocalProtocolError, match="site-1 has no training records"):
+        cohort_of(federation).changes(GlobalModel(np.zeros(22), 1.0), FIRST)
+
+
+def test_a_course_adopts_only_finite_models_in_a_training_round() -> None:
+    federation = thirds()
+    with pytest.raises(LocalProtocolError, match="cannot be adopted at evaluation"):
+        federation.training_run.apply_model(GlobalModel(np.zeros(22), 1.0), 3)
+    federation.next_training()
+    before = federation.training_run.model.vector.copy()
+    for model in (GlobalModel(np.full(22, np.nan), 1.0), GlobalModel(np.zeros(22), np.inf)):
+        with pytest.raises(RemoteProtocolError):
+            federation.training_run.apply_model(model, 3)
+    np.testing.assert_array_equal(federation.training_run.model.vector, before)
+    assert federation.training_run.rounds_done == 0

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedfair.aggregation import model_file as checkpoint
+from fedfair.fairness.cvar import cvar
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.loading import load_plan
+from fedfair.plan.purpose import Purpose
+from fedfair.results.document import to_json
+from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.simulation.backend import Engine
+from fedfair.simulation.simulate import SimulationOutcome, simulate, simulate_sites
+from fedfair.training.binding import initial_model, plan_binding
+from fedfair.training.initial_model import main
+from tests import bc10, plans
+
+torch.set_num_threads(1)
+
+PLAN = """
+federation: {name: demo, collaborators: [clinic-a, clinic-b, clinic-c]}
+task:
+  data: breast-cancer
+  partition: {scheme: dirichlet, alpha: 0.5}
+  test_fraction: 0.2
+  validation_fraction: 0.1
+  standardize: secure
+  model: {name: mlp, hidden: [16]}
+objective: {worst_group_size: 0.1, tradeoff: 0.1}
+training: {rounds: 12, local_steps: 2, batch_size: 32, output: best, threshold_init: quantile, device: cpu}
+secure_aggregation: {mode: "off"}
+evaluation: {every: 3}
+"""
+
+
+def write_plan(folder: Path, text: str = PLAN) -> Path:
+    path = folder / "plan" / "plan.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def run(folder: Path, text: str = PLAN, engine: Engine = "auto") -> SimulationOutcome:
+    return simulate(load_plan(write_plan(folder, text)), folder, engine=engine)
+
+
+def test_a_simulation_with_every_stage_runs_to_its_result(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    outcome = simulate(load_plan(write_plan(tmp_path)), tmp_path, on_progress=seen.append)
+    purposes = [progress.purpose for progress in seen]
+    assert purposes[:2] == [Purpose.STANDARDISATION, Purpose.EVALUATION]
+    assert purposes.count(Purpose.TRAINING) == 12
+    assert purposes.count(Purpose.EVALUATION) == 1 + 4
+    result = json.loads(json.dumps(to_json(outcome.result), allow_nan=False))
+    assert result["train"]["n"] + result["validation"]["n"] + result["test"]["n"] == 569
+    assert set(result["collaborators"]) == {"clinic-a", "clinic-b", "clinic-c"}
+    assert result["threshold"] == outcome.model.threshold
+    assert outcome.layout.dimension == outcome.model.vector.size == 30 * 16 + 16 + 16 * 2 + 2
+
+
+def test_two_simulations_of_one_plan_give_the_same_bytes(tmp_path: Path) -> None:
+    one, other = run(tmp_path), run(tmp_path)
+    assert one.model.vector.tobytes() == other.model.vector.tobytes()
+    timeless = [
+        {key: value for key, value in to_json(outcome.result).items() if key != "timing"}
+        for outcome in (one, other)
+    ]
+    assert timeless[0] == timeless[1]
+
+
+def test_another_seed_gives_another_model(tmp_path: Path) -> None:
+    other = run(tmp_path, PLAN.replace("rounds: 12", "rounds: 12, seed: 1"))
+    assert run(tmp_path).model.vector.tobytes() != other.model.vector.tobytes()
+
+
+def test_the_figures_of_a_result_are_exact() -> None:
+    plan = bc10.plan(3, rounds=30)
+    outcome = simulate_sites(plan, bc10.sites(bc10.random_thirds()), Path(), engine="loop")
+    federation = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
+    model = federation.run()
+    losses = federation.losses()
+    assert outcome.model.vector.tobytes() == model.vector.tobytes()
+    train = to_json(outcome.result)["train"]
+    objective = to_json(outcome.result)["objective"]
+    assert isinstance(train, dict)
+    assert isinstance(objective, dict)
+    assert train["mean"] == pytest.approx(losses.mean(), rel=1e-13)
+    assert train["by_group_size"]["0.3"]["worst"] == pytest.approx(cvar(losses, 0.3), rel=1e-13)
+    assert objective["rcvar"] == pytest.approx(0.9 * cvar(losses, 0.3) + 0.1 * losses.mean(), rel=1e-13)
+    smoothed = (
+        0.9 * (model.threshold + np.logaddexp(0, (losses - model.threshold) / 0.05) * 0.05 / 0.3) + 0.1 * losses
+    )
+    assert objective["smoothed"] == pytest.approx(smoothed.mean(), rel=1e-13)
+
+
+@pytest.mark.parametrize("output", ["last", "best"])
+def test_the_history_of_a_simulation_is_exact_however_coarse_its_histogram(tmp_path: Path, output: str) -> None:
+    coarse = PLAN.replace("every: 3", "every: 5, bins: 8").replace("output: best", f"output: {output}")
+    fine = coarse.replace("bins: 8", "bins: 4096")
+    histories = [to_json(run(tmp_path, text).result)["history"] for text in (coarse, fine)]
+    assert isinstance(histories[0], list)
+    assert [entry["round"] for entry in histories[0]] == [0, 5, 10, 12]
+    # The first threshold is learnt from the histogram, so the two runs part after round 0.
+    assert histories[0][0]["train"]["worst"] == histories[1][0]["train"]["worst"]
+    if output == "last":
+        result = to_json(run(tmp_path, coarse).result)
+        for split in ("train", "validation", "test"):
+            final = result[split]
+            assert isinstance(final, dict)
+            assert histories[0][-1][split]["worst"] == final["by_group_size"]["0.1"]["worst"]
+
+
+def test_the_uniform_classifier_at_round_0_is_judged_at_log_of_classes() -> None:
+    outcome = simulate_sites(bc10.plan(1, rounds=1), bc10.sites(bc10.everybody()), Path())
+    history = to_json(outcome.result)["history"]
+    assert isinstance(history, list)
+    assert history[0]["train"]["mean"] == pytest.approx(np.log(2), rel=1e-14)
+    assert history[0]["train"]["worst"] == pytest.approx(np.log(2), rel=1e-14)
+    assert to_json(outcome.result)["uniform_floor"] == np.log(2)
+
+
+def test_a_simulation_that_crashed_in_round_7_ends_with_the_same_bytes() -> None:
+    plan = bc10.plan(3, rounds=20, batch_size=16, local_steps=2, output="tail")
+    whole = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
+    crashed = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
+    while crashed.training_run.rounds_done < 7:
+        request = crashed.next_training()
+        assert request is not None
+        crashed.training_run.apply_aggregate(crashed.total(request))
+    taken = crashed.training_run.snapshot()
+    restarted = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
+    restarted.training_run.restore(taken)
+    assert restarted.run().vector.tobytes() == whole.run().vector.tobytes()
+    assert restarted.training_run.model.threshold == whole.training_run.model.threshold
+
+
+def test_masks_that_clip_nothing_do_not_change_what_a_simulation_computes(tmp_path: Path) -> None:
+    plain, masked = PLAN, PLAN.replace('mode: "off"', "mode: malicious")
+    alone = [run(tmp_path, text, engine="loop").model.vector for text in (plain, masked)]
+    assert alone[0].tobytes() == alone[1].tobytes()
+    # All at once, changes that may be clipped are added up in another order: 12 steps of at most 100 roundings.
+    together = [run(tmp_path, text, engine="vectorised").model.vector for text in (plain, masked)]
+    np.testing.assert_allclose(together[1], together[0], rtol=0, atol=12 * 100 * 2.0**-24)
+
+
+def test_digits_with_one_site_for_a_few_classes_each_learns(tmp_path: Path) -> None:
+    text = """
+federation: {name: digits, collaborators: [a, b, c, d, e]}
+task:
+  data: digits
+  partition: {scheme: label}
+  test_fraction: 0.25
+  standardize: secure
+  model: {name: mlp, hidden: [32]}
+objective: {worst_group_size: 0.3, tradeoff: 0.1}
+training: {rounds: 60, batch_size: 64, learning_rate: 0.1, device: cpu}
+"""
+    result = to_json(run(tmp_path, text).result)
+    history, test = result["history"], result["test"]
+    assert isinstance(history, list)
+    assert isinstance(test, dict)
+    # Chance is 0.1. A site has two of ten classes, so nothing is learnt unless the sites' models are averaged.
+    assert test["accuracy"] > 0.5
+    assert history[-1]["train"]["worst"] < history[0]["train"]["worst"]
+
+
+def test_the_initial_model_is_written_by_a_command_of_its_own(tmp_path: Path) -> None:
+    plan_file, out = write_plan(tmp_path), tmp_path / "init.safetensors"
+    assert main([str(plan_file), str(out)]) == 0
+    plan = load_plan(plan_file)
+    layout, vector, metadata = checkpoint.load(out)
+    binding = plan_binding(plan, tmp_path)
+    assert layout.digest == binding.layout.digest
+    assert vector.tobytes() == binding.vector.tobytes()
+    assert metadata["plan_digest"] == "sha256:" + binding.digest.hex()
+    schema = FeatureSchema.from_json(metadata["schema"])
+    assert schema == binding.schema
+    TrainingRun(plan, layout, schema, vector)
+
+
+def test_the_binding_of_a_plan_is_what_a_simulation_reports(tmp_path: Path) -> None:
+    outcome = run(tmp_path)
+    binding = plan_binding(load_plan(write_plan(tmp_path)), tmp_path)
+    assert to_json(outcome.result)["plan_digest"] == "sha256:" + binding.digest.hex()
+
+
+def test_a_plan_that_cannot_be_read_is_told_on_the_command_line(tmp_path: Path) -> None:
+    plan_file = write_plan(tmp_path, PLAN.replace("breast-cancer", "brest-cancer"))
+    command = [sys.executable, "-m", "fedfair.training.initial_model", str(plan_file), str(tmp_path / "out")]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.returncode == 1
+    assert "brest-cancer" in child.stderr
+    assert "Traceback" not in child.stderr
+    assert child.stdout == ""
+
+
+def test_the_command_for_the_initial_model_needs_two_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_the_initial_model_is_a_function_of_the_plan_alone() -> None:
+    plan = plans.parsed(task={"data": "digits", "model": {"name": "mlp", "hidden": [4]}})
+    schema = FeatureSchema((64,), 10)
+    torch.manual_seed(1)
+    first = initial_model(plan, schema, Path())
+    torch.manual_seed(2)
+    second = initial_model(plan, schema, Path())
+    assert first[1].tobytes() == second[1].tobytes()
