@@ -1,7 +1,7 @@
 """One call as gRPC's server gives it: read, written and ended in an order that the core allows.
 
 Two things are known here and nowhere else. First, every exception with which gRPC says that a call is over; all of
-them are `StreamEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
+them are `CallEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
 returned, or aborted, in the middle of a write would leave its peer waiting for ever. So a write that nobody waits
 for any more goes on, and the status follows it.
 """
@@ -20,7 +20,7 @@ END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not k
 Outcome = TypeVar("Outcome")
 
 
-class StreamEnded(Exception):  # noqa: N818 - no error: the peer, or the server, has ended the call
+class CallEnded(Exception):  # noqa: N818 - no error: the peer, or the server, has ended the call
     """The call is over; nothing can be read or written on it any more."""
 
 
@@ -44,7 +44,7 @@ class ServerCall:
         """Return the next message; None where the peer says nothing more.
 
         Raises:
-            StreamEnded: the call is over.
+            CallEnded: the call is over.
         """
         raw = await _carried_out(self._context.read())
         return None if raw is END_OF_STREAM else raw
@@ -53,7 +53,7 @@ class ServerCall:
         """Write one message; one that is cancelled in the middle is written to its end all the same.
 
         Raises:
-            StreamEnded: the call is over.
+            CallEnded: the call is over.
         """
         self._writing = asyncio.ensure_future(_carried_out(self._context.write(raw)))
         self._writing.add_done_callback(_look_at)
@@ -76,7 +76,7 @@ class ServerCall:
         except grpc.aio.AbortError:
             raise
         except grpc.aio.BaseError as error:
-            raise StreamEnded(str(error)) from error
+            raise CallEnded(str(error)) from error
 
 
 def _look_at(writing: asyncio.Task[None]) -> None:
@@ -95,4 +95,4 @@ async def _carried_out(operation: Awaitable[Outcome]) -> Outcome:
     try:
         return await operation
     except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
-        raise StreamEnded(str(error)) from error
+        raise CallEnded(str(error)) from error

@@ -19,7 +19,7 @@ from aggregator.admission import Admission, TrustUnreadableError
 from aggregator.connection import Connection
 from aggregator.frame_reader import STALL_SECONDS, FrameReader, Stalled
 from aggregator.received_log import ReceivedLog
-from aggregator.server_call import Context, ServerCall, StreamEnded
+from aggregator.server_call import CallEnded, Context, ServerCall
 from aggregator.upload_budget import UploadBudget
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
@@ -142,7 +142,7 @@ class Service:
         call = ServerCall(context)
         try:
             await self._attend(call)
-        except StreamEnded:
+        except CallEnded:
             # Whoever it was is gone, and the driver was told; gRPC would log a traceback of it.
             return
         finally:

@@ -194,8 +194,9 @@ def test_every_text_file_is_utf_8_whatever_the_locale_says() -> None:
 
 
 _DERIVED = "fedfair/plan/derived.py"
-_CONSISTENCY = {"fedfair/plan/schema.py", "fedfair/plan/task.py", "fedfair/plan/privacy.py"} | {
-    "fedfair/plan/collaborator_privacy.py"
+_CONSISTENCY = {"fedfair/plan/schema.py", "fedfair/plan/sections.py", "fedfair/plan/task.py"} | {
+    "fedfair/plan/privacy.py",
+    "fedfair/plan/collaborator_privacy.py",
 }
 """The schema's own rules: they run before there is a plan that anything could be derived from."""
 

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 
+@pytest.mark.slow
 def test_every_kind_runs_on_a_cpu_in_both_precisions() -> None:
     command = [sys.executable, "benchmarks/gpu.py", "--device", "cpu", "--quick", "--cases", "mlp-512"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from by_the_readme import run
@@ -34,6 +35,7 @@ def test_the_study_of_the_readme_works_as_written(tmp_path: Path) -> None:
     assert (study / "save" / "evaluation.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_deployment_of_the_tutorial_works_as_written(tmp_path: Path) -> None:
     lead = run(TUTORIAL, tmp_path)["lead"]
     result = json.loads((lead / "result.json").read_text())

@@ -15,6 +15,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import SumCost
+from fedfair.results.parts import Departure
 from fedfair.rounds.events import Departed
 from fedfair.run.training_run import Progress, TrainingRun
 
@@ -91,7 +92,7 @@ def test_who_left_outlives_the_process_at_once_and_without_the_logs(tmp_path: Pa
     for name in ("clinic-a", "clinic-b"):
         kept.append_departure(Departed(ParticipantId(name), 3, "budget"))
     told = kept.departures()
-    assert told[0] == {"collaborator": "clinic-a", "round": 3, "reason": "budget"}
+    assert told[0] == Departure(collaborator="clinic-a", round=3, reason="budget")
     kept.close()
     for log in RunPaths(tmp_path).metrics.parent.iterdir():
         log.unlink()

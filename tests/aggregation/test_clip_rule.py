@@ -24,7 +24,7 @@ from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import clipped_values, size_histogram
 from fedfair.simulation.simulate import cohort_of, simulate_sites
-from fedfair.simulation.vectorised.clipping import Clipping
+from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.training.client import flat_model
 
 torch.set_num_threads(1)
@@ -113,7 +113,7 @@ def test_nothing_is_clipped_in_a_simulation_of_what_no_masked_sum_carries() -> N
     st.floats(0.01, 60),
 )
 def test_a_group_is_clipped_and_counted_as_its_members_one_by_one(rows: list[list[float]], clip: float) -> None:
-    changes, clipping = torch.tensor(rows, dtype=torch.float64), Clipping(clip)
+    changes, clipping = torch.tensor(rows, dtype=torch.float64), ChangeClipping(clip)
     clipping.limit(changes)
     single = [clipped_values(np.array(row), clip) for row in rows]
     assert changes.tolist() == [values.tolist() for values, _ in single]

@@ -186,7 +186,7 @@ def test_a_folder_of_logs_that_cannot_be_written_is_found_by_the_check(tmp_path:
     assert (logs.passed, logs.detail) == (False, f"File exists ({tmp_path / 'logs'})")
 
 
-CONNECTED = {"driver_of", "_until_stopped", "decline"}
+CONNECTED = {"driver_of", "_until_stopped", "withdraw"}
 """Where a start connects; what these call comes later, or instead."""
 
 ONLY_AT_A_START = {
@@ -194,13 +194,15 @@ ONLY_AT_A_START = {
     "participate": "its parts before the connection are looked at one by one",
     "make_ready": "its parts are looked at one by one",
     "open_account": "foretold looks at the ledger without writing to it",
-    "Account": "of open_account",
-    "Terms": "holds values, refuses none",
-    "Silent": "prints",
-    "Lines": "prints",
-    "Observer": "prints",
+    "PrivacyBudget": "of open_account",
+    "ParticipationTerms": "holds values, refuses none",
+    "SilentSiteObserver": "prints",
+    "SiteLines": "prints",
+    "SiteObserver": "prints",
     "_say": "prints",
-    "Several": "prints",
+    "PrivacyForecast": "is said",
+    "SummaryUnwritten": "is said",
+    "SeveralSiteObservers": "prints",
     "keep_summary": "never stops a start",
     "summary_path": "names a file",
     "write_whole": "of keep_summary",
@@ -254,7 +256,7 @@ def needed(function: FunctionType) -> Iterator[tuple[str, object]]:
 def test_a_check_looks_at_everything_that_a_start_needs_before_it_connects() -> None:
     start_parts = parts(commands.start, CONNECTED)
     assert {"find_site", "choose_route", "keep_policy", "read_records", "assemble", "_check_weight"} <= start_parts
-    assert {"worker_of", "WriteAheadLog", "Records", "EgressRecord", "Site.identity"} <= start_parts
+    assert {"worker_of", "WriteAheadLog", "SiteLogs", "EgressRecord", "Site.identity"} <= start_parts
     unchecked = start_parts - parts(commands.check, CONNECTED)
     assert unchecked - set(ONLY_AT_A_START) == set()
 

@@ -18,6 +18,7 @@ from tests.plans import small_plan
 SIGNALS = [(signal.SIGTERM, 0), (signal.SIGINT, 130)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "expected"), SIGNALS)
 def test_both_services_that_are_stopped_in_the_middle_of_a_run_end_as_their_signal_says(
     tmp_path: Path, started: Started, number: signal.Signals, expected: int
@@ -42,6 +43,7 @@ def test_both_services_that_are_stopped_in_the_middle_of_a_run_end_as_their_sign
         assert ended(process)[0] == expected
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_is_stopped_does_not_speak_of_rounds_that_go_on(
     tmp_path: Path, started: Started
 ) -> None:
@@ -58,6 +60,7 @@ def test_an_evaluation_that_is_stopped_does_not_speak_of_rounds_that_go_on(
     assert "continues after" not in output
 
 
+@pytest.mark.slow
 def test_a_run_that_is_aborted_ends_with_a_status_of_its_own_on_both_sides(
     tmp_path: Path, started: Started
 ) -> None:
@@ -71,6 +74,7 @@ def test_a_run_that_is_aborted_ends_with_a_status_of_its_own_on_both_sides(
     assert "gave up after" in gave_up.stdout
 
 
+@pytest.mark.slow
 def test_what_is_refused_ends_with_the_status_of_wrong_usage(tmp_path: Path, started: Started) -> None:
     started.workspace = prepare(tmp_path, small_plan(rounds=1))
     (tmp_path / "approvals" / "clinic-a.json").unlink()

@@ -37,6 +37,7 @@ def test_four_processes_give_the_model_of_the_simulation_and_a_finished_run_is_n
     assert (tmp_path / "save" / "last.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path: Path, started: Started) -> None:
     started.workspace = prepare(tmp_path, small_plan(rounds=400, learning_rate=0.01))
     aggregator = started.aggregator()
@@ -61,6 +62,7 @@ def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path
         assert arrived.closed
 
 
+@pytest.mark.slow
 def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, started: Started) -> None:
     federation = {"min_collaborators": 2, "reconnect_grace_seconds": 0}
     started.workspace = prepare(tmp_path, small_plan(rounds=100_000, federation=federation))

@@ -21,6 +21,7 @@ FULL_DISK_BYTES = 200_000
 """No file of the process may grow beyond this: its journal does after some tens of rounds."""
 
 
+@pytest.mark.slow
 def test_sites_wait_for_an_aggregator_whose_disk_was_full_and_finish_with_it(
     tmp_path: Path, started: Started
 ) -> None:

@@ -36,7 +36,7 @@ from fedfair.plan.derived import published_sites, reported_group_sizes, standard
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.simulation.clients import LocalChanges
-from fedfair.simulation.vectorised.clipping import Clipping
+from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
@@ -110,7 +110,7 @@ class VectorisedClients:
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody, computed without anybody's addend; see `Clients.totals`."""
         if sum_kind(request.purpose).is_round:
-            return self._training_totals(request, model, None if clip is None else Clipping(clip))
+            return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))
         computed: Mapping[Purpose, Callable[[], NDArray[np.float64]]] = {
             Purpose.EVALUATION: lambda: self._evaluation_header(model),
             Purpose.STANDARDISATION: self._standardisation_header,
@@ -154,7 +154,7 @@ class VectorisedClients:
 
     @training_faults()
     @plain_arithmetic()
-    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: Clipping | None) -> Totals:
+    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
         start, header = self._on_device(model.vector), TRAINING_LAYOUT.zeros()
         sums = TRAINING_LAYOUT.read(header)
         total, weights = torch.zeros_like(start), self.weights

@@ -16,7 +16,7 @@ from fedfair.secagg.fixedpoint import size_histogram
 
 
 @dataclass(slots=True)
-class Clipping:
+class ChangeClipping:
     """What was seen while the changes of a round were clipped.
 
     Attributes:

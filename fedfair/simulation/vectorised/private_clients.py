@@ -25,7 +25,7 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import standardises, threshold_limit
 from fedfair.plan.schema import Plan
 from fedfair.simulation.clients import LocalChanges, LoopClients
-from fedfair.simulation.vectorised.clipping import Clipping
+from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
@@ -95,7 +95,7 @@ class PrivateClients:
         if not sum_kind(request.purpose).is_round:
             return self._loop.totals(request, model)
         with training_faults(), plain_arithmetic():
-            return self._training_totals(request, model, None if clip is None else Clipping(clip))
+            return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features; a second call replaces the first."""
@@ -126,7 +126,7 @@ class PrivateClients:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
         return self._loop.losses(model, splits)
 
-    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: Clipping | None) -> Totals:
+    def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
         self._model.load(model.vector)
         start, header, weights = self._model.flat, TRAINING_LAYOUT.zeros(), self.weights
         sums = TRAINING_LAYOUT.read(header)

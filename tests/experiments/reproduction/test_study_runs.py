@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from fedfair.experiments.reproduction.runs import Cell, RunList
 from fedfair.experiments.reproduction.studies import STUDIES
 from fedfair.experiments.reproduction.study import Figure, Repeats, merged
@@ -58,6 +60,7 @@ def test_local_steps_are_one_five_and_ten_beside_fedavg() -> None:
     assert steps == {("fedsrcvar", 1), ("fedsrcvar", 5), ("fedsrcvar", 10), ("fedavg", 1)}
 
 
+@pytest.mark.slow
 def test_every_published_study_makes_valid_plans_in_both_sizes(tmp_path: Path) -> None:
     for studies in STUDIES.values():
         for each in studies:
