@@ -1,8 +1,8 @@
 """What is summed over sites: one row for each statistic, from which all that depends on its purpose follows.
 
-A row says what a contribution looks like, and what sets the statistic apart from the others. Lengths and masks
-follow from the header; when a sum is due is told by `plan.schedule`. A new statistic is a row here, the module of
-its header, a purpose with its place in the schedule, and a number on the wire. No torch.
+A row says what a contribution looks like, what it discloses, which word of a policy allows it, and what sets it
+apart from the others. Lengths and masks follow from the header; `plan.schedule` tells when a sum is due. A new
+statistic is a row here, the module of its header, its place in the schedule, and a number on the wire. No torch.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
     evaluates_exactly,
     greatest_weight,
@@ -32,6 +33,7 @@ from fedfair.plan.derived import (
     threshold_limit,
 )
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import Disclosure
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleasePurpose
@@ -48,6 +50,9 @@ class SumKind:
         purpose: its name on the wire and in records.
         header: the fields of a contribution under a plan.
         planned: whether a plan has such sums, in a run or on demand.
+        policy_word: the word in a site's `policy.purposes` that allows it.
+        discloses: what its sums make known.
+        asked_by: which key of a plan asks for it, and with which value.
         release: the word of a site's ledger for a release of it.
         possible: post-processing of a total that carries every site's noise: the nearest total that records have.
         largest_real: the greatest real number of a header that one site adds, rounded up.
@@ -61,6 +66,9 @@ class SumKind:
     purpose: Purpose
     header: Callable[[Plan, FeatureSchema], Header]
     planned: Callable[[Plan], bool]
+    policy_word: str
+    discloses: Callable[[Plan], tuple[Disclosure, ...]]
+    asked_by: Callable[[Plan], str]
     release: ReleasePurpose
     possible: Callable[[Totals, Plan, FeatureSchema], Totals]
     largest_real: Callable[[Plan, FeatureSchema], float]
@@ -75,9 +83,14 @@ def sum_kind(purpose: Purpose) -> SumKind:
     return _KINDS[purpose]
 
 
+def sum_kinds() -> tuple[SumKind, ...]:
+    """Return every row, in the order in which disclosures are told."""
+    return tuple(_KINDS.values())
+
+
 def planned_kinds(plan: Plan) -> tuple[SumKind, ...]:
     """Return the statistics of a plan, in the order of `Purpose`."""
-    return tuple(kind for kind in _KINDS.values() if kind.planned(plan))
+    return tuple(kind for kind in map(sum_kind, Purpose) if kind.planned(plan))
 
 
 def sum_specs(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[Purpose, SumSpec]:
@@ -112,6 +125,14 @@ def _unbounded(_plan: Plan, _schema: FeatureSchema) -> float:
 
 def _weighted_threshold(plan: Plan, schema: FeatureSchema) -> float:
     return min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), MAX_INTEGER)
+
+
+def _by_algorithm(plan: Plan) -> tuple[Disclosure, ...]:
+    return ALGORITHMS[plan.training.algorithm].kinds
+
+
+def _one(disclosure: Disclosure) -> Callable[[Plan], tuple[Disclosure, ...]]:
+    return lambda _plan: (disclosure,)
 
 
 def _training_header(_plan: Plan, _schema: FeatureSchema) -> Header:
@@ -150,6 +171,9 @@ _KINDS: Mapping[Purpose, SumKind] = {
             Purpose.TRAINING,
             header=_training_header,
             planned=_always,
+            policy_word="training",
+            discloses=_by_algorithm,
+            asked_by=lambda plan: f"training.algorithm: {plan.training.algorithm}",
             release="training",
             possible=_as_it_is,
             largest_real=_weighted_threshold,
@@ -159,29 +183,38 @@ _KINDS: Mapping[Purpose, SumKind] = {
             Purpose.EVALUATION,
             header=_evaluation_header,
             planned=_is_evaluated,
+            policy_word="evaluation",
+            discloses=_one("loss-sums"),
+            asked_by=lambda _: "evaluation",
             release="evaluation",
             possible=_possible_evaluation,
             largest_real=_unbounded,
             is_evaluation=True,
         ),
         SumKind(
-            Purpose.STANDARDISATION,
-            header=_moments_header,
-            planned=_is_evaluated,
-            release="standardisation",
-            possible=_possible_moments,
-            largest_real=_unbounded,
-            is_about_model=False,
-        ),
-        SumKind(
             Purpose.EXACT_EVALUATION,
             header=_query_header,
             planned=evaluates_exactly,
+            policy_word="evaluation",
+            discloses=_one("loss-quantiles"),
+            asked_by=lambda _: "evaluation.method: exact",
             release="evaluation",
             possible=_as_it_is,
             largest_real=_unbounded,
             is_evaluation=True,
             has_query=True,
+        ),
+        SumKind(
+            Purpose.STANDARDISATION,
+            header=_moments_header,
+            planned=_is_evaluated,
+            policy_word="standardisation",
+            discloses=_one("feature-sums"),
+            asked_by=lambda _: "task.standardize: secure",
+            release="standardisation",
+            possible=_possible_moments,
+            largest_real=_unbounded,
+            is_about_model=False,
         ),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 import yaml
@@ -25,9 +26,11 @@ from fedfair.plan.module_code import code_digests
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy, load_site_config
-from fedfair.policy.terms import AskedTerms, Term, code_fault
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import console, error_console
+
+if TYPE_CHECKING:
+    from fedfair.policy.terms import Term
 
 app = typer.Typer(
     help="Check, show and approve the plan, and pin its members' keys.",
@@ -189,6 +192,7 @@ def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes:
         the folder of the code that was shown and is to be run.
     """
     from collaborator.plan_code import plan_code
+    from fedfair.policy.terms import AskedTerms, code_fault
 
     policy = _policy_of(participant, workspace / SITE_FILE)
     frozen = policy is not None and bool(policy.module_code)

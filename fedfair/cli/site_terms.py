@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -13,7 +14,9 @@ from fedfair.plan.loading import workspace_of
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import load_site_config
-from fedfair.policy.terms import AskedTerms, Term, terms
+
+if TYPE_CHECKING:
+    from fedfair.policy.terms import Term
 
 
 def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tuple[Term, ...]]:
@@ -28,6 +31,8 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
             f"{site.collaborator} of {config_file} is no collaborator of this plan",
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
+    from fedfair.policy.terms import AskedTerms, terms
+
     asked = AskedTerms(plan, plan_code_digest(plan, plan_file))
     return site.collaborator, tuple(terms(asked, site.policy))
 

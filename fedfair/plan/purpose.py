@@ -12,12 +12,3 @@ class Purpose(enum.Enum):
     EVALUATION = "evaluation"
     STANDARDISATION = "standardisation"
     EXACT_EVALUATION = "exact-evaluation"
-
-
-EVALUATIONS = (Purpose.EVALUATION, Purpose.EXACT_EVALUATION)
-"""What is asked about a model that is not trained any more."""
-
-
-def policy_word(purpose: Purpose) -> str:
-    """Return the word of a site's policy that allows sums of a purpose: an evaluation is one, however fine."""
-    return (Purpose.EVALUATION if purpose in EVALUATIONS else purpose).value

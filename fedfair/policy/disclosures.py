@@ -1,19 +1,17 @@
 """What leaves a site in readable form under a plan, in kinds that a site's policy can allow or refuse.
 
 A masked sum shows nothing but the sum. So what counts is what is known once the sums are open: sums over
-everybody, or something about one site, one group, one record. `algorithms.py` says it of every algorithm, this
-module of a whole plan. What plain sums show on top is the term `allow_plain_sums`, what `site_means` publishes the
-term `publish_site_means`.
+everybody, or something about one site, one group, one record. `plan.algorithms` says it of every algorithm,
+`aggregation.sum_kinds` of every other sum, and this module of a whole plan. What plain sums show on top is the
+term `allow_plain_sums`, what `site_means` publishes the term `publish_site_means`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 
-from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import evaluates_exactly
+from fedfair.aggregation.sum_kinds import SumKind, sum_kinds
 from fedfair.plan.fields import Disclosure
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 
@@ -29,40 +27,22 @@ MEANING: Mapping[Disclosure, str] = {
 }
 
 SUMS_ONLY: tuple[Disclosure, ...] = ("update-sums", "loss-sums", "loss-quantiles", "feature-sums")
-"""What deployments reveal; nothing of it is about one site."""
-
-
-_ASKED_BY: Mapping[Purpose, str] = {
-    Purpose.EVALUATION: "evaluation",
-    Purpose.EXACT_EVALUATION: "evaluation.method: exact",
-    Purpose.STANDARDISATION: "task.standardize: secure",
-}
-"""What in a plan asks for sums of a purpose, in the order in which disclosures are told."""
-
-_REVEALED: Mapping[Purpose, Disclosure] = {
-    Purpose.EVALUATION: "loss-sums",
-    Purpose.EXACT_EVALUATION: "loss-quantiles",
-    Purpose.STANDARDISATION: "feature-sums",
-}
-
-
-def of_sum(plan: Plan, purpose: Purpose) -> tuple[Disclosure, ...]:
-    """Return the kinds that the sums of one purpose reveal; those of training are what the algorithm says."""
-    return ALGORITHMS[plan.training.algorithm].kinds if purpose is Purpose.TRAINING else (_REVEALED[purpose],)
+"""What deployments disclose; nothing of it is about one site."""
 
 
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:
-    """Return the kinds that an evaluation under a plan reveals, each with what in the plan asks for it."""
-    made = (Purpose.EVALUATION, *((Purpose.EXACT_EVALUATION,) if evaluates_exactly(plan) else ()))
-    return _told(made)
+    """Return the kinds that an evaluation under a plan discloses, each with what in the plan asks for it."""
+    return _told(plan, (kind for kind in sum_kinds() if kind.is_evaluation and kind.planned(plan)))
 
 
 def of_run(plan: Plan) -> dict[Disclosure, str]:
-    """Return the kinds that a whole run of a plan reveals, each with what in the plan asks for it."""
-    name = plan.training.algorithm
-    trained = dict.fromkeys(of_sum(plan, Purpose.TRAINING), f"training.algorithm: {name}")
-    return trained | _told(schedule_of(plan).purposes)
+    """Return the kinds that a whole run of a plan discloses, each with what in the plan asks for it."""
+    made = schedule_of(plan).purposes
+    return _told(plan, (kind for kind in sum_kinds() if kind.purpose in made))
 
 
-def _told(purposes: Collection[Purpose]) -> dict[Disclosure, str]:
-    return {_REVEALED[purpose]: asked for purpose, asked in _ASKED_BY.items() if purpose in purposes}
+def _told(plan: Plan, kinds: Iterable[SumKind]) -> dict[Disclosure, str]:
+    told: dict[Disclosure, str] = {}
+    for kind in kinds:
+        told |= dict.fromkeys(kind.discloses(plan), kind.asked_by(plan))
+    return told

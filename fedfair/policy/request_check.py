@@ -6,12 +6,11 @@ every question, because it may ask for what it never announced. What counts how 
 
 from __future__ import annotations
 
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import policy_word
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.policy.disclosures import of_sum
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
 
@@ -28,7 +27,7 @@ class RequestCheck:
 
     def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str) -> None:
         self._planned = schedule_of(plan, len(schema.numeric)).purposes
-        self._revealed = {purpose: of_sum(plan, purpose) for purpose in self._planned}
+        self._disclosed = {purpose: sum_kind(purpose).discloses(plan) for purpose in self._planned}
         self._policy = policy
         self._name = name
 
@@ -40,10 +39,10 @@ class RequestCheck:
             words = f"the plan that {self._name} approved has no sums for {purpose.value}"
             return Refusal(words, "purposes", purpose.value, planned)
         words = f"the policy of {self._name} does not allow sums for {purpose.value}"
-        word = policy_word(purpose)
+        word = sum_kind(purpose).policy_word
         if word not in policy.purposes:
             return Refusal(words, "purposes", word, ", ".join(policy.purposes))
-        kinds = self._revealed[purpose]
+        kinds = self._disclosed[purpose]
         if not set(kinds) <= set(policy.reveals):
             known = ", ".join(kinds)
             return Refusal(f"{words}, which reveal {known}", "reveals", known, ", ".join(policy.reveals))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fedfair.aggregation.sum_kinds import sum_kind, sum_kinds
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import clip_ceiling, is_masked, quorum, resists_lies
 from fedfair.plan.digest import format_digest
-from fedfair.plan.purpose import EVALUATIONS, policy_word
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.disclosures import of_evaluation, of_run
@@ -185,8 +185,9 @@ def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
 
 
 def _needed(asked: AskedTerms) -> Iterable[str]:
-    made = EVALUATIONS if asked.evaluation_only else schedule_of(asked.plan).purposes
-    return dict.fromkeys(policy_word(purpose) for purpose in made)
+    if asked.evaluation_only:
+        return dict.fromkeys(kind.policy_word for kind in sum_kinds() if kind.is_evaluation)
+    return dict.fromkeys(sum_kind(purpose).policy_word for purpose in schedule_of(asked.plan).purposes)
 
 
 def _revelations(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:

@@ -18,16 +18,17 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.data.declared import declared_schema
 from fedfair.ids import SumNumber
 from fedfair.plan.derived import PrivacyLevel, is_noised, privacy_level, published_sites, reported_group_sizes
 from fedfair.plan.description import summary
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import EVALUATIONS, Purpose, policy_word
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.decision import SiteRules
-from fedfair.policy.disclosures import of_run, of_sum
+from fedfair.policy.disclosures import of_run
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted
@@ -168,7 +169,7 @@ def asked_for(plan: Plan) -> list[DueSum]:
         step = 0 if request.query is None else request.query.number
         asked.append(DueSum(request.purpose, int(request.round), step))
         # An exact evaluation is about the records of the histogram before it.
-        scale = 1.0 if request.purpose in EVALUATIONS else 1.0 + 0.01 * len(asked)
+        scale = 1.0 if sum_kind(request.purpose).is_evaluation else 1.0 + 0.01 * len(asked)
         training_run.apply_aggregate(answer(request, plan, schema, scale))
     return asked
 
@@ -214,7 +215,7 @@ def check_run(plan: Plan, schedule: Schedule) -> None:
 
 def check_site(plan: Plan, schedule: Schedule) -> None:
     """A site that allows the schedule's purposes and no other admits its sums, and no other sum."""
-    site = Site(plan, tuple(dict.fromkeys(policy_word(purpose) for purpose in schedule.purposes)))
+    site = Site(plan, tuple(dict.fromkeys(sum_kind(purpose).policy_word for purpose in schedule.purposes)))
     model, asked = 0, Counter[tuple[Purpose, int]]()
     for due in schedule.sums():
         # Each evaluation is about a model of its own, and so is the whole of an exact one.
@@ -239,8 +240,8 @@ def check_words(plan: Plan, schedule: Schedule) -> None:
     """Terms and disclosures name the kinds of the schedule's sums, each once, and no other."""
     held = list(terms(AskedTerms(plan, b"\0" * 32), SitePolicy()))
     words = [term.asked for term in held if term.key == "purposes"]
-    assert Counter(words) == Counter({policy_word(purpose): 1 for purpose in schedule.purposes})
-    kinds = {kind for purpose in schedule.purposes for kind in of_sum(plan, purpose)}
+    assert Counter(words) == Counter({sum_kind(purpose).policy_word: 1 for purpose in schedule.purposes})
+    kinds = {kind for purpose in schedule.purposes for kind in sum_kind(purpose).discloses(plan)}
     assert set(of_run(plan)) == kinds
     assert {term.asked for term in held if term.key == "reveals"} == kinds
     said = dict(summary(plan))

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from fedfair.plan.purpose import EVALUATIONS, Purpose
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS, AnsweredRequest, _answered
 from fedfair.policy.site_config import SitePolicy
 from fedfair.wire.receiving import ReceivedRequest
+
+EVALUATIONS = (Purpose.EVALUATION, Purpose.EXACT_EVALUATION)
 
 _Place = tuple[str, str, int, int, str]
 """Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
