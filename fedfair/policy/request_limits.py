@@ -2,8 +2,8 @@
 
 An aggregator says which round of which run a question belongs to, and can say what it likes. So the site counts
 for itself: runs, rounds, attempts at each, and every model that it evaluates. Each of them is a row by its own key
-(`facts`), so that the latest question costs what the first one did. The rows are on the disk before an answer is
-computed (`request_record`), so that a crash grants nothing twice; they may count what was never sent.
+(`answered_facts`), so that the latest question costs what the first one did. The rows are on the disk before
+an answer is computed (`request_record`), so that a crash grants nothing twice; they may count what was never sent.
 
 A question about the same model, in the same round, run and attempt is the same question: its answer is the same
 too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Every masked

@@ -1,8 +1,8 @@
 """The headers of an evaluation and a standardisation under noise: what a site releases beside its training.
 
 Decides how a site's records become a noised header; which numbers carry how much is said in
-`aggregation.dp_histogram` and in `standardisation`. Both are released on a grid, like a step of training
-(`privacy.grid`). The number of records is public and exact.
+`aggregation.dp_histogram` and in `aggregation.feature_moments`. Both are released on a grid, like a step of
+training (`privacy.grid`). The number of records is public and exact.
 """
 
 from __future__ import annotations

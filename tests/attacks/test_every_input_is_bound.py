@@ -35,7 +35,7 @@ from fedfair.wire.receiving import ReceivedRequest
 from tests.plans import small_plan
 
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
-"""What `masked_answers` calls; everything that these methods call in turn is looked into as well."""
+"""What `masked_worker` calls; everything that these methods call in turn is looked into as well."""
 
 OWN, PLAN, TRANSCRIPT, UNUSED = "the site's own", "follows from the plan", "in the transcript", "never given"
 
@@ -47,7 +47,7 @@ ARGUMENTS: Mapping[str, str] = {
     "purpose": TRANSCRIPT,
     "step": TRANSCRIPT,
     "replaced": OWN,
-    "attempt": OWN,  # Counted by `allowance`, over everything that was asked, across restarts.
+    "attempt": OWN,  # Counted by `request_limits`, over everything that was asked, across restarts.
     "records": OWN,
     "splits": PLAN,  # Which splits are evaluated: always all.
     "header": OWN,
@@ -92,7 +92,7 @@ TOLD_FIELDS: Mapping[type, Mapping[str, str]] = {
 """Every field of what a contribution is handed."""
 
 READ_BY_THE_WORKER = {"question.start", "question.model", "start.purpose", "start.round", "start.query"}
-"""What `masked_answers` reads of a question to make a contribution: nothing that is not in the transcript."""
+"""What `masked_worker` reads of a question to make a contribution: nothing that is not in the transcript."""
 
 
 def methods() -> dict[str, ast.FunctionDef]:

@@ -229,7 +229,7 @@ def test_nobody_is_accused_but_by_the_code_that_opens_envelopes() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.keyword) and node.arg == "accused"
     ]
-    assert passed_on == [("masked_answers.py", "fault.accused")]
+    assert passed_on == [("masked_worker.py", "fault.accused")]
 
 
 @given(st.sampled_from(Check), WORDS, WORDS, st.integers(1, 200))
