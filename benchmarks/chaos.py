@@ -183,8 +183,8 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
 
     decoders: dict[Kind, Callable[[bytes], Upload | ConsistencyCheck | UnmaskShares]] = {
         Kind.UPLOAD: Upload.decode,
-        Kind.VOTE: ConsistencyCheck.decode,
-        Kind.ANSWER: UnmaskShares.decode,
+        Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
+        Kind.UNMASK_SHARES: UnmaskShares.decode,
     }
 
     def write(**line: object) -> None:
@@ -258,7 +258,7 @@ def _sabotage(what: str, name: str) -> None:
         self: Participant, raw: bytes, subject: RoundSubject, computed: bytes = b""
     ) -> list[SiteEffect]:
         effects = receive(self, raw, subject, computed)
-        if kind_of(raw) is Kind.OPEN:
+        if kind_of(raw) is Kind.UNMASK_REQUEST:
             sent = [effect.message for effect in effects if isinstance(effect, Send)]
             effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]
         return effects

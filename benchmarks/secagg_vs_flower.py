@@ -45,11 +45,11 @@ SIZES = ((10, 3, 100_000, 0), (10, 3, 100_000, 3), (10, 3, 1_000_000, 0), (50, 1
 QUICK = ((10, 3, 1_000, 0), (10, 3, 1_000, 3))
 """(members, colluders, length of the body, members that vanish before their upload arrives)."""
 
-OF_THE_SET_UP = {Kind.PROPOSAL: "set_up", Kind.ADVERTS: "set_up", Kind.CONFIRMS: "set_up"}
+OF_THE_SET_UP = {Kind.PROPOSAL: "set_up", Kind.KEY_ADVERTISEMENTS: "set_up", Kind.CONFIRMS: "set_up"}
 STEPS = OF_THE_SET_UP | {
-    Kind.ROUND_START: "enter_and_upload", Kind.SURVIVORS: "vote", Kind.OPEN: "answer",
-    Kind.ADVERT: "set_up", Kind.CONFIRM: "set_up", Kind.UPLOAD: "add_uploads", Kind.VOTE: "votes",
-    Kind.ANSWER: "unmask",
+    Kind.ROUND_START: "enter_and_upload", Kind.SURVIVORS: "vote", Kind.UNMASK_REQUEST: "answer",
+    Kind.KEY_ADVERTISEMENT: "set_up", Kind.CONFIRM: "set_up", Kind.UPLOAD: "add_uploads",
+    Kind.CONSISTENCY_CHECK: "votes", Kind.UNMASK_SHARES: "unmask",
 }  # fmt: skip
 """Which step the work on a message belongs to, at the site or at the aggregator."""
 

@@ -20,8 +20,8 @@ from fedfair.wire.receiving import ReceivedRequest
 MAX_WAITING = 8
 """One question, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
 
-_OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.SURVIVORS, Kind.OPEN})
-_OF_A_SET_UP = frozenset({Kind.PROPOSAL, Kind.ADVERTS, Kind.CONFIRMS})
+_OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.SURVIVORS, Kind.UNMASK_REQUEST})
+_OF_A_SET_UP = frozenset({Kind.PROPOSAL, Kind.KEY_ADVERTISEMENTS, Kind.CONFIRMS})
 
 
 class Mailbox:

@@ -372,7 +372,7 @@ def test_every_public_function_is_used_by_more_than_its_tests() -> None:
         ("secagg/test_shamir.py", True),
         ("fairness/test_rcvar.py", False),  # imports torch
         ("wire/test_generated.py", False),  # starts a process
-        ("learning/test_simulate.py", False),  # imports what imports torch
+        ("simulation/test_simulate.py", False),  # imports what imports torch
         ("interop/test_streams.py", False),
         ("attacks/test_blame.py", False),  # tests no one package
     ],

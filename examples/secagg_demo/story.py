@@ -156,13 +156,15 @@ def play() -> tuple[Facts, Vectors]:
     rounds = _Rounds(consortium, records)
     everybody, opened = rounds.honest()
     uploads = [delivery for delivery in consortium.deliveries if delivery.kind is Kind.UPLOAD]
-    keys, sent, answers = (_sent(consortium, kind) for kind in (Kind.ADVERT, Kind.UPLOAD, Kind.ANSWER))
-    of_a_round = (Kind.UPLOAD, Kind.ANSWER)
+    keys, sent, answers = (
+        _sent(consortium, kind) for kind in (Kind.KEY_ADVERTISEMENT, Kind.UPLOAD, Kind.UNMASK_SHARES)
+    )
+    of_a_round = (Kind.UPLOAD, Kind.UNMASK_SHARES)
     protected = sum(d.size for d in consortium.deliveries if d.sender == NAMES[0] and d.kind in of_a_round)
     encoded = _encoded(rounds.changes[VICTIM])
     masked = np.frombuffer(uploads[VICTIM - 1].vector[SHAPE.header_bytes() :], np.uint32)
     before, _ = rounds.honest(((LOST, Kind.ROUND_START),))
-    after, _ = rounds.honest(((LOST, Kind.OPEN),))
+    after, _ = rounds.honest(((LOST, Kind.UNMASK_REQUEST),))
     lies = _lies(consortium, rounds)
     terms = consortium.terms
     facts = Facts(
@@ -228,7 +230,7 @@ class _Rounds:
         """Play a round, move the model, and hold the sum against the plain one."""
         updates, before = self.updates(), len(self.consortium.deliveries)
         opened = self.consortium.play_round(digest_of(self.model), updates, CLIP, unreachable)
-        answers = sum(delivery.kind is Kind.ANSWER for delivery in self.consortium.deliveries[before:])
+        answers = sum(delivery.kind is Kind.UNMASK_SHARES for delivery in self.consortium.deliveries[before:])
         self.model = self.model + (opened.body / opened.weight).astype(np.float32)
         return self._compared(opened, min(answers, self.consortium.terms.threshold)), opened
 
@@ -273,7 +275,7 @@ def _sent(consortium: Consortium, kind: Kind) -> tuple[Sent, ...]:
 def _what_matters(delivery: Delivery) -> bytes:
     """Return the public key of an advert, the masked numbers of an upload, the last share of an answer."""
     match delivery.kind:
-        case Kind.ADVERT:
+        case Kind.KEY_ADVERTISEMENT:
             return KeyAdvertisement.decode(delivery.message).public_key
         case Kind.UPLOAD:
             return delivery.vector[SHAPE.header_bytes() + 4 * SHOWN_NUMBER :]

@@ -51,11 +51,11 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
 """What is in each message, for people."""
 
 _SECAGG_ITEMS: Mapping[Kind, MessageKind] = {
-    Kind.ADVERT: MessageKind.PUBLIC_KEY,
+    Kind.KEY_ADVERTISEMENT: MessageKind.PUBLIC_KEY,
     Kind.CONFIRM: MessageKind.CONFIRMATION,
     Kind.UPLOAD: MessageKind.SEALED_SHARES,
-    Kind.VOTE: MessageKind.VOTE,
-    Kind.ANSWER: MessageKind.MASK_SHARES,
+    Kind.CONSISTENCY_CHECK: MessageKind.VOTE,
+    Kind.UNMASK_SHARES: MessageKind.MASK_SHARES,
 }
 _FOLLOWING: Mapping[MessageKind, MessageKind] = {
     MessageKind.SEALED_SHARES: MessageKind.MASKED_VECTOR,

@@ -22,16 +22,16 @@ class Kind(enum.IntEnum):
     """Types of messages, as they travel."""
 
     PROPOSAL = 1
-    ADVERT = 2
-    ADVERTS = 3
+    KEY_ADVERTISEMENT = 2
+    KEY_ADVERTISEMENTS = 3
     CONFIRM = 4
     CONFIRMS = 5
     ROUND_START = 6
     UPLOAD = 7
     SURVIVORS = 8
-    VOTE = 9
-    OPEN = 10
-    ANSWER = 11
+    CONSISTENCY_CHECK = 9
+    UNMASK_REQUEST = 10
+    UNMASK_SHARES = 11
 
 
 Pairs = tuple[tuple[int, bytes], ...]

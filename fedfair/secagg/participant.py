@@ -91,13 +91,13 @@ class Participant:
         if request in self._sent:
             return [self._sent[request]]
         match kind:
-            case Kind.PROPOSAL | Kind.ADVERTS | Kind.CONFIRMS:
+            case Kind.PROPOSAL | Kind.KEY_ADVERTISEMENTS | Kind.CONFIRMS:
                 return self._set_up(kind, raw, request)
             case Kind.ROUND_START:
                 return self._enter(raw, request, subject, computed or subject.sum_digest)
             case Kind.SURVIVORS:
                 return self._vote(raw, request)
-            case Kind.OPEN:
+            case Kind.UNMASK_REQUEST:
                 return self._answer(raw, request)
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is never for a site")
@@ -157,7 +157,7 @@ class Participant:
                 settled = self._settle()
                 written = ReplaceLog((history_record(self._history),))
                 return [*settled, written, self._reply(request, message)]
-            case Kind.ADVERTS, Advertised() as phase:
+            case Kind.KEY_ADVERTISEMENTS, Advertised() as phase:
                 self._setup, message = phase.agree(raw)
                 return [self._reply(request, message)]
             case Kind.CONFIRMS, Agreed() as phase:

@@ -136,13 +136,15 @@ class ConsistencyCheck:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.VOTE).fixed(self.transcript).number(self.member, 2).members(self.survivors)
+        writer = (
+            begin(Kind.CONSISTENCY_CHECK).fixed(self.transcript).number(self.member, 2).members(self.survivors)
+        )
         return writer.fixed(self.signature).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> ConsistencyCheck:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.VOTE)
+        reader = open_message(raw, Kind.CONSISTENCY_CHECK)
         message = cls(
             reader.fixed(DIGEST_BYTES), reader.number(2), reader.members(), reader.fixed(SIGNATURE_BYTES)
         )
@@ -170,13 +172,13 @@ class UnmaskRequest:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.OPEN).fixed(self.transcript).members(self.survivors)
+        writer = begin(Kind.UNMASK_REQUEST).fixed(self.transcript).members(self.survivors)
         return writer.by_member(self.votes).by_member(self.envelopes).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> UnmaskRequest:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.OPEN)
+        reader = open_message(raw, Kind.UNMASK_REQUEST)
         message = cls(
             reader.fixed(DIGEST_BYTES),
             reader.members(),
@@ -200,13 +202,13 @@ class UnmaskShares:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.ANSWER).fixed(self.transcript).number(self.member, 2)
+        writer = begin(Kind.UNMASK_SHARES).fixed(self.transcript).number(self.member, 2)
         return writer.members(self.survivors).by_member(self.shares).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> UnmaskShares:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.ANSWER)
+        reader = open_message(raw, Kind.UNMASK_SHARES)
         message = cls(
             reader.fixed(DIGEST_BYTES),
             reader.number(2),

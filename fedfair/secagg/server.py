@@ -13,6 +13,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -63,14 +64,16 @@ class ServerState(enum.Enum):
 
 EXPECTED: Mapping[ServerState, Kind | None] = {
     ServerState.IDLE: None,
-    ServerState.ADVERTS: Kind.ADVERT,
+    ServerState.ADVERTS: Kind.KEY_ADVERTISEMENT,
     ServerState.CONFIRMS: Kind.CONFIRM,
     ServerState.READY: None,
     ServerState.UPLOADS: Kind.UPLOAD,
-    ServerState.VOTES: Kind.VOTE,
-    ServerState.ANSWERS: Kind.ANSWER,
+    ServerState.VOTES: Kind.CONSISTENCY_CHECK,
+    ServerState.ANSWERS: Kind.UNMASK_SHARES,
 }
 """The one kind of message that each state takes; everything else is late or out of order."""
+
+_OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES})
 
 
 REMEMBERED_PROPOSALS = 8
@@ -237,18 +240,14 @@ class Server:
         kind, seen = kind_of(raw), hashlib.sha256(raw).digest()
         if self._received.get(sender) == seen:
             return []
-        if (
-            kind is Kind.ANSWER
-            and self.state is ServerState.READY
-            and self._closed
-            and sender in self._closed.owing
-        ):
-            # It was asked to answer, but t others were quicker.
-            self._closed.owing.discard(sender)
+        closed = self._closed if kind is Kind.UNMASK_SHARES and self.state is ServerState.READY else None
+        if closed is not None and sender in closed.owing:
+            # It was asked to answer, but others were quicker.
+            closed.owing.discard(sender)
             return []
         expected = EXPECTED[self.state]
         if kind is not expected:
-            late = Check.LATE if kind in (Kind.UPLOAD, Kind.VOTE, Kind.ANSWER) else Check.OUT_OF_ORDER
+            late = Check.LATE if kind in _OF_A_ROUND else Check.OUT_OF_ORDER
             raise SecaggError(late, f"{kind.name} of member {sender} while waiting for {self.state.value}")
         require(sender in self._asked, Check.MEMBERSHIP, f"member {sender} was not asked")
         require(
@@ -332,13 +331,13 @@ class Server:
 
     def _take(self, kind: Kind, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
         match kind:
-            case Kind.ADVERT:
+            case Kind.KEY_ADVERTISEMENT:
                 self._take_advert(sender, raw)
             case Kind.CONFIRM:
                 self._take_confirm(sender, raw)
             case Kind.UPLOAD:
                 self._current.add_upload(sender, raw, vector)
-            case Kind.VOTE:
+            case Kind.CONSISTENCY_CHECK:
                 self._current.add_vote(sender, raw)
             case _:
                 self._current.add_answer(sender, raw)

@@ -76,13 +76,13 @@ class KeyAdvertisement:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.ADVERT).number(self.member, 2).sized(self.public_key)
+        writer = begin(Kind.KEY_ADVERTISEMENT).number(self.member, 2).sized(self.public_key)
         return writer.fixed(self.nonce).fixed(self.signature).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> KeyAdvertisement:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.ADVERT)
+        reader = open_message(raw, Kind.KEY_ADVERTISEMENT)
         message = cls(
             reader.number(2),
             reader.sized(MAX_PUBLIC_KEY_BYTES),
@@ -101,12 +101,12 @@ class KeyAdvertisements:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        return begin(Kind.ADVERTS).by_member(self.adverts).done()
+        return begin(Kind.KEY_ADVERTISEMENTS).by_member(self.adverts).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> KeyAdvertisements:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.ADVERTS)
+        reader = open_message(raw, Kind.KEY_ADVERTISEMENTS)
         message = cls(reader.by_member(MAX_PUBLIC_KEY_BYTES + 256))
         reader.end()
         return message

@@ -39,7 +39,7 @@ def test_entries_come_out_in_order_and_a_taker_waits_for_the_next() -> None:
     async def scenario() -> list[object]:
         mailbox, taken = Mailbox(), []
         taker = asyncio.create_task(mailbox.take())
-        said = [message(Kind.CONFIRMS), message(Kind.ROUND_START), message(Kind.OPEN)]
+        said = [message(Kind.CONFIRMS), message(Kind.ROUND_START), message(Kind.UNMASK_REQUEST)]
         for one in said:
             await mailbox.put(one)
         taken.append(await taker)
@@ -54,8 +54,8 @@ def test_a_reader_waits_when_a_few_entries_are_there_until_one_is_taken() -> Non
     async def scenario() -> None:
         mailbox = Mailbox()
         for _ in range(MAX_WAITING):
-            await mailbox.put(message(Kind.OPEN))
-        blocked = asyncio.create_task(mailbox.put(message(Kind.VOTE)))
+            await mailbox.put(message(Kind.UNMASK_REQUEST))
+        blocked = asyncio.create_task(mailbox.put(message(Kind.CONSISTENCY_CHECK)))
         for _ in range(100):
             await asyncio.sleep(0)
         assert not blocked.done()
@@ -71,7 +71,14 @@ def test_a_newer_question_takes_the_place_of_older_ones_and_of_the_messages_of_t
     async def scenario() -> list[object]:
         mailbox, junk = Mailbox(), SecaggMessage(b"\xff" * 9)
         kept = [message(Kind.CONFIRMS), junk]
-        for one in (question(1), kept[0], message(Kind.ROUND_START), message(Kind.OPEN), kept[1], question(2)):
+        for one in (
+            question(1),
+            kept[0],
+            message(Kind.ROUND_START),
+            message(Kind.UNMASK_REQUEST),
+            kept[1],
+            question(2),
+        ):
             await mailbox.put(one)
         taken = [await mailbox.take() for _ in range(len(mailbox))]
         assert isinstance(taken[0], ReceivedRequest)
@@ -84,7 +91,14 @@ def test_a_newer_question_takes_the_place_of_older_ones_and_of_the_messages_of_t
 
 def test_whatever_an_honest_aggregator_says_to_a_site_that_takes_nothing_fits() -> None:
     # Each sum may begin with a set-up, and may be given up at any step; the site has taken nothing of it.
-    steps = [Kind.PROPOSAL, Kind.ADVERTS, Kind.CONFIRMS, Kind.ROUND_START, Kind.SURVIVORS, Kind.OPEN]
+    steps = [
+        Kind.PROPOSAL,
+        Kind.KEY_ADVERTISEMENTS,
+        Kind.CONFIRMS,
+        Kind.ROUND_START,
+        Kind.SURVIVORS,
+        Kind.UNMASK_REQUEST,
+    ]
     parts = [steps[first:last] for first in (0, 3) for last in range(first, len(steps) + 1)]
 
     async def scenario() -> int:

@@ -118,7 +118,7 @@ class Lies(Wire):
     def answer(self, member: int, raw: bytes) -> bytes:
         """Return what a site answers to a request."""
         sends = [effect for effect in self.sites[member].receive(raw, MODEL) if isinstance(effect, Send)]
-        assert [kind_of(send.message) for send in sends] == [Kind.ANSWER]
+        assert [kind_of(send.message) for send in sends] == [Kind.UNMASK_SHARES]
         return sends[0].message
 
 

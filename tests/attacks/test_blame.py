@@ -129,7 +129,7 @@ def test_a_key_of_low_order_in_any_form_costs_its_signer_its_place_and_the_other
 ) -> None:
     wire = LyingWire(5)
     key = (point | high_bit).to_bytes(32, "little")
-    wire.lie = of_kind(Kind.ADVERT, (3,), with_key(key, lambda: wire.server._proposal))
+    wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (3,), with_key(key, lambda: wire.server._proposal))
     wire.deliver(wire.server.open_session(wire.roster.indices))
     ((member, fault),) = wire.refused
     assert (member, fault.check) == (3, Check.KEY)
@@ -149,7 +149,7 @@ def test_a_key_of_low_order_in_any_form_costs_its_signer_its_place_and_the_other
 )
 def test_a_malformed_hybrid_key_costs_its_signer_its_place(key: bytes, words: str) -> None:
     wire = LyingWire(4, suite=Suite.X25519_MLKEM768)
-    wire.lie = of_kind(Kind.ADVERT, (2,), with_key(key, lambda: wire.server._proposal))
+    wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (2,), with_key(key, lambda: wire.server._proposal))
     wire.deliver(wire.server.open_session(wire.roster.indices))
     assert [(member, fault.check) for member, fault in wire.refused] == [(2, Check.KEY)]
     assert f"clinic-2 advertises {words}" in wire.refused[0][1].message
@@ -160,7 +160,7 @@ def test_a_copy_of_another_members_key_costs_the_later_one_its_place() -> None:
     wire, seen = LyingWire(4), []
 
     def copied(member: int, send: Send) -> Send:
-        if kind_of(send.message) is not Kind.ADVERT:
+        if kind_of(send.message) is not Kind.KEY_ADVERTISEMENT:
             return send
         seen.append(KeyAdvertisement.decode(send.message).public_key)
         return with_key(seen[0], lambda: wire.server._proposal)(send) if member == 4 else send
@@ -382,7 +382,7 @@ def test_a_wrong_share_of_every_mask_names_its_sender_and_the_sum_is_opened_from
     wire = LyingWire(5)
     wire.set_up()
     wire.silent = {(member, Kind.UPLOAD) for member in gone}
-    wire.lie = of_kind(Kind.ANSWER, (1,), wrong_shares_of({2, 3, 4, 5}))
+    wire.lie = of_kind(Kind.UNMASK_SHARES, (1,), wrong_shares_of({2, 3, 4, 5}))
     assert wire.sum_of() == tuple(member for member in range(1, 6) if member not in gone)
     assert wire.proven() == {1}
     assert wire.contradicted[0].reason.startswith("clinic-1 answers with other shares than clinic-2, clinic-3")
@@ -391,7 +391,7 @@ def test_a_wrong_share_of_every_mask_names_its_sender_and_the_sum_is_opened_from
 def test_two_wrong_answers_of_five_leave_the_three_that_are_needed() -> None:
     wire = LyingWire(5)
     wire.set_up()
-    wire.lie = of_kind(Kind.ANSWER, (1, 3), wrong_shares_of({1, 2, 3, 4, 5}))
+    wire.lie = of_kind(Kind.UNMASK_SHARES, (1, 3), wrong_shares_of({1, 2, 3, 4, 5}))
     assert wire.sum_of() == (1, 2, 3, 4, 5)
     assert wire.proven() == {1, 3}
 
@@ -402,7 +402,7 @@ def test_where_every_answer_is_needed_a_wrong_share_is_named_although_nothing_ca
 ) -> None:
     wire = LyingWire(4, colluders=2)
     wire.set_up()
-    wire.lie = of_kind(Kind.ANSWER, (1,), wrong_shares_of(owners))
+    wire.lie = of_kind(Kind.UNMASK_SHARES, (1,), wrong_shares_of(owners))
     assert wire.sum_of() is None
     assert wire.aborted is not None
     assert wire.aborted.reason == f"3 right shares of clinic-{min(owners)}'s mask, 4 are needed"
@@ -461,7 +461,7 @@ def test_a_lone_liar_never_costs_an_honest_member_its_name_and_what_is_opened_is
 
         def lie(member: int, send: Send, tags: set[int] = tags, shares: set[int] = shares) -> Send:
             sent = of_kind(Kind.UPLOAD, (liar,), wrong_tags(tags))(member, send)
-            return of_kind(Kind.ANSWER, (liar,), wrong_shares_of(shares))(member, sent)
+            return of_kind(Kind.UNMASK_SHARES, (liar,), wrong_shares_of(shares))(member, sent)
 
         wire.lie = lie
         counted = wire.sum_of()

@@ -125,7 +125,7 @@ def test_a_wrong_share_is_not_used_and_the_round_opens_from_the_others(offset: i
         assert isinstance(effect, SendTo)
         (send,) = lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
         message = send.message
-        if effect.member == 1 and message[1] == Kind.ANSWER:
+        if effect.member == 1 and message[1] == Kind.UNMASK_SHARES:
             answer = UnmaskShares.decode(message)
             own, (first, shares), *others = answer.shares
             # One more in the last byte of a share: still in the field, and the result may still have 31 bytes.

@@ -51,7 +51,7 @@ def test_an_evaluation_that_lost_a_site_before_anybody_answered_is_repeated_with
 
 def test_an_evaluation_that_some_have_answered_is_repeated_for_the_same_sites_only() -> None:
     lies = Lies.in_session()
-    assert evaluation(lies, range(1, 6), [(5, Kind.ANSWER)]) is None
+    assert evaluation(lies, range(1, 6), [(5, Kind.UNMASK_SHARES)]) is None
     assert lies.aborted is not None
     assert lies.aborted.answered
     with pytest.raises(SecaggError) as refusal:
@@ -89,7 +89,7 @@ def test_a_part_of_a_cohort_that_must_be_whole_is_not_opened() -> None:
 
 def test_a_site_that_is_killed_still_knows_what_it_answered() -> None:
     lies = Lies.in_session()
-    assert evaluation(lies, range(1, 6), [(5, Kind.ANSWER)]) is None
+    assert evaluation(lies, range(1, 6), [(5, Kind.UNMASK_SHARES)]) is None
     for index in lies.roster.indices:
         lies.restart(index)
     lies.set_up()
@@ -110,7 +110,7 @@ def test_whatever_is_asked_a_site_is_never_in_two_different_open_sums(data: st.D
     opened: set[tuple[int, ...]] = set()
     for _ in range(data.draw(st.integers(2, 4))):
         cohort = data.draw(st.sets(st.integers(1, 4), min_size=2))
-        kinds = st.sampled_from([Kind.UPLOAD, Kind.VOTE, Kind.ANSWER])
+        kinds = st.sampled_from([Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
         silent = data.draw(st.sets(st.tuples(st.integers(1, 4), kinds), max_size=2))
         for index in data.draw(st.sets(st.integers(1, 4), max_size=1)):
             lies.restart(index)
@@ -224,14 +224,14 @@ def test_no_site_ever_helps_to_open_one_sum_for_two_sets(data: st.DataObject) ->
     to_server = lies.to_server
 
     def overheard(member: int, send: Send) -> list[ServerEffect]:
-        if kind_of(send.message) is Kind.ANSWER:
+        if kind_of(send.message) is Kind.UNMASK_SHARES:
             answers[member].add(UnmaskShares.decode(send.message).survivors)
         return to_server(member, send)
 
     lies.to_server = overheard  # type: ignore[method-assign]  # a wire that is listened to
     for _ in range(data.draw(st.integers(2, 4))):
         cohort = data.draw(st.sets(st.integers(1, 4), min_size=2))
-        kinds = st.sampled_from([Kind.UPLOAD, Kind.VOTE, Kind.ANSWER])
+        kinds = st.sampled_from([Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
         silent = data.draw(st.sets(st.tuples(st.integers(1, 4), kinds), max_size=2))
         for index in data.draw(st.sets(st.integers(1, 4), max_size=1)):
             lies.restart(index)

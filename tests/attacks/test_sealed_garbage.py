@@ -80,7 +80,7 @@ class SealingWire(LyingWire):
         return super().sum_of(members=members, purpose=purpose)
 
     def hand_over(self, member: int, message: bytes) -> list[SiteEffect]:
-        if member == self.liar and self.accused and kind_of(message) is Kind.OPEN:
+        if member == self.liar and self.accused and kind_of(message) is Kind.UNMASK_REQUEST:
             raise SecaggError(Check.ENVELOPE, "a lie", accused=self.accused)
         return super().hand_over(member, message)
 
@@ -88,7 +88,7 @@ class SealingWire(LyingWire):
         return tuple(member for member in range(1, self.members + 1) if member != self.liar)
 
     def has_answered(self) -> set[int]:
-        return {member for member, kind in self.trace if kind is Kind.ANSWER}
+        return {member for member, kind in self.trace if kind is Kind.UNMASK_SHARES}
 
 
 @pytest.mark.parametrize("sealing", [noise, no_shares])
@@ -208,7 +208,7 @@ def asked_to_open() -> LyingWire:
     """Return a wire of five whose first four were asked to open their sum, and whose answers did not arrive."""
     wire = LyingWire(5)
     wire.set_up()
-    wire.silent = {(5, Kind.UPLOAD)} | {(member, Kind.ANSWER) for member in range(1, 5)}
+    wire.silent = {(5, Kind.UPLOAD)} | {(member, Kind.UNMASK_SHARES) for member in range(1, 5)}
     wire.updates = {member: unit_update(member, 5) for member in wire.server.members}
     wire.deliver(wire.server.start_round("training", wire.model, (1.0,), wire.server.members))
     wire.deliver(wire.server.deadline())

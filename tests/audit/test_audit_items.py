@@ -19,7 +19,7 @@ FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, MessageKind]] = {
     UploadStart: (UploadStart(SumNumber(1), 9, bytes(32)), MessageKind.PLAIN_ANNOUNCEMENT),
     Chunk: (Chunk(b"piece"), MessageKind.OUT_OF_PLACE),
     Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), MessageKind.ABSTENTION),
-    SecaggMessage: (SecaggMessage(begin(Kind.VOTE).done()), MessageKind.VOTE),
+    SecaggMessage: (SecaggMessage(begin(Kind.CONSISTENCY_CHECK).done()), MessageKind.VOTE),
 }
 
 
@@ -48,7 +48,7 @@ def test_a_chunk_is_a_piece_of_what_was_announced_before_it() -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_what_only_the_aggregator_says_is_out_of_place_in_a_collaborator_s_mouth(kind: Kind) -> None:
-    own = {Kind.ADVERT, Kind.CONFIRM, Kind.UPLOAD, Kind.VOTE, Kind.ANSWER}
+    own = {Kind.KEY_ADVERTISEMENT, Kind.CONFIRM, Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES}
     item = StreamItems().next(SecaggMessage(begin(kind).done()))
     assert (item is MessageKind.OUT_OF_PLACE) == (kind not in own)
 

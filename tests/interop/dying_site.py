@@ -26,7 +26,7 @@ KINDS = {
     "after-upload": Kind.ROUND_START,
     "slow": Kind.ROUND_START,
     "before-vote": Kind.SURVIVORS,
-    "before-answer": Kind.OPEN,
+    "before-answer": Kind.UNMASK_REQUEST,
 }
 AFTER_SECONDS = 0.3
 """By then the upload has left this machine's loopback; the slow site makes the others wait longer than that."""

@@ -43,7 +43,7 @@ def one_thread() -> None:
 
 
 def low_order_key(send: Send, site: SessionSite, proposal: bytes) -> Send:
-    if kind_of(send.message) is not Kind.ADVERT:
+    if kind_of(send.message) is not Kind.KEY_ADVERTISEMENT:
         return send
     advert = replace(KeyAdvertisement.decode(send.message), public_key=bytes(32))
     signature = sign(site.signing_key, "advert", *advert.signed_fields(proposal))
@@ -75,7 +75,7 @@ def sealed_garbage(send: Send, site: SessionSite, proposal: bytes, victims: Coll
 
 def wrong_shares(send: Send, site: SessionSite, proposal: bytes) -> Send:
     del site, proposal
-    if kind_of(send.message) is not Kind.ANSWER:
+    if kind_of(send.message) is not Kind.UNMASK_SHARES:
         return send
     answer = UnmaskShares.decode(send.message)
     lied = tuple((member, shares[:31] + bytes([shares[31] ^ 1]) + shares[32:]) for member, shares in answer.shares)
@@ -112,7 +112,7 @@ class TroublingParticipant(Participant):
     _training = False
 
     def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
-        if kind_of(raw) is Kind.OPEN and self._training:
+        if kind_of(raw) is Kind.UNMASK_REQUEST and self._training:
             raise SecaggError(Check.ENVELOPE, "a lie", accused=self.accused)
         return super().receive(raw, subject, computed)
 

@@ -53,7 +53,7 @@ class LyingPlay(Play):
         ]
 
     def answers(self, name: ParticipantId, message: bytes) -> list[events.Event]:
-        number, is_open = self.questions[name].sum_number, kind_of(message) is Kind.OPEN
+        number, is_open = self.questions[name].sum_number, kind_of(message) is Kind.UNMASK_REQUEST
         accused = self.accuses(self.purpose(name)) if name == A and is_open else 0
         if accused:
             return [events.Abstained(name, number, "a lie", accused=accused)]

@@ -174,7 +174,7 @@ class Play:
         self.tell(events.DeadlinePassed(token))
 
     def set_ups(self) -> int:
-        return sum(kind is Kind.ADVERT and name == self.names[0] for name, kind in self.said)
+        return sum(kind is Kind.KEY_ADVERTISEMENT and name == self.names[0] for name, kind in self.said)
 
 
 def test_a_whole_run_needs_one_session_and_adds_everybodys_change() -> None:
@@ -303,13 +303,13 @@ def test_a_sum_below_the_quorum_is_lost_before_anything_is_opened_and_changes_no
     )
     play.begin()
     before = play.training_run.model.vector.copy()
-    answers = sum(kind is Kind.ANSWER for _, kind in play.said)
+    answers = sum(kind is Kind.UNMASK_SHARES for _, kind in play.said)
     play.silent = lambda _name, _kind: True
     play.pass_deadline(events.DeadlineKind.SUM)
     lost = [effect for effect in play.effects if isinstance(effect, events.SumLost)]
     assert [effect.reason for effect in lost] == ["2 of 3 contributed, 3 are needed"]
     assert np.array_equal(play.training_run.model.vector, before)
-    assert sum(kind is Kind.ANSWER for _, kind in play.said) == answers
+    assert sum(kind is Kind.UNMASK_SHARES for _, kind in play.said) == answers
     assert play.federation.request is not None
     assert play.federation.request.attempt == 2
 
@@ -318,8 +318,8 @@ def test_a_sum_below_the_quorum_is_lost_before_anything_is_opened_and_changes_no
     ("steps", "counted"),
     [
         ((Kind.UPLOAD, Kind.UPLOAD), "cde"),
-        ((Kind.UPLOAD, Kind.VOTE), "bcde"),
-        ((Kind.ANSWER, Kind.ANSWER), "abcde"),
+        ((Kind.UPLOAD, Kind.CONSISTENCY_CHECK), "bcde"),
+        ((Kind.UNMASK_SHARES, Kind.UNMASK_SHARES), "abcde"),
     ],
 )
 def test_sites_that_fall_silent_at_a_step_are_done_without(steps: tuple[Kind, Kind], counted: str) -> None:
@@ -364,7 +364,7 @@ def test_an_evaluation_that_lacks_an_upload_is_repeated_without_that_site() -> N
 
 def test_an_evaluation_that_lost_an_answer_is_left_out_and_training_goes_on() -> None:
     play = Play(make_plan(4, quorum=3, rounds=4, every=2))
-    silent_at(play, "clinic-d", Kind.ANSWER, 2)
+    silent_at(play, "clinic-d", Kind.UNMASK_SHARES, 2)
     play.begin()
     play.pass_deadline(events.DeadlineKind.SUM)
     assert play.federation.phase is Phase.FINISHED
@@ -375,7 +375,7 @@ def test_an_evaluation_that_lost_an_answer_is_left_out_and_training_goes_on() ->
 
 
 def lose_the_last_answer(play: Play, name: str, rounds_done: int) -> None:
-    silent_at(play, name, Kind.ANSWER, rounds_done)
+    silent_at(play, name, Kind.UNMASK_SHARES, rounds_done)
     play.begin()
     play.tell(events.Disconnected(ParticipantId(name)))
     play.pass_deadline(events.DeadlineKind.GRACE)
@@ -419,7 +419,9 @@ def test_a_sum_whose_sites_do_not_come_back_ends_the_run_in_words(
 def test_a_training_sum_that_some_have_helped_to_open_is_repeated_by_the_very_same_sites() -> None:
     play = Play(make_plan(5, quorum=3, rounds=2))
     away = ("clinic-c", "clinic-d", "clinic-e")
-    play.silent = lambda name, kind: play.training_run.rounds_done == 1 and kind is Kind.ANSWER and name in away
+    play.silent = lambda name, kind: (
+        play.training_run.rounds_done == 1 and kind is Kind.UNMASK_SHARES and name in away
+    )
     play.begin()
     play.tell(events.Disconnected(ParticipantId("clinic-e")))
     play.pass_deadline(events.DeadlineKind.GRACE)
@@ -445,7 +447,7 @@ def test_the_output_model_is_evaluated_by_the_sites_that_evaluated_the_last_one(
     def leaving(event: events.Event) -> list[events.Effect]:
         effects = receive(event)
         if isinstance(event, events.MessageArrived) and event.participant == leaver:
-            asked, answers = play.questions[leaver].request, kind_of(event.message) is Kind.ANSWER
+            asked, answers = play.questions[leaver].request, kind_of(event.message) is Kind.UNMASK_SHARES
             if answers and (asked.purpose, asked.round, len(evaluations(play))) == LAST_EVALUATION:
                 effects += receive(events.Disconnected(leaver))
         return effects

@@ -152,7 +152,7 @@ class Restarting(WaitingPlay):
 
     def opened(self) -> int:
         """Return how many rounds of secure aggregation were answered by anybody."""
-        return len({transcript for _, kind, transcript in self.said_of if kind is Kind.ANSWER})
+        return len({transcript for _, kind, transcript in self.said_of if kind is Kind.UNMASK_SHARES})
 
 
 def played(plan: Plan, kill_at: int = 0, *, sites_too: bool = False, silent: Silence = frozenset()) -> Restarting:
@@ -213,7 +213,7 @@ def interrupted(silent: Silence, *, quorum: int | None = None) -> Restarting:
     return play
 
 
-TWO_ANSWERS_LOST: Silence = frozenset({(C, Kind.ANSWER, 1), (D, Kind.ANSWER, 1)})
+TWO_ANSWERS_LOST: Silence = frozenset({(C, Kind.UNMASK_SHARES, 1), (D, Kind.UNMASK_SHARES, 1)})
 
 
 def test_a_sum_that_lacks_answers_is_opened_again_for_the_same_survivors() -> None:

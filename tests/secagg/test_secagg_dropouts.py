@@ -35,10 +35,10 @@ def _run(wire: Wire, steps: dict[int, str]) -> tuple[int, ...] | None:
     wire.silent = set()
     for member, step in steps.items():
         kinds = {
-            "before upload": (Kind.UPLOAD, Kind.VOTE, Kind.ANSWER),
-            "after upload": (Kind.VOTE, Kind.ANSWER),
-            "before vote": (Kind.VOTE, Kind.ANSWER),
-            "before answer": (Kind.ANSWER,),
+            "before upload": (Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
+            "after upload": (Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
+            "before vote": (Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
+            "before answer": (Kind.UNMASK_SHARES,),
             "": (),
         }[step]
         wire.silent |= {(member, kind) for kind in kinds}

@@ -200,4 +200,4 @@ def test_a_vote_and_an_answer_write_nothing_but_themselves() -> None:
     (log, send) = lies.sites[1].receive(lies.request(1, lies.roster.indices), lies.model)
     assert type(log).__name__ == "Log"
     assert isinstance(send, Send)
-    assert send.message[1] == Kind.ANSWER
+    assert send.message[1] == Kind.UNMASK_SHARES

@@ -46,7 +46,11 @@ class Crashing(Wire):
             self.done += 1
             for send in super().carry_out(member, [effect]):
                 phase = self.sites[1].phase
-                if phase is not None and send.message[1] in (Kind.UPLOAD, Kind.VOTE, Kind.ANSWER):
+                if phase is not None and send.message[1] in (
+                    Kind.UPLOAD,
+                    Kind.CONSISTENCY_CHECK,
+                    Kind.UNMASK_SHARES,
+                ):
                     digest = hashlib.sha256(send.message + bytes(send.vector)).digest()
                     key = (phase.context.transcript if hasattr(phase, "context") else b"", Kind(send.message[1]))
                     self.sent.setdefault(key, set()).add(digest)
@@ -90,11 +94,11 @@ def test_a_site_killed_at_any_effect_sends_no_two_things_and_rejoins(crash_at: i
 def _after(kind: Kind) -> Lies:
     """Return a federation in which site 1 has sent an upload, a vote or an answer, and was restarted."""
     lies = Lies.after_uploads(4)
-    if kind in (Kind.VOTE, Kind.ANSWER):
+    if kind in (Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES):
         votes = {m: lies.vote_of(m, (1, 2, 3)) for m in (1, 2, 3)}
         for effect in lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model):
             assert isinstance(effect, Send)  # a resend
-    if kind is Kind.ANSWER:
+    if kind is Kind.UNMASK_SHARES:
         lies.carry_out(1, lies.sites[1].receive(lies.request(1, (1, 2, 3), votes), lies.model))
     return lies
 
@@ -181,7 +185,7 @@ def test_a_log_that_is_cut_in_its_first_record_is_refused_because_its_memory_is_
         assert "backup" in refusal.value.remedy
 
 
-@pytest.mark.parametrize("kind", [Kind.UPLOAD, Kind.VOTE, Kind.ANSWER])
+@pytest.mark.parametrize("kind", [Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
 def test_every_flipped_bit_of_a_log_is_noticed(kind: Kind) -> None:
     lies = _after(kind)
     whole = lies.logs[1]

@@ -20,7 +20,11 @@ from fedfair.secagg.server import ServerState
 from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
 MEMBERS = 4
-PARTS = {Kind.UPLOAD: Upload.decode, Kind.VOTE: ConsistencyCheck.decode, Kind.ANSWER: UnmaskShares.decode}
+PARTS = {
+    Kind.UPLOAD: Upload.decode,
+    Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
+    Kind.UNMASK_SHARES: UnmaskShares.decode,
+}
 
 
 class Storm(RuleBasedStateMachine):

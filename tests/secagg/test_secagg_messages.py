@@ -28,16 +28,16 @@ from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_upd
 DIGEST, SIGNATURE = b"d" * 32, b"s" * 64
 DECODERS = {
     Kind.PROPOSAL: Proposal.decode,
-    Kind.ADVERT: KeyAdvertisement.decode,
-    Kind.ADVERTS: KeyAdvertisements.decode,
+    Kind.KEY_ADVERTISEMENT: KeyAdvertisement.decode,
+    Kind.KEY_ADVERTISEMENTS: KeyAdvertisements.decode,
     Kind.CONFIRM: Confirm.decode,
     Kind.CONFIRMS: Confirms.decode,
     Kind.ROUND_START: RoundStart.decode,
     Kind.UPLOAD: Upload.decode,
     Kind.SURVIVORS: Survivors.decode,
-    Kind.VOTE: ConsistencyCheck.decode,
-    Kind.OPEN: UnmaskRequest.decode,
-    Kind.ANSWER: UnmaskShares.decode,
+    Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
+    Kind.UNMASK_REQUEST: UnmaskRequest.decode,
+    Kind.UNMASK_SHARES: UnmaskShares.decode,
 }
 EXAMPLES = [
     Proposal(SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40), *[DIGEST] * 4),
@@ -116,10 +116,10 @@ def test_what_is_no_message_is_refused(raw: bytes) -> None:
 def test_declared_sizes_allocate_nothing() -> None:
     # Every length and count field at its greatest, without the bytes that it promises.
     lies = [
-        MessageWriter().number(1, 1).number(Kind.ADVERTS, 1).number(0xFFFF, 2).done(),
+        MessageWriter().number(1, 1).number(Kind.KEY_ADVERTISEMENTS, 1).number(0xFFFF, 2).done(),
         bytes([1, Kind.CONFIRMS]) + DIGEST + bytes([0, 1, 0, 1]) + b"\xff" * 4,
         MessageWriter().number(1, 1).number(Kind.SURVIVORS, 1).fixed(DIGEST).number(0xFFFF, 2).done(),
-        bytes([1, Kind.OPEN]) + bytes(MAX_MESSAGE_BYTES),
+        bytes([1, Kind.UNMASK_REQUEST]) + bytes(MAX_MESSAGE_BYTES),
     ]  # fmt: skip
     tracemalloc.start()
     for raw in lies:
@@ -185,7 +185,7 @@ def test_every_bit_of_every_message_of_a_real_round_matters() -> None:
     wire.hand_over = original  # type: ignore[method-assign]
     effects = wire.server.start_round("training", wire.model, (1.0,), updates)
     wire.hand_over = lambda member, message: (  # type: ignore[assignment, method-assign]
-        damaged_first(member, message) if message[1] == Kind.OPEN else list(original(member, message))
+        damaged_first(member, message) if message[1] == Kind.UNMASK_REQUEST else list(original(member, message))
     )
     wire.deliver(effects)
     assert wire.opened is not None

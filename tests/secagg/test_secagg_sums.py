@@ -145,7 +145,7 @@ def test_a_semi_honest_session_opens_without_votes() -> None:
     opened = wire.round({m: Update(np.array([m / 8]), np.ones(2), 1) for m in (1, 2, 3, 4)})
     assert opened is not None
     assert opened.survivors == (3, 4)
-    assert Kind.VOTE not in {kind for _, kind in wire.trace}
+    assert Kind.CONSISTENCY_CHECK not in {kind for _, kind in wire.trace}
 
 
 # ---------------------------------------------------------------- memory
