@@ -195,7 +195,8 @@ class Service:
         if isinstance(words, Abstain) and words.leaving and not words.sum_number:
             return words
         raise RemoteProtocolError(
-            f"an introduction without an approval is followed by {_name(words)}, expected why the site declines",
+            f"an introduction without an approval is followed by {_name(words)}, "
+            "expected the site's reason to refuse",
             f"approve the plan first: `fedfair plan approve -n {peer.name}`",
         )
 

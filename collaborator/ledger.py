@@ -187,7 +187,7 @@ class Ledger:
         begun_anew = f" (to start again all the same, remove {noted})" if noted else ""
         return PrivacyError(
             f"{self._path} cannot be used as this site's ledger: {why}; nothing is released",
-            "mend it, or copy its newest backup back; without it nobody knows what was spent" + begun_anew,
+            "repair it, or restore its newest backup; without it nobody knows what was spent" + begun_anew,
         )
 
 

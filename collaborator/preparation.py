@@ -307,7 +307,7 @@ def _check_weight(site: PreparedSite, task: TrainingClient) -> None:
     most = greatest_weight(site.plan)
     if is_masked(site.plan) and task.training_weight > most:
         raise PlanError(
-            f"{site.participant} has {task.training_weight} training records, the plan foresees at most {most}",
+            f"{site.participant} has {task.training_weight} training records; the plan allows at most {most}",
             "raise secure_aggregation.most_records in the plan, and have everybody approve it again",
         )
 

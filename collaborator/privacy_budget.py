@@ -171,7 +171,7 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerE
         if done == rounds:
             yield limit.words(remaining(planned_releases(plan, records, rounds), spent))
         else:
-            yield f"{limit.words()}; it ends in round {done + 1} of {rounds}, and this site will leave then"
+            yield f"{limit.words()}; it ends in round {done + 1} of {rounds}, and this site will withdraw then"
 
 
 def _check_cost(holder: Holder, cost: float) -> None:

@@ -15,7 +15,7 @@ MAX_IN_A_SUM = 4
 MAX_IN_A_ROW = 32
 """Refusals without an accepted contribution between them: a policy may refuse some sums, one after the other."""
 
-_REMEDY = "this site tries again later; if it goes on, ask the aggregator's operator which version runs there"
+_REMEDY = "this site tries again later; if that fails too, ask the aggregator's operator which version runs there"
 
 
 class TooManyRefusalsError(UnreachableError):

@@ -47,7 +47,7 @@ class RequestRecord:
         """
         with self._lock:
             if self._closed:
-                return Refusal("this site is leaving, and answers nothing more")
+                return Refusal("this site is withdrawing and answers no further request")
             decided = self._rules.decide(question.request, self._table)
             if isinstance(decided, Refusal):
                 return decided

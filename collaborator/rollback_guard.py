@@ -41,8 +41,8 @@ class RollbackGuard:
             return 0, START
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise PrivacyError(
-                f"{self.path} cannot be read as this site's note of its ledger: {error}",
-                "remove it if you are sure that the ledger is the newest one; without it that cannot be checked",
+                f"{self.path} cannot be read as this site's rollback guard: {error}",
+                "remove it if you are sure that the ledger is the newest one; nothing else can check that",
             ) from error
 
     def note(self, number: int, chain: bytes) -> None:

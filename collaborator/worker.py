@@ -20,7 +20,7 @@ from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest
 
-MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
+MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
 
 

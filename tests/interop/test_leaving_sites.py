@@ -79,7 +79,7 @@ def test_a_site_leaves_at_the_round_in_which_its_budget_ends_and_the_others_fini
 
     assert play(workspace, one_leaves).state.value == "finished"
     reason = "its privacy budget allows no further release, so it withdraws"
-    assert f"clinic-c leaves the federation after round {LAST}: {reason}" in notes
+    assert f"clinic-c withdraws from the federation after round {LAST}: {reason}" in notes
     result = json.loads(workspace.result.read_text())
     assert result["left"] == [{"collaborator": "clinic-c", "round": LAST, "reason": reason}]
     trained = [line["contributors"] for line in metrics(workspace) if line["purpose"] == "training"]
