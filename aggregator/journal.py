@@ -1,4 +1,4 @@
-"""What survives a crash of the aggregator: the course as it stood after the last recorded sum.
+"""What survives a crash of the aggregator: the training run as it stood after the last recorded sum.
 
 One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happens, it holds the entry before
 or the entry after, never half of one. Vectors lie in it in pieces of 1 MiB, so that writing a model of any size
@@ -78,7 +78,7 @@ class JournalEntry:
     """One recorded state of a run.
 
     Attributes:
-        training_run: what the course restores itself from; every vector is one-dimensional.
+        training_run: what the training run restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
         clip: of the next masked sum; None where sums are plain.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.

@@ -181,7 +181,7 @@ class Service:
     async def _take_hello(self, peer: AuthenticatedPeer, incoming: FrameReader) -> Hello | Abstain:
         """Return an introduction that was checked, or why this site does not come.
 
-        Whoever declines introduces itself too, but without an approval: words in a site's name are taken from
+        A site that refuses introduces itself too, but without an approval: words in a site's name are taken from
         whoever has the key that the plan pins for it, and from nobody else.
         """
         frame = await incoming.frame()

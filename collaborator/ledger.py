@@ -66,7 +66,7 @@ class Ledger:
             self._create()
 
     def look(self) -> tuple[LedgerEntry, ...]:
-        """Return what was written since the last look, by whomever; at first, everything.
+        """Return what was written since the last look, by any process; at first, everything.
 
         Raises:
             PrivacyError: the file cannot be read, or is not what it was.

@@ -16,7 +16,7 @@ from fedfair.privacy.entries import START
 
 
 class RollbackGuard:
-    """The note of one site.
+    """The rollback guard of one site.
 
     Args:
         path: its file; its folder is made with the first note.
@@ -57,5 +57,5 @@ class RollbackGuard:
 
 
 def witness_of(state: Path, participant: str) -> RollbackGuard:
-    """Return the note of a site in its folder of state."""
+    """Return the rollback guard of a site, in its folder of state."""
     return RollbackGuard(state / f"{participant}.ledger-seen")

@@ -70,7 +70,7 @@ def test_a_site_leaves_at_the_round_in_which_its_budget_ends_and_the_others_fini
     async def one_leaves(federation: Federation) -> None:
         account = federation.ready("clinic-c").account
         assert account is not None
-        assert f"it ends in round {LAST + 1} of {ROUNDS}, and this site will leave then" in account.forecast[-1]
+        assert f"it ends in round {LAST + 1} of {ROUNDS}, and this site will withdraw then" in account.forecast[-1]
         others = [asyncio.create_task(federation.take_part(name)) for name in NAMES[:2]]
         with pytest.raises(PrivacyError, match="the budget of this site allows no further training release"):
             await federation.take_part("clinic-c")
