@@ -2,7 +2,7 @@
 
 In this order: the certificate of the connection (`identity.tls`), then what the first frame brings: the protocol
 version, the plan's digest, the site's binding of its certificate to the key that the plan pins, and its approval
-of exactly this plan, signed with that key. A site that declines to take part has no approval; it shows version and
+of exactly this plan, signed with that key. A site that refuses to take part has no approval; it shows version and
 binding (`identify`). `check` runs the same list for the preflight, without stopping at the first fault.
 """
 

@@ -27,7 +27,7 @@ from fedfair.results.warnings import result_warnings
 from fedfair.rounds.exit_reasons import ExitReason
 
 app = typer.Typer(
-    help="Run the aggregator: it adds up what the collaborators send, and sees nobody's data.",
+    help="Run the aggregator, which sums what the collaborators send and sees nobody's data.",
     epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -47,31 +47,33 @@ class Restored(enum.Enum):
 
 
 PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan that every site approved.")]
-CertFolder = Annotated[Path, typer.Option("--cert-folder", help="Where this host's identity is.")]
+CertFolder = Annotated[Path, typer.Option("--cert-folder", help="Folder of this host's identity.")]
 ListenOn = Annotated[
     str | None,
     typer.Option("--listen", help="HOST:PORT to listen on instead of the plan's; port 0 lets the system choose."),
 ]
 ReadyFile = Annotated[
     Path | None,
-    typer.Option("--ready-file", help="Write one JSON line with the port here when connections are accepted."),
+    typer.Option(
+        "--ready-file", help="File to write one JSON line with the port to, once connections are accepted."
+    ),
 ]
 ProgressPipe = Annotated[
     int | None,
     # For the program that starts this one, such as the demonstration; nothing that an operator types.
     typer.Option("--progress-pipe", hidden=True, help="Write one JSON line for each sum to this open pipe."),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Forget a run that was recorded here, and begin a new one.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Discard the run that is recorded here and begin a new one.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 AfterRestore = Annotated[
     Restored,
     typer.Option(
         "--after-restore",
-        help="What to do where the sites know more rounds than the journal, as after an older copy of save/ was "
-        "restored: stop before anything is summed, or continue and repeat those rounds.",
+        help="What to do if the sites know more rounds than the journal, as after a restore "
+        "of an older save/. 'stop' sums nothing; 'continue' repeats those rounds.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
 
 DEFAULT_PLAN = Path("plan/plan.yaml")
@@ -91,9 +93,9 @@ def start(
     as_json: AsJson = False,
     progress_pipe: ProgressPipe = None,
 ) -> None:
-    """Start the aggregator here, in the folder of the federation, and stay until the run has ended.
+    """Start the aggregator in the federation's folder and run to the end.
 
-    Stopped or crashed, it continues after the last recorded round when it is started again.
+    After a stop or a crash, another start resumes after the last recorded round.
     """
     goes_on = after_restore is Restored.CONTINUE
     with service("the aggregator"):
@@ -117,9 +119,9 @@ def evaluate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have the collaborators evaluate a saved model, in the same sums as during a run, and train nothing.
+    """Have the collaborators evaluate a saved model, with the sums of a run and without training.
 
-    They start as for a run. The result is written to the folder `evaluation`.
+    Collaborators start as for a run. The result goes to the folder `evaluation`.
     """
     # Nothing of an earlier evaluation is continued: it may have been of another model.
     start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)

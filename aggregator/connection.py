@@ -159,7 +159,7 @@ class Connection:
         self._unasked += 1
         if self._unasked > MAX_UNASKED:
             raise RemoteProtocolError(
-                f"{self.participant} sent {self._unasked} messages since it was asked something, "
+                f"{self.participant} sent {self._unasked} messages since its last request; "
                 f"at most {MAX_UNASKED} are read",
                 "restart the collaborator, with the version of fedfair that the aggregator has",
             )

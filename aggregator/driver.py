@@ -3,9 +3,9 @@
 Streams, timers and signals put events in a queue; this task takes them one by one, lets `Federation` decide, and
 carries the effects out. It never waits for a peer: sending means filling a connection's queue. It does wait for
 its own disk: files are written in a thread while the collaborators already work on the next sum, and the next
-event is looked at only when the writing is done, because the course may not change while it is being written. What
-a masked sum did is written before anybody hears of it, because no site sends the same update twice; and so is the
-scaling of the features, because no site takes two of them in one run.
+event is looked at only when the writing is done, because the training run may not change while it is being
+written. What a masked sum did is written before anybody hears of it, because no site sends the same update twice;
+and so is the scaling of the features, because no site takes two of them in one run.
 
 When a training sum changes the global vector in place, whoever is still being sent the old one is cut off
 (`broadcast.py` says why).

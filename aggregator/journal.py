@@ -1,4 +1,4 @@
-"""What survives a crash of the aggregator: the course as it stood after the last recorded sum.
+"""What survives a crash of the aggregator: the training run as it stood after the last recorded sum.
 
 One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happens, it holds the entry before
 or the entry after, never half of one. Vectors lie in it in pieces of 1 MiB, so that writing a model of any size
@@ -78,7 +78,7 @@ class JournalEntry:
     """One recorded state of a run.
 
     Attributes:
-        training_run: what the course restores itself from; every vector is one-dimensional.
+        training_run: what the training run restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
         clip: of the next masked sum; None where sums are plain.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
@@ -168,12 +168,12 @@ class Journal:
         if found_format != FORMAT:
             raise StateError(
                 f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
-                "finish that run with the version that began it, or start with --fresh to give it up",
+                "finish that run with the version that began it, or start with --fresh to discard it",
             )
         raise StateError(
             f"{path} belongs to another plan: it has digest sha256:{bytes(found_digest).hex()}, "
             f"this plan sha256:{plan_digest.hex()}",
-            "run each plan in a folder of its own, or start with --fresh to give the older run up",
+            "run each plan in a folder of its own, or start with --fresh to discard the older run",
         )
 
     def record(self, entry: JournalEntry) -> None:
@@ -391,7 +391,7 @@ def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:
 def _damaged(path: Path, row: str) -> StateError:
     return StateError(
         f"{path} is damaged: {row} does not have the checksum that it was written with",
-        "copy save/ back from a backup, or start with --fresh to give this run up",
+        "copy save/ back from a backup, or start with --fresh to discard this run",
     )
 
 
@@ -407,5 +407,5 @@ def _explained(error: Exception, path: Path) -> FedfairError:
         )
     return StateError(
         f"{path} cannot be used as the journal of this run: {error}",
-        "if the file is damaged, copy save/ back from a backup, or start with --fresh to give its run up",
+        "if the file is damaged, copy save/ back from a backup, or start with --fresh to discard its run",
     )

@@ -36,7 +36,7 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case EntryRefused(who, reason):
             return f"{who} was refused: {reason}"
         case InvitationDeclined(who, reason):
-            return f"{who} declines to take part: {reason}"
+            return f"{who} refuses to take part: {reason}"
         case StreamOpened(who, replaces):
             return f"{who} {'returned on a new stream' if replaces else 'connected'}"
         case StreamEnded(who):
@@ -44,25 +44,25 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case SitesAwaited(facts, until, told_at):
             return waiting_words(facts, until, told_at)
         case AnswerUnawaited(who, purpose, number, reason):
-            return f"{who} is no longer waited for in the {purpose.value} sum of round {number}: {reason}"
+            return f"{who} has been dropped from the {purpose.value} sum of round {number}: {reason}"
         case LieSuspected(who, reason):
             return f"{who} may be lying, or those it contradicts: {reason}"
         case SentAway(who, reason):
-            return f"{who} is sent away: {reason}"
+            return f"{who} is disconnected: {reason}"
         case SiteWithdrew(who, rounds_done, reason):
-            return f"{who} leaves the federation after round {rounds_done}: {reason}"
+            return f"{who} withdraws from the federation after round {rounds_done}: {reason}"
         case AttemptLost(purpose, number, attempt, reason):
             return f"{purpose.value} sum of round {number}, attempt {attempt}, is lost: {reason}"
         case EvaluationOmitted(number, reason):
-            return f"the evaluation of round {number} is left out: {reason}"
+            return f"the evaluation of round {number} is omitted: {reason}"
         case JournalBehind(leads, rounds):
             said = ", ".join(f"{who} by {lead} rounds" for who, lead in leads.items())
-            belief = f"{rounds} rounds are believed" if rounds else "too few say so, so the run goes on"
-            return f"sites are ahead of the journal, by their own words: {said}; {belief}"
+            belief = f"{rounds} rounds are accepted" if rounds else "too few report this, so the run continues"
+            return f"sites report rounds beyond the journal: {said}; {belief}"
         case ChangesClipped(number, clipped, clip):
             return (
                 f"round {number}: {clipped} changes were larger than the clip of "
-                f"{clip:g} and counted for no more than that; the metrics say how many later are"
+                f"{clip:g} and were clipped to it; the metrics count later ones"
             )
         case ValuesReplaced(number, purpose, values, sites):
             return (
@@ -72,7 +72,7 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
                 "-> lower training.learning_rate, or have the sites look for extreme values in their data"
             )
         case OlderTrustKept(reason):
-            return f"open streams are judged by the earlier revocation list: {reason}"
+            return f"open streams are checked against the earlier revocation list: {reason}"
         case StopBegun(signal_name):
             return f"{signal_name}: telling the collaborators and recording the run; once more to stop at once"
         case AbsentSitesAwaited(seconds, names):

@@ -26,7 +26,7 @@ class RunObserver(Protocol):
         """Who is connected, and whose answer (or coming) is awaited; told after every event."""
 
     def progressed(self, progress: Progress) -> None:
-        """A sum was absorbed."""
+        """A sum was applied."""
 
     def close(self) -> None:
         """The run is over."""

@@ -209,7 +209,7 @@ def _check_nothing_lost(paths: RunPaths) -> None:
         raise StateError(
             f"{paths.journal} is missing, but {', '.join(map(str, found))} of an earlier run "
             f"{'is' if len(found) == 1 else 'are'} here",
-            "copy save/ back from a backup to continue that run, or start with --fresh to give it up",
+            "copy save/ back from a backup to continue that run, or start with --fresh to discard it",
         )
 
 

@@ -17,7 +17,7 @@ Notes, departures and refusals grow with what collaborators say, so each begins 
 oldest one: 64 MiB a log at most. The mirror forgets nothing; how much of it one stream can cause is
 `connection.py`'s business.
 
-Decides when each is due; what is in them is decided by the course and by `results.writing`.
+Decides when each is due; what is in them is decided by the training run and by `results.writing`.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class RunRecords:
         journal: bool,
         unfinished: UnfinishedSum | None = None,
     ) -> None:
-        """Write model files and, if asked for, the journal; the course may not change meanwhile.
+        """Write model files and, if asked for, the journal; the training run may not change meanwhile.
 
         Args:
             training_run: whose state is written.

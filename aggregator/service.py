@@ -181,7 +181,7 @@ class Service:
     async def _take_hello(self, peer: AuthenticatedPeer, incoming: FrameReader) -> Hello | Abstain:
         """Return an introduction that was checked, or why this site does not come.
 
-        Whoever declines introduces itself too, but without an approval: words in a site's name are taken from
+        A site that refuses introduces itself too, but without an approval: words in a site's name are taken from
         whoever has the key that the plan pins for it, and from nobody else.
         """
         frame = await incoming.frame()
@@ -195,7 +195,8 @@ class Service:
         if isinstance(words, Abstain) and words.leaving and not words.sum_number:
             return words
         raise RemoteProtocolError(
-            f"an introduction without an approval is followed by {_name(words)}, expected why the site declines",
+            f"an introduction without an approval is followed by {_name(words)}, "
+            "expected the site's reason to refuse",
             f"approve the plan first: `fedfair plan approve -n {peer.name}`",
         )
 

@@ -48,8 +48,8 @@ def _then(waiting: Waiting) -> str:
         case AfterWaiting.START_WITHOUT:
             return f"starting without {'it' if len(waiting.missing) == 1 else 'them'}"
         case AfterWaiting.SKIP:
-            return f"leaving out the {_sum(waiting)}"
+            return f"omitting the {_sum(waiting)}"
         case AfterWaiting.REPEAT:
-            return f"beginning the {_sum(waiting)} again with those who are here"
+            return f"restarting the {_sum(waiting)} with those who are here"
         case AfterWaiting.END:
-            return "ending the run, which another start of the aggregator continues"
+            return "ending the run, which resumes when the aggregator is restarted"

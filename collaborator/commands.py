@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collaborator.preparation import PreparedSite
 
 app = typer.Typer(
-    help="Take part with this site's own data, which stay here.",
+    help="Run this site's collaborator. Its data stay here.",
     epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -44,13 +44,15 @@ app = typer.Typer(
 Name = Annotated[str | None, typer.Option("--name", "-n", help="This collaborator's name in the plan.")]
 Config = Annotated[Path, typer.Option("--config", "-c", help="This site's own configuration.")]
 PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan that this site approved.")]
-Approval = Annotated[Path | None, typer.Option("--approval", help="The approval, if it is not where -c says.")]
+Approval = Annotated[
+    Path | None, typer.Option("--approval", help="The approval, if it is not at the path in -c's file.")
+]
 Aggregator = Annotated[
     str | None, typer.Option("--aggregator", "-a", help="HOST:PORT of the aggregator, instead of the plan's.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors.")]
 GiveUp = Annotated[
-    float, typer.Option("--give-up-after", min=0, help="Seconds without the aggregator after which to stop.")
+    float, typer.Option("--give-up-after", min=0, help="Stop after this many seconds without the aggregator.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -71,7 +73,7 @@ def start(
     give_up_after: GiveUp = GIVE_UP_SECONDS,
     quiet: Quiet = False,
 ) -> None:
-    """Connect to the aggregator and take part until the run has ended; come back after every interruption."""
+    """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
     with service("this site"):
         _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
 
@@ -85,7 +87,7 @@ def check(
     aggregator: Aggregator = None,
     as_json: AsJson = False,
 ) -> None:
-    """See whether a start would work: files, data, approval, certificate, clock and connection."""
+    """Check what a start needs: files, data, approval, certificate, clock and connection."""
     from collaborator.preflight import check_site
     from collaborator.preparation import find_site
 

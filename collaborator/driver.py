@@ -1,7 +1,7 @@
 """One site's part in one run: connect, answer what is asked, come back after an interruption, end.
 
-On every stream two tasks work: one listens, so that a break, a newer question or the end is noticed at once, the
-other answers, one question at a time, the newest first. Computing happens in the thread of a `worker.py`, and
+On every stream two tasks work: one listens, so that a break, a newer request or the end is noticed at once, the
+other answers, one request at a time, the newest first. Computing happens in the thread of a `worker.py`, and
 outlives the stream. Between the two are a few entries at most (`mailbox.py`), and a stream that is refused too
 much is ended (`refusal_limit.py`). The network may fail as often as it likes; a refusal by the aggregator ends the
 process.

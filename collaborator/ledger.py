@@ -66,7 +66,7 @@ class Ledger:
             self._create()
 
     def look(self) -> tuple[LedgerEntry, ...]:
-        """Return what was written since the last look, by whomever; at first, everything.
+        """Return what was written since the last look, by any process; at first, everything.
 
         Raises:
             PrivacyError: the file cannot be read, or is not what it was.
@@ -187,7 +187,7 @@ class Ledger:
         begun_anew = f" (to start again all the same, remove {noted})" if noted else ""
         return PrivacyError(
             f"{self._path} cannot be used as this site's ledger: {why}; nothing is released",
-            "mend it, or copy its newest backup back; without it nobody knows what was spent" + begun_anew,
+            "repair it, or restore its newest backup; without it nobody knows what was spent" + begun_anew,
         )
 
 

@@ -1,9 +1,9 @@
 """What the aggregator has said on one stream and this site's worker has not taken yet: a few entries, never more.
 
-A newer question makes the older ones worthless, and the messages of their rounds; a newer proposal makes the older
+A newer request makes the older ones worthless, and the messages of their rounds; a newer proposal makes the older
 set-up worthless. What is left of an honest aggregator's words fits (`MAX_WAITING` says why). With more the reader
 waits, nothing further is read from the stream, and gRPC's flow control holds the sender back. Nothing that matters
-is behind that wait: an end of the stream, a refusal or a newer question is missed only behind messages that no
+is behind that wait: an end of the stream, a refusal or a newer request is missed only behind messages that no
 honest aggregator sends, and only until the worker takes the next one.
 """
 
@@ -18,7 +18,7 @@ from fedfair.wire.frames import SecaggMessage
 from fedfair.wire.receiving import ReceivedRequest
 
 MAX_WAITING = 8
-"""One question, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
+"""One request, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
 
 _OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.SURVIVORS, Kind.UNMASK_REQUEST})
 _OF_A_SET_UP = frozenset({Kind.PROPOSAL, Kind.KEY_ADVERTISEMENTS, Kind.CONFIRMS})
@@ -44,7 +44,7 @@ class Mailbox:
             self._changed.clear()
             await self._changed.wait()
         if isinstance(said, ReceivedRequest):
-            # In place of the older question: what is left of the set-up is heard under this one.
+            # In place of the older request: what is left of the set-up is heard under this one.
             self._entries.appendleft(said)
         else:
             self._entries.append(said)
@@ -61,7 +61,7 @@ class Mailbox:
 
 
 def _superseded_by(said: ReceivedRequest | SecaggMessage) -> frozenset[Kind | None]:
-    """Return of which kinds an older entry is worthless now; None stands for a question."""
+    """Return of which kinds an older entry is worthless now; None stands for a request."""
     if isinstance(said, ReceivedRequest):
         return _OF_A_ROUND | {None}
     return frozenset(_OF_A_SET_UP) if _kind(said) is Kind.PROPOSAL else frozenset()

@@ -129,7 +129,7 @@ class MaskedWorker:
             self._question = said
             return ()
         if self._question is None:
-            raise RemoteProtocolError("a message of secure aggregation came before the question of its sum")
+            raise RemoteProtocolError("a message of secure aggregation came before the request for its sum")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
 

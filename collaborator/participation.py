@@ -175,7 +175,7 @@ async def dial(
 
 
 async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer: SiteObserver) -> Finished:
-    """Take part; the first SIGINT or SIGTERM closes stream and files in order, a later one ends the process."""
+    """Take part; the first SIGINT or SIGTERM closes stream and files cleanly, a later one ends the process."""
     running, stopped_by = asyncio.create_task(taking_part), [""]
 
     def stop(name: str) -> None:
@@ -188,7 +188,7 @@ async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer:
             return await running
     except asyncio.CancelledError as cancelled:
         raise StoppedError(
-            "this site was stopped by its operator; the others may go on without it",
+            "this site was stopped by its operator; the others may continue without it",
             "start it again to take part in the remaining rounds",
             stopped_by[0],
         ) from cancelled

@@ -1,7 +1,7 @@
-"""What this site answers to a question in the clear, computed once and kept until a newer question comes.
+"""What this site answers to a request in the clear, computed once and kept until a newer request comes.
 
-An answer is bound to its run and its question, word for word. When a connection breaks while it is computed or
-sent, the same question on the next connection gets the same bytes; they are never computed twice. A newer question
+An answer is bound to its run and its request, word for word. When a connection breaks while it is computed or
+sent, the same request on the next connection gets the same bytes; they are never computed twice. A newer request
 makes an older answer worthless: it is dropped unsent.
 """
 
@@ -79,7 +79,7 @@ class PlainWorker:
         await in_thread(self._worker, self._task.apply_scaling, scaling)
 
     async def answer(self, question: ReceivedRequest) -> Answer | None:
-        """Return the answer; None where a newer question has made it worthless.
+        """Return the answer; None where a newer request has made it worthless.
 
         Raises:
             FedfairError: this site cannot go on; the reason is not for the aggregator.

@@ -182,7 +182,7 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
         "approval", lambda: read_approval(site, identity, binding.digest), lambda _: "of this very plan"
     )
     if records is not None:
-        # As a start does it, whatever the approval says; nothing is released, so no account is needed.
+        # As a start does it, whatever the approval says; nothing is released, so no privacy budget is needed.
         ready = look(
             "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
         )

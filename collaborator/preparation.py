@@ -124,7 +124,7 @@ class PreparedSite:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a site takes part with; no account where it keeps no ledger."""
+    """What a site takes part with; no privacy budget where it keeps no ledger."""
 
     site: PreparedSite
     binding: PlanBinding
@@ -140,7 +140,7 @@ def keep_policy(site: PreparedSite) -> None:
     """Hold the plan against the site's policy, before anything is loaded or sent.
 
     A plan passes if a saved model of it may be evaluated: whether it is to be run is for the aggregator to say,
-    and for `check_run` to judge. No saved model of a plan that protects whole collaborators is ever evaluated.
+    and for `check_run` to check. No saved model of a plan that protects whole collaborators is ever evaluated.
 
     Raises:
         PolicyError: the policy forbids the plan.
@@ -236,7 +236,7 @@ def read_records(site: PreparedSite) -> SiteRecords:
 
 
 def holder_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Holder:
-    """Return whose account this site's releases under the plan go to."""
+    """Return whose privacy budget this site's releases under the plan count against."""
     digest = format_digest(plan_digest)
     origin = Origin(site.participant, site.federation, digest, site.config.data.name)
     return Holder(site.plan, site.config, origin, len(splits.train))
@@ -254,7 +254,7 @@ def foretold(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[st
 
 
 def open_account(site: PreparedSite, plan_digest: bytes, splits: Splits) -> PrivacyBudget | None:
-    """Return this site's account under the plan; None where it keeps no ledger.
+    """Return this site's privacy budget under the plan; None where it keeps no ledger.
 
     Raises:
         PrivacyError: the ledger cannot be used, or the site cannot afford to begin.
@@ -283,7 +283,7 @@ def make_ready(site: PreparedSite) -> Readiness:
 def assemble(
     site: PreparedSite, binding: PlanBinding, approval: bytes, records: SiteRecords, account: PrivacyBudget | None
 ) -> Readiness:
-    """Return what takes part, made of what was loaded; no account where this site keeps none, or only checks.
+    """Return what takes part, made of what was loaded; no privacy budget where this site keeps none or checks.
 
     Raises:
         FedfairError: the device, the model and the records do not fit together, or do not fit the plan.
@@ -307,7 +307,7 @@ def _check_weight(site: PreparedSite, task: TrainingClient) -> None:
     most = greatest_weight(site.plan)
     if is_masked(site.plan) and task.training_weight > most:
         raise PlanError(
-            f"{site.participant} has {task.training_weight} training records, the plan foresees at most {most}",
+            f"{site.participant} has {task.training_weight} training records; the plan allows at most {most}",
             "raise secure_aggregation.most_records in the plan, and have everybody approve it again",
         )
 
@@ -349,7 +349,7 @@ def introduction(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes,
 
 
 def check_run(site: PreparedSite, welcome: Welcome) -> None:
-    """Hold what the aggregator says it runs against the site's policy; it is held to its word by the inbox.
+    """Check the run that the aggregator announces against the site's policy; the receiver holds it to that.
 
     Raises:
         PolicyError: the policy refuses something that a run of this kind needs.

@@ -30,7 +30,7 @@ _LOOK = "`fedfair privacy show` tells where it went"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose account it is, and for which plan.
+    """Whose privacy budget it is, and for which plan.
 
     Attributes:
         plan: the plan.
@@ -46,7 +46,7 @@ class Holder:
 
 
 class PrivacyBudget:
-    """The account of one site under one plan; one thread uses it at a time.
+    """The privacy budget of one site under one plan; one thread uses it at a time.
 
     Args:
         ledger: where releases are written down.
@@ -171,7 +171,7 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerE
         if done == rounds:
             yield limit.words(remaining(planned_releases(plan, records, rounds), spent))
         else:
-            yield f"{limit.words()}; it ends in round {done + 1} of {rounds}, and this site will leave then"
+            yield f"{limit.words()}; it ends in round {done + 1} of {rounds}, and this site will withdraw then"
 
 
 def _check_cost(holder: Holder, cost: float) -> None:

@@ -29,10 +29,10 @@ from fedfair.wire.frames import SumStart
 
 @dataclass(frozen=True, slots=True)
 class RequestTally:
-    """Where the counters stood when a question had arrived.
+    """Where the counters stood when a request had arrived.
 
     Attributes:
-        start: the question.
+        start: the request.
         seconds: on the monotonic clock.
         sent: bytes of frames sent on the link until then.
     """
@@ -74,11 +74,11 @@ class SiteLogs:
         self._open, self._received = None, 0
 
     def asked(self, start: SumStart, link: Link) -> None:
-        """Note that a question has arrived."""
+        """Note that a request has arrived."""
         self._open = RequestTally(start, time.monotonic(), link.bytes_sent)
 
     def answered(self, link: Link, outcome: str) -> None:
-        """Append the line of the question that was answered last."""
+        """Append the line of the request that was answered last."""
         if self._open is None:
             return
         tally, self._open = self._open, None

@@ -10,12 +10,12 @@ from __future__ import annotations
 from fedfair.errors import UnreachableError
 
 MAX_IN_A_SUM = 4
-"""Refusals between two questions: one of the sum, and room for messages that cross on their way."""
+"""Refusals between two requests: one of the sum, and room for messages that cross on their way."""
 
 MAX_IN_A_ROW = 32
 """Refusals without an accepted contribution between them: a policy may refuse some sums, one after the other."""
 
-_REMEDY = "this site tries again later; if it goes on, ask the aggregator's operator which version runs there"
+_REMEDY = "this site tries again later; if that fails too, ask the aggregator's operator which version runs there"
 
 
 class TooManyRefusalsError(UnreachableError):
@@ -30,7 +30,7 @@ class RefusalLimit:
         self._in_a_row = 0
 
     def asked(self) -> None:
-        """Note that a question has come."""
+        """Note that a request has come."""
         self._in_sum = 0
 
     def contributed(self) -> None:

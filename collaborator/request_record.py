@@ -40,14 +40,14 @@ class RequestRecord:
         self._closed = False
 
     def admit(self, question: ReceivedRequest) -> Refusal | Granted:
-        """Return why a question must not be answered; otherwise it is on the record from now on.
+        """Return why a request must not be answered; otherwise it is on the record from now on.
 
         Raises:
             FedfairError: the record cannot be read or written.
         """
         with self._lock:
             if self._closed:
-                return Refusal("this site is leaving, and answers nothing more")
+                return Refusal("this site is withdrawing and answers no further request")
             decided = self._rules.decide(question.request, self._table)
             if isinstance(decided, Refusal):
                 return decided
@@ -56,7 +56,7 @@ class RequestRecord:
             return Granted(decided.attempt)
 
     def close(self) -> None:
-        """Let the file go, after the question that is being judged."""
+        """Let the file go, after the request that is being checked."""
         with self._lock:
             self._closed = True
             self._table.close()

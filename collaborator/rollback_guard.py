@@ -16,7 +16,7 @@ from fedfair.privacy.entries import START
 
 
 class RollbackGuard:
-    """The note of one site.
+    """The rollback guard of one site.
 
     Args:
         path: its file; its folder is made with the first note.
@@ -41,8 +41,8 @@ class RollbackGuard:
             return 0, START
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise PrivacyError(
-                f"{self.path} cannot be read as this site's note of its ledger: {error}",
-                "remove it if you are sure that the ledger is the newest one; without it that cannot be checked",
+                f"{self.path} cannot be read as this site's rollback guard: {error}",
+                "remove it if you are sure that the ledger is the newest one; nothing else can check that",
             ) from error
 
     def note(self, number: int, chain: bytes) -> None:
@@ -57,5 +57,5 @@ class RollbackGuard:
 
 
 def witness_of(state: Path, participant: str) -> RollbackGuard:
-    """Return the note of a site in its folder of state."""
+    """Return the rollback guard of a site, in its folder of state."""
     return RollbackGuard(state / f"{participant}.ledger-seen")

@@ -106,7 +106,7 @@ class TableFile:
         if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
             return FedfairError(
                 f"this site already runs here: another process uses {self._path}",
-                "stop that process first, or let it go on",
+                "stop that process first, or let it finish",
             )
         words = f"{self._path} cannot be used as {self._content.words}: {error}"
         return StateError(words, self._content.remedy)

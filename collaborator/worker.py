@@ -1,6 +1,6 @@
 """What the driver of a site needs of whoever computes for it: one contract for sums in the clear and under masks.
 
-A worker answers one question at a time, in one thread of its own, and outlives the streams on which it is asked.
+A worker answers one request at a time, in one thread of its own, and outlives the streams on which it is asked.
 `plain_worker.py` adds in the clear, `masked_worker.py` under masks; which of the two a site has is its plan's
 matter, and nobody else's.
 """
@@ -20,13 +20,13 @@ from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest
 
-MAY_RELEASE_NOTHING = "its own ledger of differential privacy allows no further release, so it leaves"
+MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """That this site may answer a question.
+    """That this site may answer a request.
 
     Attributes:
         attempt: which attempt at this sum it is, from 1, by the site's own count, which survives restarts. It
@@ -37,7 +37,7 @@ class Granted:
 
 
 Rule = Callable[[ReceivedRequest], Refusal | Granted]
-"""From a question to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
+"""From a request to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
 more."""
 
 
@@ -51,7 +51,7 @@ class WorkerStanding:
 
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
-        last_asked: the run, as the aggregator names it, and the newest question; None before the first.
+        last_asked: the run, as the aggregator names it, and the newest request; None before the first.
         refused: why the last abstention was made; None before the first.
         busy: whether something is computed at this moment.
         exit_reason: why this site must leave, for its own operator; None where it may stay.
@@ -66,7 +66,7 @@ class WorkerStanding:
     fault: str = ""
 
     def expect(self, question: ReceivedRequest) -> None:
-        """Note that this question has arrived; every older one is worthless from now on."""
+        """Note that this request has arrived; every older one is worthless from now on."""
         self.last_sum = question.start.sum_number
         self.last_asked = question.run_id, question.start
 

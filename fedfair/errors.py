@@ -78,7 +78,7 @@ class AbortedError(FedfairError):
 
 
 class StoppedError(FedfairError):
-    """Somebody stopped what runs here, and it ended in order; no fault, but not the end of the work either.
+    """Somebody stopped what runs here, and it ended cleanly; no fault, but not the end of the work either.
 
     Args:
         message: what was stopped.

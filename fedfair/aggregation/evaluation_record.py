@@ -1,6 +1,6 @@
 """Which model an evaluation was of, with the sums that it is made of.
 
-A course keeps the sums behind the evaluation of its output model, so that they can be published
+A training run keeps the sums behind the evaluation of its output model, so that they can be published
 (`fedfair.aggregation.evaluation_file`) and certified long after the run. No torch.
 """
 

@@ -66,7 +66,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """How the plan wants models judged.
+    """How the plan wants models evaluated.
 
     Attributes:
         spec: the loss histogram.
@@ -88,7 +88,7 @@ class Evaluator:
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
-        """Return the judge that the plan describes."""
+        """Return the evaluator that the plan describes."""
         return cls(
             histogram_spec(plan, schema),
             reported_group_sizes(plan),

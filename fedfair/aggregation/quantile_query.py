@@ -148,7 +148,7 @@ class ExactQuery:
         """
         step = self.step
         if step is None:
-            raise LocalProtocolError("a query that was answered to its end absorbs nothing")
+            raise LocalProtocolError("a finished query accepts no further total")
         present = tuple(sorted(members))
         if step.number > 1 and present != self.members:
             raise RemoteProtocolError(

@@ -247,7 +247,7 @@ class SplitQuery:
 
     def _check_shape(self, total: StepAnswer) -> None:
         if self.step > STEPS:
-            raise LocalProtocolError("a query that was answered to its end absorbs nothing")
+            raise LocalProtocolError("a finished query accepts no further total")
         expected = answer_shapes(self.step, len(self.group_sizes))
         if (total.counts.shape, total.sums.shape) != expected:
             raise LocalProtocolError(

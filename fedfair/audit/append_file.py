@@ -93,7 +93,7 @@ class AppendFile:
 
     def _unwritable(self, reason: str) -> AuditError:
         return AuditError(
-            f"the record {self.path} cannot be written: {reason}; nothing goes on without it",
+            f"the record {self.path} cannot be written: {reason}; nothing is sent without it",
             "make room on the disk, or let no other program touch the file, then start again",
         )
 
@@ -128,7 +128,7 @@ def _lock(handle: int, path: Path, writer: str) -> ProcessLock:
 
 def _unusable(path: Path, reason: str) -> AuditError:
     return AuditError(
-        f"the record {path} cannot be used: {reason}; nothing goes on without it",
+        f"the record {path} cannot be used: {reason}; nothing is sent without it",
         "run one process per folder, and let it write there",
     )
 

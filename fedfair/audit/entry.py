@@ -101,7 +101,7 @@ class Signed(_Entry):
     Attributes:
         messages: how many messages the record holds so far.
         bytes: how long they are together.
-        closing: whether the process ends here, in order.
+        closing: whether the process ends here cleanly.
     """
 
     kind: Literal["signed"] = "signed"

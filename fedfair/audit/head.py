@@ -119,7 +119,7 @@ class Head:
 
     def _unwritable(self, error: OSError) -> AuditError:
         return AuditError(
-            f"the note {self.path} of the record cannot be written: {error.strerror}; nothing goes on without it",
+            f"the note {self.path} of the record cannot be written: {error.strerror}; nothing is sent without it",
             "make room on the disk, or let this user write there, then start again",
         )
 

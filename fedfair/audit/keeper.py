@@ -207,11 +207,11 @@ def _read(file: AppendFile, owner: Ownership, head: Head | None) -> RecordReader
     except CutOffError as fault:
         note = "" if head is None else f"; if you moved the record on purpose, remove {head.path}"
         raise AuditError(
-            f"{file.path}: {fault.message}; nothing goes on without it",
+            f"{file.path}: {fault.message}; nothing is sent without it",
             f"{fault.remedy}, or copy the whole record back{note}",
         ) from fault
     except AuditError as fault:
-        raise AuditError(f"{file.path}: {fault.message}; nothing goes on without it", fault.remedy) from fault
+        raise AuditError(f"{file.path}: {fault.message}; nothing is sent without it", fault.remedy) from fault
     if found.opened is None:
         return found
     theirs, own = (*found.names, found.opened.key), (*owner.names, owner.public_key)

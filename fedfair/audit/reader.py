@@ -90,7 +90,7 @@ class RecordReader:
         sent: the same one by one; equal ones are counted.
         signatures: how many signatures verified, under the key that the record states.
         unsigned: how many entries stand behind the last signature.
-        closed: whether the last entry says that its process ended in order.
+        closed: whether the last entry says that its process ended cleanly.
         torn: what interrupted writers left between entries.
 
     Args:

@@ -4,7 +4,7 @@
     `fedfair.plan.digest` (keys sorted, floats by `float.hex`)
 
 The name and the key of the issuer are among what is signed. Whose key it is, no file can show: a verifier takes
-the key from the plan's roster, from its own workspace, or from the issuer by telephone, not from the certificate.
+the key from the plan's roster, from its own workspace, or from the issuer by phone, not from the certificate.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
 
 app = typer.Typer(
-    help="Show what left an institution, and check that the record of it was not changed.",
+    help="Show what left a site, and verify the record of it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -34,10 +34,10 @@ _CHECKPOINT = re.compile(r"([1-9][0-9]{0,18}):([0-9a-f]{64})")
 @app.command()
 def show(
     record: Path = RECORD,
-    by_round: bool = typer.Option(False, "--by-round", help="One line for each sum instead of each purpose."),
+    by_round: bool = typer.Option(False, "--by-round", help="Show one line for each sum instead of each purpose."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Tell what was sent, by purpose and kind, with lengths. Whose key signed it is for `verify` to check."""
+    """Show what was sent, by purpose and kind, with lengths. `verify` checks who signed it."""
     from fedfair.audit.summary import explanations, gaps
 
     found = _read(record, None)
@@ -56,7 +56,7 @@ def show(
 def verify(
     record: Path = RECORD,
     mirror: list[Path] = typer.Option(
-        [], "--mirror", help="The aggregator's mirror of this record; again for that of another run."
+        [], "--mirror", help="The aggregator's mirror of this record. Repeatable, one for each run."
     ),
     key: str = typer.Option(
         None, "--key", help="The keeper's public key, or a file that holds it.",
@@ -66,19 +66,19 @@ def verify(
         None, "--mirror-key", help="The aggregator's public key, or a file that holds it.",
         show_default="from cert/aggregator/signing.pub",
     ),
-    plan_file: Path = typer.Option(None, "--plan", "-p", help="A plan whose roster has the key."),
-    cert_folder: Path = typer.Option(Path("cert"), "--cert-folder", help="The workspace's keys."),
+    plan_file: Path = typer.Option(None, "--plan", "-p", help="The plan whose roster has the key."),
+    cert_folder: Path = typer.Option(Path("cert"), "--cert-folder", help="Folder of the workspace's keys."),
     checkpoint: str = typer.Option(
-        None, "--checkpoint", help="ENTRY:CHAIN that an earlier `verify` printed: the record must still have it."
+        None, "--checkpoint", help="ENTRY:CHAIN from an earlier `verify`, which the record must still have."
     ),
     head: Path = typer.Option(
-        None, "--head", help="The site's own note of how far its record has come.",
+        None, "--head", help="The site's rollback guard, which holds the last entry of its record.",
         show_default="state/NAME.egress-head in the folder above that of the record",
     ),
     as_json: bool = AS_JSON,
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print warnings only."),
 ) -> None:  # fmt: skip
-    """Check a record without a network: its chain, its signatures, its totals and, with --mirror, what arrived."""
+    """Verify a record offline: its chain, signatures and totals; with --mirror, also what arrived."""
     from fedfair.audit.summary import checkpoint as checkpoint_of
     from fedfair.audit.summary import comparison, findings, gaps
     from fedfair.plan.loading import load_plan

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
 
 app = typer.Typer(
-    help="State, signed, what an evaluation proves about every sizeable group; and check such a certificate.",
+    help="Sign or verify a certificate of what an evaluation proves about every sizeable group.",
     pretty_exceptions_enable=False,
 )
 
 MAX_EVALUATION_BYTES = 16 << 20
-CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="The workspace's keys.")
+CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Folder of the workspace's keys.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="Print warnings only.")
 
@@ -46,21 +46,25 @@ def certificate_command(
     split: str = typer.Option(
         None, "--split", help="test, validation or train.", show_default="test, or else validation"
     ),
-    delta: float = typer.Option(0.05, help="Chance that a statement about the population is wrong, 1e-12 to 0.5."),
-    method: str = typer.Option("dkw-binomial", help="How the population is bounded: dkw-binomial or dkw."),
-    group_sizes: str = typer.Option(
-        None, "--group-sizes", help="Shares, with commas between.", show_default="the plan's, and 1"
+    delta: float = typer.Option(
+        0.05, help="Probability that a statement about the population is wrong, 1e-12 to 0.5."
     ),
-    fewest: int = typer.Option(10, min=1, help="Losses that a published range holds at least."),
+    method: str = typer.Option("dkw-binomial", help="Bound for the population: dkw-binomial or dkw."),
+    group_sizes: str = typer.Option(
+        None, "--group-sizes", help="Group sizes as shares, comma-separated.", show_default="the plan's, and 1"
+    ),
+    fewest: int = typer.Option(10, min=1, help="Minimum number of losses in a published range."),
     name: str = typer.Option(AGGREGATOR, "--name", "-n", help="The participant that signs."),
     cert_folder: Path = CERT_FOLDER,
-    unsigned: bool = typer.Option(False, "--unsigned", help="Make one that anybody could have made."),
+    unsigned: bool = typer.Option(
+        False, "--unsigned", help="Make an unsigned certificate, which anybody could have made."
+    ),
     output: Path = typer.Option(Path("certificate.json"), "--output", "-o", help="Write the certificate here."),
     page: Path = typer.Option(Path("certificate.html"), "--page", help="Write the page for people here."),
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Certify an evaluation: a signed file, and a page to read."""
+    """Certify an evaluation as a signed file and a page."""
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context)
         return
@@ -92,14 +96,14 @@ def verify(
         None, "--key", help="The issuer's public key, or a file that holds it.",
         show_default="from the plan's roster, or from cert/NAME/signing.pub",
     ),
-    plan_file: Path = typer.Option(None, "--plan", "-p", help="Check that it is about a run of this plan."),
-    model: Path = typer.Option(None, "--model", help="Check that it is about this model (safetensors)."),
+    plan_file: Path = typer.Option(None, "--plan", "-p", help="Check that a run of this plan is certified."),
+    model: Path = typer.Option(None, "--model", help="Check that this model is certified (safetensors)."),
     cert_folder: Path = CERT_FOLDER,
-    unsigned: bool = typer.Option(False, "--unsigned", help="Check the figures only, whoever made them."),
+    unsigned: bool = typer.Option(False, "--unsigned", help="Check the figures only, without a signature."),
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
 ) -> None:  # fmt: skip
-    """Check a certificate without a network: its figures, its signature, its plan and its model."""
+    """Verify a certificate offline: its figures, signature, plan and model."""
     from fedfair.certificate.check import check_figures, check_model, check_plan
     from fedfair.certificate.document import MAX_BYTES, parse_certificate
     from fedfair.certificate.seal import verify_seal

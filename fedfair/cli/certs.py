@@ -23,14 +23,14 @@ from fedfair.ids import parse_federation_name
 from fedfair.process.terminal import console, error_console
 
 app = typer.Typer(
-    help="Make, sign, install, renew and revoke the certificates of a federation.",
+    help="Create, sign, install, renew and revoke the certificates of a federation.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
-CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Where keys and certificates are kept.")
+CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Folder of keys and certificates.")
 PASSPHRASE_FILE = typer.Option(None, "--passphrase-file", help="File that holds the authority key's passphrase.")
-YES = typer.Option(False, "--yes", "-y", help="Do not ask.")
+YES = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation.")
 
 
 @app.command()
@@ -40,7 +40,7 @@ def authority(
     passphrase_file: Path | None = PASSPHRASE_FILE,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Create the federation's certificate authority; once, on the host of whoever leads it."""
+    """Create the federation's certificate authority, once, on its operator's host."""
     secret = _read_passphrase(passphrase_file)
     if passphrase and secret is None:
         secret = str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True)).encode()
@@ -65,11 +65,11 @@ def request(
     ),
     federation: str = typer.Option(..., "--federation", "-f", help="Name of the federation."),
     role: Role | None = typer.Option(
-        None, "--role", help="Said for clarity; must fit the name.", show_default=False
+        None, "--role", help="This participant's role; must fit the name.", show_default=False
     ),
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Make this participant's two keys, and the request to send to the authority."""
+    """Create this participant's two keys and its request to the authority."""
     participant = parse_participant(federation, name)
     if role not in {None, participant.role}:
         raise IdentityError(
@@ -84,7 +84,7 @@ def renew(
     name: str = typer.Option(..., "--name", "-n", help="This participant."),
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Make a new TLS key and its request; the signing key stays, so nobody has to approve anything again."""
+    """Create a new TLS key and its request. The signing key stays, so approvals stay valid."""
     _write_request(name, store.renew_site(cert_folder, name))
 
 
@@ -92,17 +92,17 @@ def renew(
 def sign(
     request_file: Path = typer.Argument(..., metavar="REQUEST", help="The site's request, <name>.request.json."),
     host: list[str] = typer.Option(
-        [], "--host", help="Aggregator only: a name or address it is reached under; may be given several times."
+        [], "--host", help="Aggregator only: a host name or address of it. Repeatable."
     ),
-    days: int = typer.Option(CERTIFICATE_DAYS, "--days", help="How long the certificate is good.", min=1),
+    days: int = typer.Option(CERTIFICATE_DAYS, "--days", help="Days that the certificate is valid.", min=1),
     replace_signing_key: bool = typer.Option(
-        False, "--replace-signing-key", help="Sign although this name had another signing key before."
+        False, "--replace-signing-key", help="Sign even if this name had another signing key before."
     ),
     yes: bool = YES,
     passphrase_file: Path | None = PASSPHRASE_FILE,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Sign a site's request, after comparing its fingerprint with the site."""
+    """Sign a site's request. Compare its fingerprint with the site first."""
     now = datetime.now(UTC)
     asked = read_request(request_file)
     _show_request(asked)
@@ -132,14 +132,14 @@ def install(
     yes: bool = YES,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Install what the authority sent: this site's certificate, or a newer revocation list."""
+    """Install what the authority sent: a certificate or a newer revocation list."""
     now = datetime.now(UTC)
     arrived = bundle.read_bundle(file)
     trust = bundle.check_bundle(cert_folder, arrived, now)
     if bundle.installed_authority(cert_folder) is None:
         _say("this is the first bundle here; it comes from the authority")
         _say_fingerprint(fingerprint(trust.ca))
-        _confirm("Does whoever keeps the authority read out the same to you?", yes, "nothing was installed")
+        _confirm("Does the authority's operator read out the same to you?", yes, "nothing was installed")
     bundle.install_bundle(cert_folder, arrived, now)
     if arrived.certificate is not None:
         name = participant_of(arrived.certificate).name
@@ -149,16 +149,16 @@ def install(
 
 @app.command()
 def revoke(
-    name: str | None = typer.Option(None, "--name", "-n", help="Take back every certificate of this participant."),
-    serial: str | None = typer.Option(None, "--serial", help="Take back one certificate, by its number as shown."),
-    refresh: bool = typer.Option(
-        False, "--refresh", help="Take nothing back; only make the list good for longer."
+    name: str | None = typer.Option(None, "--name", "-n", help="Revoke every certificate of this participant."),
+    serial: str | None = typer.Option(
+        None, "--serial", help="Revoke one certificate, by the serial that `show` prints."
     ),
+    refresh: bool = typer.Option(False, "--refresh", help="Revoke nothing; only extend the list's validity."),
     yes: bool = YES,
     passphrase_file: Path | None = PASSPHRASE_FILE,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Take certificates back, for good, before they expire."""
+    """Revoke certificates permanently before they expire."""
     if (name is not None) + (serial is not None) + refresh != 1:
         raise typer.BadParameter("give one of --name, --serial and --refresh")
     now = datetime.now(UTC)
@@ -166,7 +166,7 @@ def revoke(
     for issued in chosen:
         _say(f"{issued.name}, good until {issued.not_after:%Y-%m-%d}, serial {issued.serial:x}")
     if chosen:
-        _confirm("Take back for good?", yes, "nothing was revoked")
+        _confirm("Revoke permanently?", yes, "nothing was revoked")
     signer = authority_store.load_authority(cert_folder, now, _opening(cert_folder, passphrase_file))
     authority_store.revoke(cert_folder, signer, frozenset(issued.serial for issued in chosen), now)
     path = cert_folder / store.AUTHORITY_FOLDER / store.REVOCATION_LIST
@@ -178,7 +178,7 @@ def show(
     path: Path = typer.Argument(Path("cert"), help="A folder of certificates, or a request."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Show who is who, until when, and what is wrong or will soon be."""
+    """Show each certificate, its expiry and its faults."""
     if path.is_file():
         _show_request(read_request(path))
         return
@@ -209,7 +209,7 @@ def _write_request(name: str, content: bytes) -> None:
     path = Path(f"{name}.request.json")
     write_public(path, content)
     _show_request(parse_request(content))
-    _say(f"next: send {path} to whoever keeps the authority, and read the fingerprint to them over the telephone")
+    _say(f"next: send {path} to the authority's operator, and read them the fingerprint by phone")
 
 
 def _show_request(asked: SiteRequest) -> None:

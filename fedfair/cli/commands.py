@@ -19,69 +19,70 @@ class Commands(LazyGroup):
         "simulate": Entry(
             "fedfair.cli.simulate",
             "simulate_command",
-            "Run the plan in one process: same draws, same sums, same model as the deployed federation.",
+            "Simulate the plan in one process, with the draws, sums and model of the deployed federation.",
         ),
         "evaluate": Entry(
             "fedfair.cli.evaluate",
             "evaluate_command",
-            "Judge a saved model again, with the plan's data on this machine.",
+            "Evaluate a saved model on this machine.",
         ),
         "sweep": Entry(
             "fedfair.cli.sweep",
             "sweep_command",
-            "Run the plan for every combination of the grid, and select the best by its validation records.",
+            "Run the plan at every point of a grid and select the best on the validation records.",
         ),
         "reproduce": Entry(
             "fedfair.cli.reproduce",
             "reproduce_command",
-            "Run the paper's experiments again. What is finished is kept: the same command goes on where it "
-            "stopped.",
+            "Reproduce the paper's experiments. Finished runs are kept; the same command resumes.",
         ),
         "report": Entry(
             "fedfair.cli.report",
             "report_command",
-            "Show who is served how well: mean loss of everybody and of the worst groups.",
+            "Show mean and worst-group loss of a result.",
         ),
         "demo": Entry(
             "fedfair.cli.demo",
             "app",
-            "See it work on this machine: three clinics, one aggregator, real processes.",
+            "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
         ),
         "workspace": Entry(
-            "fedfair.cli.workspace", "app", "Create the folder of a federation, and carry it to other hosts."
+            "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."
         ),
         "certs": Entry(
-            "fedfair.cli.certs", "app", "Make, sign, install, renew and revoke the certificates of a federation."
+            "fedfair.cli.certs",
+            "app",
+            "Create, sign, install, renew and revoke the certificates of a federation.",
         ),
-        "plan": Entry("fedfair.cli.plan", "app", "Check, show and approve the plan, and pin its members' keys."),
+        "plan": Entry(
+            "fedfair.cli.plan", "app", "Check, show and approve the plan, and enroll its members' keys."
+        ),
         "aggregator": Entry(
             "fedfair.cli.aggregator",
             "app",
-            "Run the aggregator: it adds up what the collaborators send, and sees nobody's data.",
+            "Run the aggregator, which sums what the collaborators send and sees nobody's data.",
         ),
         "collaborator": Entry(
-            "fedfair.cli.collaborator", "app", "Take part with this site's own data, which stay here."
+            "fedfair.cli.collaborator", "app", "Run this site's collaborator. Its data stay here."
         ),
         "certificate": Entry(
             "fedfair.cli.certificate",
             "app",
-            "State, signed, what an evaluation proves about every sizeable group; and check such a certificate.",
+            "Sign or verify a certificate of what an evaluation proves about every sizeable group.",
         ),
         "audit": Entry(
             "fedfair.cli.audit",
             "app",
-            "Show what left an institution, and check that the record of it was not changed.",
+            "Show what left a site, and verify the record of it.",
         ),
-        "privacy": Entry(
-            "fedfair.cli.privacy", "app", "Show what was released about this site's records, and what it comes to."
-        ),
+        "privacy": Entry("fedfair.cli.privacy", "app", "Show this site's privacy releases and their total cost."),
     }
 
 
 app = typer.Typer(
     cls=Commands,
     name="fedfair",
-    help="Federated models that are fair to every sizeable group, without anyone naming the groups.",
+    help="Federated models that are fair to every sizeable group, without naming the groups.",
     epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

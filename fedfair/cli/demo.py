@@ -31,7 +31,9 @@ from fedfair.results.reading import read_result
 if TYPE_CHECKING:
     pass
 
-app = typer.Typer(help="See it work on this machine: three clinics, one aggregator, real processes.")
+app = typer.Typer(
+    help="Run a demonstration on this machine: three clinics and one aggregator, each a real process."
+)
 app.command("secagg")(secagg_command)
 
 MODELS = ("save/init.safetensors", "save/last.safetensors", "save/best.safetensors")
@@ -73,11 +75,11 @@ PLAN: Mapping[str, object] = {
 @app.callback(invoke_without_command=True)
 def demo(
     context: typer.Context,
-    output: Path = typer.Option(Path("fedfair-demo"), help="Where results, models and logs are kept."),
+    output: Path = typer.Option(Path("fedfair-demo"), help="Folder for results, models and logs."),
     as_json: bool = typer.Option(False, "--json", help="Print the results as JSON instead of the table."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
 ) -> None:
-    """Train FedAvg and FedSRCVaR over three clinics on this machine and compare who is served how well."""
+    """Train FedAvg and FedSRCVaR over three clinics on this machine, and compare their worst groups."""
     if context.invoked_subcommand is not None:
         return
     _check_replaceable(output)

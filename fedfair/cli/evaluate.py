@@ -20,11 +20,11 @@ from fedfair.results.reading import check_result_place
 def evaluate_command(
     plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
     model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
-    exact: bool = typer.Option(False, "--exact", help="Take the four sums of an exact evaluation too."),
+    exact: bool = typer.Option(False, "--exact", help="Run the four sums of an exact evaluation too."),
     json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
-    """Judge a saved model again, with the plan's data on this machine."""
+    """Evaluate a saved model on this machine."""
     plan = load_plan(plan_file)
     if not model_file.is_file():
         raise typer.BadParameter(f"there is no model {model_file}", param_hint="--model")

@@ -40,7 +40,7 @@ PIPE_BYTES = 1 << 16
 """What is read from a pipe at a time."""
 
 STOP_SECONDS = 10.0
-"""How long a process may take to stop in order before it is killed."""
+"""How long a process may take to stop cleanly before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Processes:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     pass_fds=(writing,),
-                    # Ctrl-C reaches only the parent, which then stops its children in order.
+                    # Ctrl-C reaches only the parent, which then stops its children cleanly.
                     start_new_session=True,
                 )
             finally:

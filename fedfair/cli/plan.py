@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedfair.policy.terms import Term
 
 app = typer.Typer(
-    help="Check, show and approve the plan, and pin its members' keys.",
+    help="Check, show and approve the plan, and enroll its members' keys.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -41,19 +41,19 @@ app = typer.Typer(
 PLAN = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
 SITE_FILE = "collaborator.yaml"
-YES = typer.Option(False, "--yes", "-y", help="Do not ask.")
+YES = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation.")
 
 
 @app.command()
 def check(
     plan_file: Path = PLAN,
     config: Path | None = typer.Option(
-        None, "--config", "-c", help="A site's own file: hold the plan against its policy, term by term."
+        None, "--config", "-c", help="A site's own file: check the plan against its policy, term by term."
     ),
     as_json: bool = AS_JSON,
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print warnings only."),
 ) -> None:
-    """Say in words what the plan does, and what in it may not be meant; with -c, whether a site allows it."""
+    """Describe the plan and warn of likely mistakes. With -c, check it against a site's policy."""
     plan = load_plan(plan_file)
     if config is not None:
         check_deployment(plan)
@@ -96,13 +96,13 @@ def show(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of plan.yaml, by which editors complete keys and mark mistakes."""
+    """Print the JSON Schema of plan.yaml, for completion and checks in editors."""
     console.print_json(json.dumps(plan_schema()))
 
 
 @app.command()
 def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
-    """Print the digest of plan, layout, initial weights and code: what sites approve."""
+    """Print the digest that sites approve: of plan, layout, initial weights and code."""
     plan = load_plan(plan_file)
     code = plan_code_digest(plan, plan_file)
     text = format_digest(_digest(plan, workspace_of(plan_file)))
@@ -117,10 +117,10 @@ def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
 def approve_command(
     name: str = typer.Option(..., "--name", "-n", help="This collaborator's name in the plan."),
     plan_file: Path = PLAN,
-    cert_folder: Path = typer.Option(Path("cert"), "--cert-folder", help="Where this site's signing key is."),
+    cert_folder: Path = typer.Option(Path("cert"), "--cert-folder", help="Folder of this site's signing key."),
     yes: bool = YES,
 ) -> None:
-    """Approve exactly this plan, signed with this site's key."""
+    """Approve exactly this plan by a signature of this site's key."""
     from fedfair.identity.store import load_signing_key
 
     plan = load_plan(plan_file)
@@ -151,7 +151,7 @@ def enroll_command(
     replace: bool = typer.Option(False, "--replace", help="Pin a new key for a name that has one."),
     yes: bool = YES,
 ) -> None:
-    """Pin the signing keys of members, after comparing each request's fingerprint with its site."""
+    """Pin the members' signing keys. Compare each request's fingerprint with its site first."""
     from fedfair.identity.certificate import grouped
     from fedfair.identity.request import read_request
 
@@ -223,7 +223,7 @@ def _check_pinned(plan: Plan, name: str, key: str) -> None:
     if pinned is None:
         raise ApprovalError(
             f"the plan pins no signing key for {name}, so nobody could verify an approval",
-            f"whoever keeps the plan runs `fedfair plan enroll {name}.request.json` and sends it again",
+            f"the plan's owner runs `fedfair plan enroll {name}.request.json` and sends it again",
         )
     if pinned != key:
         raise ApprovalError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedfair.privacy.spending import RepeatedRelease, Spending
 
 app = typer.Typer(
-    help="Show what was released about this site's records, and what it comes to.",
+    help="Show this site's privacy releases and their total cost.",
     epilog=DEBUG_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -41,15 +41,13 @@ def show(
     config: Path = typer.Option(
         Path("collaborator.yaml"), "--config", "-c", help="This site's own configuration."
     ),
-    ledger: Path | None = typer.Option(
-        None, "--ledger", help="A ledger, wherever it is, instead of the site's own."
-    ),
+    ledger: Path | None = typer.Option(None, "--ledger", help="Read this ledger instead of the site's own."),
     delta: float | None = typer.Option(
         None, "--delta", min=1e-300, max=0.999999, help="State epsilon at this delta instead of the budget's."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Show every release that the ledger holds, by data set and plan, what it comes to, and what is left."""
+    """Show every release in the ledger by data set and plan, its total cost, and what is left of the budget."""
     from collaborator.ledger import Ledger
     from fedfair.privacy.spending import data_sets, spending
 

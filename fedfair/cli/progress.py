@@ -58,7 +58,7 @@ class RoundsBar:
         self._bar.stop()
 
     def progressed(self, progress: RoundProgress) -> None:
-        """Take one absorbed sum."""
+        """Take one applied sum."""
         self._bar.update(self._task, completed=progress.round)
         if progress.evaluation is not None:
             train = progress.evaluation.splits["train"]

@@ -27,17 +27,17 @@ SCHEMA = Path("schema")
 def report_command(
     results: list[Path] = typer.Argument(
         None,
-        help="Result files; several are compared. The word schema prints the JSON Schema of a result.",
+        help="Result files; several are compared. The word schema prints their JSON Schema.",
         show_default="result.json",
     ),
     html: Path = typer.Option(
-        None, "--html", help="Where the page goes.", show_default="report.html beside the first result"
+        None, "--html", help="File for the page.", show_default="report.html beside the first result"
     ),
     as_json: bool = typer.Option(
-        False, "--json", help="Print what is shown as JSON; writes a page only where --html says."
+        False, "--json", help="Print the result as JSON. Without --html, no page is written."
     ),
 ) -> None:
-    """Show who is served how well: mean loss of everybody and of the worst groups."""
+    """Show mean and worst-group loss of a result."""
     places = results or [Path("result.json")]
     if places == [SCHEMA] and not SCHEMA.is_file():
         console.print_json(json.dumps(result_schema()))

@@ -19,12 +19,16 @@ DATA_SETS = ("acs-employment", "acs-income", "mnist", "eicu", "heart", "adult")
 def reproduce_command(
     data_set: str = typer.Argument(..., help=f"One of {', '.join(DATA_SETS)}."),
     data: Path = typer.Option(..., "--data", help="The folder of the published files."),
-    out: Path = typer.Option(None, "--out", help="Where everything goes.", show_default="reproduction/DATA_SET"),
-    quick: bool = typer.Option(True, "--quick/--full", help="Minutes, or hours."),
-    workers: int = typer.Option(0, "--workers", min=0, help="Processes; 0 takes one for each processor."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+    out: Path = typer.Option(
+        None, "--out", help="Folder for everything that is written.", show_default="reproduction/DATA_SET"
+    ),
+    quick: bool = typer.Option(True, "--quick/--full", help="Take minutes, or hours."),
+    workers: int = typer.Option(
+        0, "--workers", min=0, help="Number of processes; 0 takes one for each processor."
+    ),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
-    """Run the paper's experiments again. What is finished is kept: the same command goes on where it stopped."""
+    """Reproduce the paper's experiments. Finished runs are kept; the same command resumes."""
     if data_set not in DATA_SETS:
         raise typer.BadParameter(f"{data_set!r} is none of {', '.join(DATA_SETS)}", param_hint="DATA_SET")
     if not data.is_dir():

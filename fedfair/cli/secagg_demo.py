@@ -20,10 +20,10 @@ FORMAT = "fedfair/secagg-demo/1"
 
 
 def secagg_command(
-    output: Path = typer.Option(Path("fedfair-secagg-demo.html"), help="Where the page with the pictures goes."),
+    output: Path = typer.Option(Path("fedfair-secagg-demo.html"), help="File for the page with the pictures."),
     as_json: bool = typer.Option(False, "--json", help="Print the facts as JSON instead of the story."),
 ) -> None:
-    """Show secure aggregation at work: five clinics, real bytes, a drop-out, and three lies of the aggregator."""
+    """Demonstrate secure aggregation: five clinics, real bytes, a drop-out, and three lies of the aggregator."""
     # What plays and draws loads numpy and scikit-learn, which `--help` should not wait for.
     from fedfair.report.html import check_place
     from secagg_demo.page import demo_page

@@ -30,16 +30,16 @@ def simulate_command(
     json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
     model_file: Path = typer.Option(None, "--model", help="Write the output model here (safetensors)."),
     save_folder: Path = typer.Option(
-        None, "--save", help="Write what a certificate needs here: last.safetensors and evaluation.json."
+        None, "--save", help="Folder for what a certificate needs: last.safetensors and evaluation.json."
     ),
     engine: Engine = typer.Option(
         "auto",
         "--engine",
-        help="One collaborator after the other (loop), or all at once (vectorised: linear and mlp models).",
+        help="Simulate collaborators one by one (loop) or together (vectorised; linear and mlp models).",
     ),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
-    """Run the plan in one process: same draws, same sums, same model as the deployed federation."""
+    """Simulate the plan in one process, with the draws, sums and model of the deployed federation."""
     plan = load_plan(plan_file)
     _check_places(json_file, model_file, save_folder)
     chosen_engine(plan, engine)

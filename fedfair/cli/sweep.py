@@ -49,26 +49,26 @@ def sweep_command(
         ...,
         "--grid",
         "-g",
-        help="KEY=VALUE,VALUE,...; again for another key. A short word or training.batch_size.",
+        help="KEY=VALUE,VALUE,... Repeatable. KEY is a short word or a plan key such as training.batch_size.",
     ),
-    out: Path = typer.Option(Path("sweep"), "--out", "-o", help="The folder of the sweep; it is continued there."),
+    out: Path = typer.Option(Path("sweep"), "--out", "-o", help="Folder of the sweep, which resumes there."),
     engine: EngineName = typer.Option(EngineName.LOCAL, "--engine", help="Processes here, or a Ray cluster."),
     workers: int = typer.Option(
-        None, "--workers", "-w", min=1, help="Points at a time.", show_default="the processors"
+        None, "--workers", "-w", min=1, help="Number of points at a time.", show_default="the processors"
     ),
     select: Criterion = typer.Option(
-        Criterion.OBJECTIVE, "--select", help="What is to be small on the validation records."
+        Criterion.OBJECTIVE, "--select", help="Criterion to minimise on the validation records."
     ),
     per: list[str] = typer.Option(
-        None, "--per", help="Select one point for each value of this key; may be repeated.", show_default=False
+        None, "--per", help="Select one point for each value of this key. Repeatable.", show_default=False
     ),
     show_test: bool = typer.Option(False, "--show-test", help="Show test figures of all points, for curves."),
     as_json: bool = typer.Option(False, "--json", help="Print the table as JSON."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
-    """Run the plan for every combination of the grid, and select the best by its validation records.
+    """Run the plan at every point of a grid and select the best on the validation records.
 
-    Finished points are kept in the folder: the same command, stopped or killed, goes on where it was.
+    The folder keeps finished points. The same command resumes a stopped or killed sweep.
     """
     document = plan_document(plan_file)
     base = validated(Plan, document)

@@ -17,7 +17,7 @@ from fedfair.workspace.create import create_workspace, write_site_file
 from fedfair.workspace.templates import TEMPLATES
 
 app = typer.Typer(
-    help="Create the folder of a federation, and carry it to other hosts.",
+    help="Create a federation's folder, export it and import it on other hosts.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -29,9 +29,11 @@ AS_JSON = typer.Option(False, "--json", help="Print JSON.")
 def create(
     folder: Path = typer.Argument(..., metavar="DIR", help="A folder that does not exist, or is empty."),
     template: str = typer.Option(
-        "breast-cancer", "--template", help=f"What to begin with: {', '.join(TEMPLATES)}."
+        "breast-cancer", "--template", help=f"Template to begin with: {', '.join(TEMPLATES)}."
     ),
-    federation: str | None = typer.Option(None, "--federation", "-f", help="Its name; by default the folder's."),
+    federation: str | None = typer.Option(
+        None, "--federation", "-f", help="Name of the federation; by default the folder's."
+    ),
 ) -> None:
     """Create a workspace with a commented plan."""
     if template not in TEMPLATES:
@@ -48,7 +50,7 @@ def export(
     folder: Path = typer.Option(Path(), "--workspace", "-w", help="The workspace."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Pack plan, roster and code for the other hosts; never keys, certificates or data."""
+    """Pack plan, roster and code for other hosts. Keys, certificates and data are never packed."""
     raw = archive.pack(folder)
     try:
         with target.open("xb") as output:
@@ -60,12 +62,14 @@ def export(
 
 @app.command(name="import")
 def import_command(
-    source: Path = typer.Argument(..., metavar="ARCHIVE", help="What `fedfair workspace export` wrote."),
+    source: Path = typer.Argument(
+        ..., metavar="ARCHIVE", help="The archive that `fedfair workspace export` wrote."
+    ),
     folder: Path = typer.Argument(Path(), metavar="DIR", help="The workspace; created if it does not exist."),
     name: str | None = typer.Option(None, "--name", "-n", help="Also write a collaborator.yaml for this site."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Unpack what another host exported; nothing that exists is overwritten."""
+    """Unpack an archive of another host. Existing files are never overwritten."""
     site = None if name is None else parse_participant_id(name)
     raw = archive.read_archive(source)
     written = archive.unpack(raw, folder)

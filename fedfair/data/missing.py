@@ -60,8 +60,8 @@ def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.floa
         raise DataError(
             f"column {train.schema.name_of(place)} has no value in any of the {len(train)} training records "
             f"of {participant}",
-            "use standardize: secure, which fills in everybody's mean, or missing: zero, or leave the column out "
-            "of the plan",
+            "use standardize: secure, which fills in everybody's mean, or missing: zero, or omit the column "
+            "from the plan",
         )
     means: NDArray[np.float64] = np.where(known, train.features, 0.0).sum(axis=0) / counts
     return means

@@ -2,7 +2,7 @@
 
 One PEM file of the site's certificate, the authority's certificate and the present revocation list; or, to bring a
 revocation list alone up to date, that list. It holds no secret. The first bundle brings the authority with it, so
-its fingerprint has to be compared with whoever keeps the authority; every later one must be of the same authority.
+its fingerprint has to be compared with the authority's operator; every later one must be of the same authority.
 """
 
 from __future__ import annotations
@@ -157,5 +157,5 @@ def _check_not_older(cert_folder: Path, crl: x509.CertificateRevocationList) -> 
     if list_number(crl) < present:
         raise IdentityError(
             f"the bundle's revocation list is number {list_number(crl)}, this workspace has number {present}",
-            "ask whoever keeps the authority for the present list",
+            "ask the authority's operator for the current list",
         )

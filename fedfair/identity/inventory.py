@@ -1,7 +1,7 @@
 """What a `cert` folder holds, item by item, with what is wrong or will soon be: for people, and as JSON.
 
-Reads and judges, changes nothing, and goes on after a fault: a list of certificates in which one is broken is most
-useful exactly then.
+Reads and checks, changes nothing, and continues after a fault: a list of certificates in which one is broken is
+most useful exactly then.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It carries a certificate signing request for the TLS key and the public signing key, and is signed by the signing
 key, so that both keys are shown to be the sender's. Who the sender is, no file can show: two people compare
-`fingerprint`, which covers every field, over the telephone before the authority signs. Subject and extensions
+`fingerprint`, which covers every field, by phone before the authority signs. Subject and extensions
 inside the CSR are never read; `authority.py` chooses its own.
 
     {"format": "fedfair/request/1", "federation": "heart", "name": "clinic-a", "role": "collaborator",

@@ -100,7 +100,7 @@ def check_list(crl: x509.CertificateRevocationList, ca: x509.Certificate, now: d
     if end is None or end < now:
         raise IdentityError(
             f"the revocation list is stale: it was good until {'never' if end is None else f'{end:%Y-%m-%d}'}",
-            "ask whoever holds the authority for a new one (`fedfair certs revoke --refresh`) and "
+            "ask the authority's operator for a new one (`fedfair certs revoke --refresh`) and "
             "`fedfair certs install` it",
         )
 

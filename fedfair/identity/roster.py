@@ -90,7 +90,7 @@ def verify_binding(
             f"{name} shows a certificate (SHA-256 {certificate_fingerprint.hex()}) that the signing key pinned "
             f"for {name} in the plan has not bound",
             f"if {name} has made a new signing key, its new signing.pub must go into the plan and be approved by "
-            f"all; if not, somebody else holds a certificate in its name: tell whoever keeps the authority",
+            f"all; if not, somebody else holds a certificate in its name: tell the authority's operator",
         ) from error
 
 

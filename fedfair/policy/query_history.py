@@ -1,4 +1,4 @@
-"""What this site has been asked about the losses of a model, so that no other question is answered later.
+"""What this site has been asked about the losses of a model, so that no other request is answered later.
 
 The steps of an exact evaluation narrow a few quantiles down. Free to choose, an aggregator could ask for any part
 of the distribution of losses, as finely as it likes, again and again. So a site answers each step about one model
@@ -28,7 +28,7 @@ class QueryHistory:
         self._facts = AnsweredFacts(table)
 
     def judge(self, request: AggregationRequest) -> Refusal | Rows:
-        """Return why a question must not be answered, or what to write down first: nothing, if it is known."""
+        """Return why a request must not be answered, or what to write down first: nothing, if it is known."""
         if request.query is None:
             return ()
         model, step = request.model_sha256.hex(), request.query

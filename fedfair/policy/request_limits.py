@@ -1,11 +1,11 @@
 """What this site has answered under one plan, and how much more of it its policy allows.
 
-An aggregator says which round of which run a question belongs to, and can say what it likes. So the site counts
+An aggregator says which round of which run a request belongs to, and can say what it likes. So the site counts
 for itself: runs, rounds, attempts at each, and every model that it evaluates. Each of them is a row by its own key
-(`answered_facts`), so that the latest question costs what the first one did. The rows are on the disk before
+(`answered_facts`), so that the latest request costs what the first one did. The rows are on the disk before
 an answer is computed (`request_record`), so that a crash grants nothing twice; they may count what was never sent.
 
-A question about the same model, in the same round, run and attempt is the same question: its answer is the same
+A request about the same model, in the same round, run and attempt is the same request: its answer is the same
 too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Every masked
 training sum counts, for its batches are drawn by the number of the attempt, and by this site's own count: the one
 that the aggregator states could be the same twice, and so could a round in two runs. Where the plan adds noise,
@@ -40,7 +40,7 @@ MASKED_EVALUATIONS_ON_DEMAND = 10
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRequest:
-    """One question that was answered.
+    """One request that was answered.
 
     Attributes:
         run: the run's name, as the aggregator says.
@@ -70,7 +70,7 @@ class AnsweredRequest:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A question that may be answered once its rows are on the disk.
+    """A request that may be answered once its rows are on the disk.
 
     Attributes:
         attempt: which attempt at its sum it is, from 1, by this site's own count; it decides what is drawn.
@@ -110,7 +110,7 @@ class RequestLimits:
         self._schedule = schedule_of(plan)
 
     def judge(self, request: AggregationRequest) -> Refusal | Admitted:
-        """Return why a question must not be answered, or which attempt it is and what to write down first."""
+        """Return why a request must not be answered, or which attempt it is and what to write down first."""
         asked = _answered(request)
         known = self._facts.number(_answered_key(asked))
         if known and not self._counts_each(asked):

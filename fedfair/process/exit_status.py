@@ -22,7 +22,7 @@ class ExitStatus(IntEnum):
     """How a command ended."""
 
     DONE = 0
-    """The work was done; or a service was asked to stop (SIGTERM), and did so in order."""
+    """The work was done; or a service was asked to stop (SIGTERM), and did so cleanly."""
     FAULT = 1
     """Anything that has no status of its own."""
     REFUSED = 2

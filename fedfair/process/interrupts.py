@@ -36,7 +36,7 @@ AGAIN_SECONDS = 0.02
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM outside an event loop that stops in order."""
+    """SIGTERM outside an event loop that stops cleanly."""
 
 
 class Interrupts:

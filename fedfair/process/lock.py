@@ -65,4 +65,4 @@ def runs_already(who: str, process: str, path: Path) -> tuple[str, str]:
         process: the number of the process that holds `path`.
         path: what both would write.
     """
-    return f"{path} is in use by process {process}: {who} already runs here", "stop it first, or let it go on"
+    return f"{path} is in use by process {process}: {who} already runs here", "stop it first, or let it finish"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for a service that runs an event loop: the first stops it in order, a later one at once.
+"""Ctrl-C and SIGTERM for a service that runs an event loop: the first stops it cleanly, a later one at once.
 
 What stopping in order means is the service's own business; shared by the aggregator and the collaborator.
 """

@@ -29,7 +29,7 @@ from fedfair.process.printable import printable
 from fedfair.process.streams import accept_every_text
 from fedfair.process.terminal_tables import fitting
 
-DEBUG_HELP = "--debug, anywhere on the line, shows the traceback of a fault."
+DEBUG_HELP = "--debug, anywhere on the line, shows the traceback of an error."
 """The last line of every program's help."""
 
 

@@ -103,7 +103,7 @@ def simulated_result(
     Args:
         plan: the plan that was run.
         plan_digest: its digest, "sha256:" and 64 hex digits.
-        run: what the course came to; it must have been evaluated. Its history is taken as it is: see
+        run: what the training run came to; it must have been evaluated. Its history is taken as it is: see
             `exact_evaluation`.
         losses: of the output model, for every collaborator.
         classes: number of classes.

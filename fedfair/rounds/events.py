@@ -55,7 +55,7 @@ class DeadlineToken:
 
 
 class CheckpointKind(enum.Enum):
-    """Which model file is to be written from the course's present state."""
+    """Which model file is to be written from the training run's present state."""
 
     INITIAL = "init"
     LAST = "last"
@@ -180,14 +180,14 @@ class Clipping:
 
 @dataclass(frozen=True, slots=True)
 class SendScaling:
-    """Send the course's feature scaling to this participant."""
+    """Send the training run's feature scaling to this participant."""
 
     participant: ParticipantId
 
 
 @dataclass(frozen=True, slots=True)
 class SendModel:
-    """Send the course's present model vector and threshold to this participant."""
+    """Send the training run's present model vector and threshold to this participant."""
 
     participant: ParticipantId
 
@@ -284,7 +284,7 @@ class CancelDeadline:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A sum was absorbed; show and record what it did. `clipping` is None where nothing could be clipped."""
+    """A sum was applied; show and record what it did. `clipping` is None where nothing could be clipped."""
 
     progress: Progress
     clipping: Clipping | None = None
@@ -350,7 +350,7 @@ class SitesAhead:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Write this model file now; the course stands exactly between two sums."""
+    """Write this model file now; the training run stands exactly between two sums."""
 
     kind: CheckpointKind
 
@@ -361,7 +361,7 @@ class AfterWaiting(enum.Enum):
     START_WITHOUT = "start without"
     """The next sum begins with those who are there."""
     SKIP = "skip"
-    """The evaluation that is due is left out, and the run goes on."""
+    """The evaluation that is due is omitted, and the run continues."""
     REPEAT = "repeat"
     """The interrupted sum is given up, and another attempt begins with those who are there."""
     END = "end"

@@ -1,9 +1,9 @@
-"""A whole run as a machine: events in, effects out, no socket, no clock, no file.
+"""A whole run as a state machine:  events in, effects out, no socket, no clock, no file.
 
-Theory of operation. The course (`run.training_run`) knows which sum comes next. This machine knows the people: it
-waits for enough of them, opens a `PlainSumRound` over those who are connected, hands its total to the course, and
-goes on until the course is finished. `phases.PHASES` is the whole rule of which event may come when and where it
-may lead; the driver carries out the effects in order and has no rule of its own.
+Theory of operation. The training run (`run.training_run`) knows which sum comes next. This state machine knows the
+people: it waits for enough of them, opens a `PlainSumRound` over those who are connected, hands its total to the
+training run, and goes on until the training run is finished. `phases.PHASES` is the whole rule of which event may
+come when and where it may lead; the driver carries out the effects in order and has no rule of its own.
 
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that
@@ -90,8 +90,8 @@ class Federation:
         make_sum: makes the empty running sum of a shape, in the clear.
         protection: masks every sum; None where the plan's sums are plain.
         last_sum_number: sums are numbered from the one after it.
-        continued: what an earlier process that ran this course has left; None for a new run.
-        unfinished: the sum that an earlier process had begun and the course asks for next; None for none.
+        continued: what an earlier process that ran this training run has left; None for a new run.
+        unfinished: the sum that an earlier process had begun and the training run asks for next; None for none.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class LostSums:
         cohort: who is asked next.
         protection: masks every sum; None where sums are plain.
         max_attempts: how often a sum is tried, and how often each attempt is opened again.
-        unfinished: the sum that an earlier process had begun and the course asks for next; None for none.
+        unfinished: the sum that an earlier process had begun and the training run asks for next; None for none.
     """
 
     def __init__(

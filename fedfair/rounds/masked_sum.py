@@ -43,7 +43,7 @@ _SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Chec
 
 
 class MaskedSumRound:
-    """One masked sum from its first question to its total.
+    """One masked sum from its first request to its total.
 
     Attributes:
         number: names this sum.

@@ -1,7 +1,7 @@
 """Who is connected, and what each connection has already been sent.
 
 A collaborator may come back as a new process that remembers nothing, so what it holds is forgotten with its
-connection: the next question is preceded by the scaling and the model again.
+connection: the next request is preceded by the scaling and the model again.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Membership:
     def brief(
         self, participant: ParticipantId, model_version: int, scaling_exists: bool
     ) -> Iterator[SendScaling | SendModel]:
-        """Yield what a connected participant lacks before it can answer a question about this model."""
+        """Yield what a connected participant lacks before it can answer a request about this model."""
         held = self._held[participant]
         if scaling_exists and not held.scaling:
             yield SendScaling(participant)

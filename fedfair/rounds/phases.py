@@ -2,7 +2,7 @@
 
 `federation` looks every event up here before it does anything; the diagram in `docs/explain/rounds.md` is made
 from this table. The table says what is possible; which of the possible phases follows depends on the people and
-the course.
+the training run.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _WAITED_FOR: Final = frozenset({MemberStanding.ASKED, MemberStanding.AWAY})
 
 
 class PlainSumRound:
-    """One sum from its first question to its total.
+    """One sum from its first request to its total.
 
     Attributes:
         number: names this sum; never used for another one.
@@ -136,7 +136,7 @@ class PlainSumRound:
         return Aftermath()
 
     def take_outgoing(self) -> Outgoing:
-        """Return that a plain sum says no more than its question."""
+        """Return that a plain sum says no more than its request."""
         return Outgoing()
 
     def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:

@@ -73,9 +73,9 @@ class Interrupted:
 
 
 def is_due(unfinished: UnfinishedSum, run_id: str, training_run: TrainingRun) -> bool:
-    """Return whether an interrupted sum is the one that the course asks for next.
+    """Return whether an interrupted sum is the one that the training run asks for next.
 
-    Otherwise the sum was done, or the course is an older one, and the record is worthless.
+    Otherwise the sum was done, or the training run is an older one, and the record is worthless.
 
     Raises:
         LocalProtocolError: the record is damaged.
@@ -101,7 +101,7 @@ class SecaggSession:
         clip: the clip that an earlier process of this run had come to; None for a new run.
 
     Attributes:
-        server: the protocol's own machine.
+        server: the protocol's own state machine.
         clip: the largest change of one parameter that is summed unclipped in the next round.
 
     Raises:

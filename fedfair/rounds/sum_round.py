@@ -103,7 +103,7 @@ class Aftermath:
 
 
 class SumRound(Protocol):
-    """One sum from its first question to its total."""
+    """One sum from its first request to its total."""
 
     @property
     def number(self) -> SumNumber:

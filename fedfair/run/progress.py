@@ -1,4 +1,4 @@
-"""What a course waits for, what absorbing one total did, and what the course came to.
+"""What a training run waits for, what applying one total did, and what the training run came to.
 
 Values only; the rules are `training_run.py`'s. No torch: the aggregator imports this module.
 """
@@ -16,7 +16,7 @@ from fedfair.plan.purpose import Purpose
 
 
 class Stage(enum.Enum):
-    """What a course is waiting for; the value is the word in a snapshot."""
+    """What a training run is waiting for; the value is the word in a snapshot."""
 
     STANDARDISATION = "standardisation"
     EVALUATION = "evaluation"
@@ -37,7 +37,7 @@ PURPOSE_OF = {
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What absorbing one total did.
+    """What applying one total did.
 
     Attributes:
         purpose: which kind of sum it was.
@@ -64,7 +64,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a course came to.
+    """What a training run came to.
 
     Attributes:
         rounds: training rounds done.

@@ -1,7 +1,7 @@
-"""The last stage of a course that wants exact risks: a query about the output model, step by step, or given up.
+"""The last stage of a training run with exact risks: a query about the output model, step by step, or given up.
 
 Holds what changes while the four sums are asked for. A step that cannot be right ends the query and not the run:
-no site answers another question about the same model, so it could not be begun again, and the intervals of the
+no site answers another request about the same model, so it could not be begun again, and the intervals of the
 histogram are true as they are. What a step asks is `aggregation.quantile_query`'s. No torch.
 """
 
@@ -16,7 +16,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 
 
 class QuantileStage:
-    """The exact evaluation of one course.
+    """The exact evaluation of one training run.
 
     Args:
         evaluator: turns what the query proves into an evaluation.

@@ -1,4 +1,4 @@
-"""A model in a file with everything that is needed to use it again, and a course that only evaluates it.
+"""A model in a file with everything that is needed to use it again, and a training run that only evaluates it.
 
 Beside the tensors a file carries, as strings: the threshold, the rounds behind the model, the plan's digest, and
 the scaling of the features that the model expects, without which its figures would be those of another model.
@@ -127,7 +127,7 @@ def without_noise(plan: Plan) -> Plan:
 def evaluation_run(
     plan: Plan, layout: Layout, schema: FeatureSchema, saved: SavedModel, *, exact: bool
 ) -> TrainingRun:
-    """Return a course that evaluates a saved model and then is finished.
+    """Return a training run that evaluates a saved model and then is finished.
 
     Args:
         plan: the plan.

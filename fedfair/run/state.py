@@ -1,4 +1,4 @@
-"""What a journal needs to bring a course back after a crash, bit for bit.
+"""What a journal needs to bring a training run back after a crash, bit for bit.
 
 A snapshot is a value that JSON can hold and a few vectors that it should not. Decides the form and checks it when
 it comes back; where it is written, and how often, is the aggregator's business. Floats survive JSON exactly,
@@ -36,12 +36,12 @@ class EvaluationSubject:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Everything of a course but its vectors.
+    """Everything of a training run but its vectors.
 
     Attributes:
         stage: what it is waiting for.
         attempt: the attempt of the sum that is due.
-        rounds_done: training rounds absorbed.
+        rounds_done: training rounds applied.
         threshold: the threshold of the global model.
         best_objective: the lowest objective so far; infinity before the first evaluation.
         best_threshold: the threshold of the best model; 0 where none is kept.
@@ -75,13 +75,13 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """A course on its way to or from a journal.
+    """A training run on its way to or from a journal.
 
     Attributes:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
-        vectors: arrays by name, not copied: write them out before the course absorbs anything else. `model`
+        vectors: arrays by name, not copied: write them out before the training run applies anything else. `model`
             always; `mean`, `best`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier` where
-            the course has them.
+            the training run has them.
     """
 
     state: dict[str, object]
@@ -107,7 +107,7 @@ def state_from_json(packed: Mapping[str, object]) -> RunState:
         return _ADAPTER.validate_python(packed)
     except ValidationError as error:
         raise LocalProtocolError(
-            f"the snapshot of the course cannot be read: {error.error_count()} entries are wrong",
+            f"the snapshot of the training run cannot be read: {error.error_count()} entries are wrong",
             "the journal is damaged or of another version of fedfair; start the run again",
         ) from error
 

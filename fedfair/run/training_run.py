@@ -1,13 +1,13 @@
-"""The course of one run, as the server sees it: which sum comes next, and what its total does to the model.
+"""One training run, as the server sees it: which sum comes next, and what its total does to the model.
 
 A `TrainingRun` holds the only state that a run has: the global model and threshold, how many rounds are done and
-the evaluations so far. It asks for one sum at a time and absorbs that sum's total; who takes part, deadlines and
+the evaluations so far. It asks for one sum at a time and applies that sum's total; who takes part, deadlines and
 bytes are the business of `fedfair.rounds`, and what a site adds is `local_sgd.py`'s. Deployment and simulation
 drive the same object. Which sums there are, and in which order, is `plan.schedule`'s. No torch: the aggregator
 imports this module.
 
 An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
-one question about one model twice, so it cannot be begun again.
+one request about one model twice, so it cannot be begun again.
 
 Source: Algorithm 1 of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold
 on [0, B]); the projection is here and nowhere else, because projecting at the collaborators would break the
@@ -76,7 +76,7 @@ class TrainingRun:
     Attributes:
         model: the global model, changed in place by training totals.
         scaling: the feature scaling; None where the plan wants none, and before its sum.
-        rounds_done: training rounds absorbed.
+        rounds_done: training rounds applied.
         history: every evaluation so far, from round 0.
         left_out: the rounds whose evaluation was due and could not be had.
         lost_rounds: attempts at training rounds that were given up.
@@ -128,7 +128,7 @@ class TrainingRun:
 
     @property
     def may_skip(self) -> bool:
-        """Return whether the sum that is due is an evaluation that the course can do without."""
+        """Return whether the sum that is due is an evaluation that the training run can do without."""
         if self._stage is Stage.EXACT_EVALUATION:
             return True
         if self._stage is not Stage.EVALUATION:
@@ -147,10 +147,10 @@ class TrainingRun:
             Whether the global model is another one now: that of the output, whose evaluation is due next.
 
         Raises:
-            LocalProtocolError: the course cannot do without it.
+            LocalProtocolError: the training run cannot do without it.
         """
         if not self.may_skip:
-            raise LocalProtocolError(f"a course at {self._stage.value} cannot do without its next sum")
+            raise LocalProtocolError(f"a training run at {self._stage.value} cannot do without its next sum")
         self._attempt = 1
         if self._stage is Stage.EXACT_EVALUATION:
             self._exact.give_up(reason)
@@ -169,12 +169,12 @@ class TrainingRun:
             members: who took part; the steps of an exact evaluation need the same members.
 
         Raises:
-            LocalProtocolError: the course is finished, or the totals have another shape than the sum.
+            LocalProtocolError: the training run is finished, or the totals have another shape than the sum.
             RemoteProtocolError: the totals cannot come from honest contributions; nothing has changed.
         """
         request = self.next_sum()
         if request is None:
-            raise LocalProtocolError("a finished course absorbs nothing")
+            raise LocalProtocolError("a finished training run accepts no further total")
         check_totals(totals, request)
         if self._is_noised:
             totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
@@ -245,7 +245,7 @@ class TrainingRun:
         return self._evaluated and replace(self._evaluated, threshold=self._latest().threshold)
 
     def result(self) -> RunResult:
-        """Return what the course has come to so far."""
+        """Return what the training run has come to so far."""
         evaluation = self._latest() if self.history else None
         finished = self._stage is Stage.FINISHED
         return RunResult(
@@ -293,7 +293,7 @@ class TrainingRun:
         return RunSnapshot(state_to_json(state), vectors)
 
     def restore(self, snapshot: RunSnapshot) -> None:
-        """Continue where a course of the same plan, layout and schema was.
+        """Continue where a training run of the same plan, layout and schema was.
 
         Raises:
             LocalProtocolError: the snapshot is damaged or of another plan; nothing has changed.
@@ -306,7 +306,7 @@ class TrainingRun:
         )
         if stage is None or not wanted <= vectors.keys() or not fits:
             raise LocalProtocolError(
-                f"a snapshot at stage {state.stage!r} with {sorted(vectors)} does not fit this course",
+                f"a snapshot at stage {state.stage!r} with {sorted(vectors)} does not fit this training run",
                 "it belongs to another plan; start the run again",
             )
         self._stage, self._attempt, self.rounds_done = stage, state.attempt, RoundNumber(state.rounds_done)

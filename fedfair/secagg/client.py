@@ -233,7 +233,9 @@ class Uploaded:
         message, context = Survivors.decode(raw), self.context
         context.check_transcript(message.transcript)
         context.check_survivors(message.survivors)
-        require(context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "there are no votes in a semi-honest session")
+        require(
+            context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "a semi-honest session has no consistency check"
+        )
         site = context.site
         fields = consistency_fields(context.transcript, message.survivors, site.member)
         vote = ConsistencyCheck(
@@ -255,7 +257,7 @@ class Uploaded:
             Check.VOTES,
             "a request to open a part of the cohort for which this site has not voted",
         )
-        require(not message.votes, Check.VOTES, "votes where none are due")
+        require(not message.votes, Check.VOTES, "consistency signatures where none are due")
         return self._opened(message)
 
     def _opened(self, message: UnmaskRequest) -> tuple[SharesRevealed, bytes]:
@@ -319,10 +321,14 @@ class ConsistencyChecked:
         require(
             len(message.votes) >= context.threshold,
             Check.VOTES,
-            f"{len(message.votes)} votes for a set of survivors, {context.threshold} are needed",
+            f"{len(message.votes)} consistency signatures for a set of survivors; {context.threshold} are needed",
         )
         for voter, signature in message.votes:
-            require(voter in self.survivors, Check.VOTES, f"a vote of member {voter}, who is no survivor")
+            require(
+                voter in self.survivors,
+                Check.VOTES,
+                f"a consistency signature of member {voter}, who is no survivor",
+            )
             fields = consistency_fields(context.transcript, self.survivors, voter)
             context.site.roster.verify(voter, signature, "vote", *fields)
         return self.uploaded._opened(message)  # noqa: SLF001  # one answer, two ways to earn it

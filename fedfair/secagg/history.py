@@ -31,7 +31,7 @@ Rows = tuple[tuple[bytes, bytes], ...]
 
 
 class SettledRows(Protocol):
-    """A table on the disk; a dict has this face too."""
+    """A table on the disk; a dict has this interface too."""
 
     def get(self, key: bytes, /) -> bytes | None:
         """Return the value of a key; None where there is none."""

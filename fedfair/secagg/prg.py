@@ -50,7 +50,6 @@ class Keystreams:
     Args:
         masks: keys and signs.
         byte_offset: where in the vector to begin; a multiple of 16.
-        scratch: at least BLOCK_BYTES of memory that belongs to this object alone.
     """
 
     __slots__ = ("_pairs", "_scratch", "_zeros")

@@ -196,7 +196,7 @@ class RoundState:
         """
         vote = ConsistencyCheck.decode(raw)
         self._check_author(sender, vote.member, vote.transcript, self.survivors)
-        require(vote.survivors == self.survivors, Check.VOTES, f"member {sender} voted for another set")
+        require(vote.survivors == self.survivors, Check.VOTES, f"member {sender} signed another set of survivors")
         fields = consistency_fields(self.transcript, vote.survivors, sender)
         self._roster.verify(sender, vote.signature, "vote", *fields)
         self.votes[sender] = vote.signature

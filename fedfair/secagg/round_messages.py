@@ -1,4 +1,4 @@
-"""The messages of a round: start, upload, survivors, vote, request to open, answer."""
+"""The messages of a round: start, upload, survivors, consistency check, unmask request, unmask shares."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class UnmaskRequest:
             reader.by_member(envelope_bytes(MAX_MEMBERS)),
         )
         if any(len(vote) != SIGNATURE_BYTES for _, vote in message.votes):
-            raise reader.refuse("a vote of the wrong length")
+            raise reader.refuse("a consistency signature of the wrong length")
         reader.end()
         return message
 

@@ -77,7 +77,7 @@ _OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK
 
 
 REMEMBERED_PROPOSALS = 8
-"""How many set-ups a site may be behind before its advert looks forged."""
+"""How many set-ups a site may be behind before its key advertisement looks forged."""
 
 
 @dataclass(slots=True)
@@ -352,7 +352,7 @@ class Server:
         self._replies[sender] = raw
 
     def _check_advert(self, sender: int, advert: KeyAdvertisement) -> None:
-        """Check whose advert it is, and that it answers this proposal, not one that a slow site still had."""
+        """Check whose key advertisement it is, and that it answers this proposal, not an older one."""
         try:
             self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self._proposal))
         except SecaggError as fault:

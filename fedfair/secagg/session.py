@@ -1,9 +1,9 @@
-"""A site's way into a session: proposal, adverts, confirms; then chains of keys that only move forward.
+"""A site's way into a session: proposal, key advertisements, confirms; then chains of keys that only move forward.
 
 Phases are objects: `Joining` -> `Advertised` -> `Agreed` -> `Session`. Each method checks everything first, then
 returns the next phase with the bytes to send; a refused message changes nothing, and the later phase of a
 message simply has no method for an earlier one. Leaves rounds to `client`. Stops swapped keys (pinned
-signatures), replayed adverts (nonces and confirms), invented members (roster) and weak terms (policy).
+signatures), replayed key advertisements (nonces and confirms), invented members (roster) and weak terms (policy).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Joining:
     site: SessionSite
 
     def advertise(self, raw: bytes, randomness: Randomness) -> tuple[Advertised, bytes]:
-        """Check a proposal against plan, terms, roster and layout; return the next phase and our advert.
+        """Check a proposal against plan, terms, roster and layout; return the next phase and our advertisement.
 
         Raises:
             SecaggError: ENCODING, PLAN, POLICY, THRESHOLD or LAYOUT.
@@ -110,7 +110,7 @@ class Advertised:
     advert: bytes
 
     def agree(self, raw: bytes) -> tuple[Agreed, bytes]:
-        """Check everybody's advert; return the next phase and our confirm.
+        """Check everybody's key advertisement; return the next phase and our confirm.
 
         Raises:
             SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, OWN_ADVERT, KEY or POLICY.
@@ -134,11 +134,17 @@ class Advertised:
     def _checked(self, message: KeyAdvertisements) -> dict[int, KeyAdvertisement]:
         site = self.site
         own = dict(message.adverts).get(site.member)
-        require(own == self.advert, Check.OWN_ADVERT, "our own advert was changed or left out on its way")
+        require(
+            own == self.advert, Check.OWN_ADVERT, "our own key advertisement was changed or omitted on its way"
+        )
         adverts: dict[int, KeyAdvertisement] = {}
         for index, raw in message.adverts:
             advert = KeyAdvertisement.decode(raw)
-            require(advert.member == index, Check.MEMBERSHIP, f"an advert of member {advert.member} as {index}")
+            require(
+                advert.member == index,
+                Check.MEMBERSHIP,
+                f"a key advertisement of member {advert.member} as {index}",
+            )
             site.roster.verify(index, advert.signature, "advert", *advert.signed_fields(self.proposal))
             check_public_key(advert.public_key, self.terms.suite, site.roster.name(index))
             check_key_is_new(advert, adverts.values(), site.roster)
@@ -223,7 +229,7 @@ class Agreed:
             confirm.session_id == self.session_id,
             Check.CONFIRM,
             f"{self.site.roster.name(index)} confirmed another session than this one",
-            "its advert was replayed, or it was shown other adverts than this site",
+            "its key advertisement was replayed, or it was shown other ones than this site",
         )
         self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
         ciphertext = confirm.ciphertext_for(self.site.member, self.site.roster.name(index))

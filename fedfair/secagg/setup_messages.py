@@ -1,4 +1,4 @@
-"""The messages of a session's set-up: proposal, adverts, confirms."""
+"""The messages of a session's set-up: proposal, key advertisements, confirms."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class KeyAdvertisement:
 
 @dataclass(frozen=True, slots=True)
 class KeyAdvertisements:
-    """Aggregator to all: every advert, byte for byte, by roster index."""
+    """Aggregator to all: every key advertisement, byte for byte, by roster index."""
 
     adverts: Pairs
 

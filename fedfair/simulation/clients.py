@@ -1,6 +1,6 @@
 """Everybody's local computation in one process, as an algorithm asks for it.
 
-A `Clients` answers the sums of a course and, for the algorithms that no weighted sum can carry, what single
+A `Clients` answers the sums of a training run and, for the algorithms that no weighted sum can carry, what single
 collaborators would have to reveal: their changes and their losses. Only a simulation has one. Decides nothing
 about training; `LoopClients` asks one task after the other and adds up the bytes that would have travelled.
 """
@@ -60,7 +60,7 @@ class Clients(Protocol):
         """Return what the last evaluation found at each collaborator."""
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
-        """Return the sum over everybody that the course asks for.
+        """Return the sum over everybody that the training run asks for.
 
         Args:
             request: what it asks for.

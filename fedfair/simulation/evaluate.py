@@ -1,4 +1,4 @@
-"""A saved model judged again, on this machine and with the plan's data: the result of a run without the run.
+"""Evaluates a saved model on this machine, with the plan's data: the result of a run without the run.
 
 The sums are those of a deployment's evaluation, and the figures those of a simulation, which knows every loss. The
 features are scaled as the model's file says. What is in that file is `saved_model.py`'s business. Whoever holds

@@ -1,4 +1,4 @@
-"""A whole federation in one process: the same course, the same draws, the same sums, no network.
+"""A whole federation in one process: the same training run, the same draws, the same sums, no network.
 
 With the loop every contribution is encoded and added as it would be after travelling. Where the plan does not
 mask, the sums are those of the deployed run bit for bit. Where it does, changes are clipped as in a masked sum, by
@@ -156,7 +156,7 @@ def simulate_sites(
         privacy=simulated_privacy(plan, logs, distributed_dp(plan, model.layout.dimension)),
     )
     if judged.evaluated is None:
-        raise LocalProtocolError("a course that was played to its end has no evaluation")
+        raise LocalProtocolError("a training run that was played to its end has no evaluation")
     # One process holds everybody's records here, so there was nobody to mask anything from.
     record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
     return SimulationOutcome(result, training_run.model, model.layout, record, training_run.scaling, losses)
@@ -213,10 +213,10 @@ def play(
     on_progress: OnProgress | None = None,
     clip_rule: ClipRule | None = None,
 ) -> None:
-    """Drive a course to its end with everybody present in every sum.
+    """Drive a training run to its end with everybody present in every sum.
 
     Args:
-        training_run: the course.
+        training_run: the training run.
         cohort: everybody.
         algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
         on_progress: called after every sum.

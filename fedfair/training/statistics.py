@@ -1,4 +1,4 @@
-"""The headers of an evaluation and a standardisation, from losses and records: of one site, or of several pooled.
+"""Builds the additive statistics for evaluation and standardisation.
 
 Headers of different sites add up to the header of all their records together. What the numbers are for is said in
 `evaluation/evaluation_sums.py` and `feature_scaling.py`.

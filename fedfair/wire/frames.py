@@ -110,7 +110,7 @@ class UploadStart:
 class Abstain:
     """Instead of an upload: this site takes no part in this sum, and in no later one where it is `leaving`.
 
-    A site that leaves, or declines to come, without having been asked for a sum says so about sum 0. The reason is
+    A site that leaves, or refuses to come, without having been asked for a sum says so about sum 0. The reason is
     from a closed list, because words of a site's own could tell of its records. `accused` is the place in the
     roster of the member whose sealed shares this site cannot open, 0 for nobody: what that member sealed decides.
     """

@@ -62,7 +62,7 @@ class ReceivedRequest:
     """One sum that this site is asked for, with the model that it is about.
 
     Attributes:
-        start: the question as it came; equal questions have equal answers.
+        start: the request as it came; equal requests have equal answers.
         model: the global model; a vector of no length where the sum is about no model.
         run_id: the run, as the aggregator names it.
         on_demand: whether that run evaluates a saved model and nothing else.
@@ -229,7 +229,7 @@ class Receiver:
         return FeatureScaling(mean, scale)
 
     def _question(self, start: SumStart) -> ReceivedRequest:
-        # The first question of a stream may repeat the last one of the stream before it, after an interruption.
+        # The first request of a stream may repeat the last one of the stream before it, after an interruption.
         grows = start.sum_number > self._last_sum or (start.sum_number == self._last_sum and not self._asked_here)
         if not grows:
             raise RemoteProtocolError(f"sum {start.sum_number} follows sum {self._last_sum}")

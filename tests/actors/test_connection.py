@@ -155,7 +155,7 @@ def test_a_peer_that_says_more_than_it_was_asked_is_refused_before_its_record_gr
             for _ in range(MAX_UNASKED):
                 connection.heard()
         connection.send(Accepted(SumNumber(1)))
-        with pytest.raises(RemoteProtocolError, match=f"a sent {MAX_UNASKED + 1} messages since it was asked"):
+        with pytest.raises(RemoteProtocolError, match=f"a sent {MAX_UNASKED + 1} messages since its last request"):
             connection.heard()
 
     run(scenario())

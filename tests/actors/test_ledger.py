@@ -194,7 +194,7 @@ def test_a_site_that_is_behind_others_in_its_ledger_goes_on_and_a_note_that_is_d
     written(path, [entry(LOOK)])
     assert Ledger(path, witness).look() == (entry(), entry(LOOK))
     witness.path.write_text("{}")
-    with pytest.raises(PrivacyError, match="cannot be read as this site's note"):
+    with pytest.raises(PrivacyError, match="cannot be read as this site's rollback guard"):
         Ledger(path, witness)
 
 

@@ -27,7 +27,7 @@ ABSENT = Waiting((B,), 1, 2, 2, (), AfterWaiting.END, None)
 AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
     (aggregator.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
     (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
-    (aggregator.InvitationDeclined(A, "budget"), "clinic-a declines to take part: budget"),
+    (aggregator.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
     (aggregator.StreamOpened(A, replaces=False), "clinic-a connected"),
     (aggregator.StreamOpened(A, replaces=True), "clinic-a returned on a new stream"),
     (aggregator.StreamEnded(A), "clinic-a disconnected"),
@@ -35,43 +35,43 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         aggregator.SitesAwaited(ABSENT, NOON, NOON),
         (
             "1 of 2 sites is here, 2 are needed. Waiting for clinic-b until 12:00:00 UTC, then ending the run, "
-            "which another start of the aggregator continues."
+            "which resumes when the aggregator is restarted."
         ),
     ),
     (
         aggregator.AnswerUnawaited(A, Purpose.TRAINING, SEVEN, "no answer within 9 s"),
-        "clinic-a is no longer waited for in the training sum of round 7: no answer within 9 s",
+        "clinic-a has been dropped from the training sum of round 7: no answer within 9 s",
     ),
     (
         aggregator.LieSuspected(A, "clinic-b says so"),
         "clinic-a may be lying, or those it contradicts: clinic-b says so",
     ),
-    (aggregator.SentAway(A, "it broke the protocol"), "clinic-a is sent away: it broke the protocol"),
-    (aggregator.SiteWithdrew(A, 6, "budget"), "clinic-a leaves the federation after round 6: budget"),
+    (aggregator.SentAway(A, "it broke the protocol"), "clinic-a is disconnected: it broke the protocol"),
+    (aggregator.SiteWithdrew(A, 6, "budget"), "clinic-a withdraws from the federation after round 6: budget"),
     (
         aggregator.AttemptLost(Purpose.EVALUATION, SEVEN, 2, "1 of 2 contributed"),
         "evaluation sum of round 7, attempt 2, is lost: 1 of 2 contributed",
     ),
-    (aggregator.EvaluationOmitted(SEVEN, "too few"), "the evaluation of round 7 is left out: too few"),
+    (aggregator.EvaluationOmitted(SEVEN, "too few"), "the evaluation of round 7 is omitted: too few"),
     (
         aggregator.JournalBehind({A: 2, B: 3}, 2),
         (
-            "sites are ahead of the journal, by their own words: clinic-a by 2 rounds, clinic-b by 3 rounds; "
-            "2 rounds are believed"
+            "sites report rounds beyond the journal: clinic-a by 2 rounds, clinic-b by 3 rounds; "
+            "2 rounds are accepted"
         ),
     ),
     (
         aggregator.JournalBehind({A: 2}, 0),
         (
-            "sites are ahead of the journal, by their own words: clinic-a by 2 rounds; too few say so, so "
-            "the run goes on"
+            "sites report rounds beyond the journal: clinic-a by 2 rounds; too few report this, "
+            "so the run continues"
         ),
     ),
     (
         aggregator.ChangesClipped(SEVEN, 16, 0.0625),
         (
-            "round 7: 16 changes were larger than the clip of 0.0625 and counted for no more than that; the "
-            "metrics say how many later are"
+            "round 7: 16 changes were larger than the clip of 0.0625 and were clipped to "
+            "it; the metrics count later ones"
         ),
     ),
     (
@@ -85,7 +85,7 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
     ),
     (
         aggregator.OlderTrustKept("it is damaged"),
-        "open streams are judged by the earlier revocation list: it is damaged",
+        "open streams are checked against the earlier revocation list: it is damaged",
     ),
     (
         aggregator.StopBegun("SIGTERM"),

@@ -105,7 +105,7 @@ def test_the_budget_ends_in_the_round_that_was_foretold_and_a_restart_is_refused
     opened.record(LOOK)
     while until_refused(opened, one_round):
         done += 1
-    assert f"it ends in round {done + 1} of 40, and this site will leave then" in opened.forecast[1]
+    assert f"it ends in round {done + 1} of 40, and this site will withdraw then" in opened.forecast[1]
     spent = [one.release for one in Ledger(path).look()]
     assert epsilon(spent, 1e-5) <= 2.0 < epsilon([*spent, one_round], 1e-5)
     with pytest.raises(PrivacyError, match="is left, with this it would be"):

@@ -42,15 +42,15 @@ TRAINING, EVALUATION = due(Purpose.TRAINING), due(Purpose.EVALUATION)
             Waiting((A, B, C), 0, 3, 2, TOKENS, AfterWaiting.END),
             (
                 "0 of 3 sites are here, 2 are needed. Waiting for a, b, c until 03:15:14 UTC, then ending the "
-                "run, which another start of the aggregator continues."
+                "run, which resumes when the aggregator is restarted."
             ),
         ),
         (
             Waiting((A,), 1, 2, 2, TOKENS, AfterWaiting.REPEAT, TRAINING, (A, B), reopens=True),
             (
                 "1 of 2 sites is here, 2 are needed. The training sum of round 5 was interrupted, and only a, b "
-                "together can open it from what they have sent. Waiting for a until 03:15:14 UTC, then beginning "
-                "the training sum of round 5 again with those who are here."
+                "together can open it from what they have sent. Waiting for a until 03:15:14 UTC, then restarting "
+                "the training sum of round 5 with those who are here."
             ),
         ),
         (
@@ -64,7 +64,7 @@ TRAINING, EVALUATION = due(Purpose.TRAINING), due(Purpose.EVALUATION)
             Waiting((A,), 1, 2, 2, TOKENS, AfterWaiting.SKIP, EVALUATION, (A, B)),
             (
                 "1 of 2 sites is here, 2 are needed. Only a, b can repeat the evaluation sum of round 5, because "
-                "they have helped to open it. Waiting for a until 03:15:14 UTC, then leaving out the evaluation "
+                "they have helped to open it. Waiting for a until 03:15:14 UTC, then omitting the evaluation "
                 "sum of round 5."
             ),
         ),

@@ -82,5 +82,5 @@ def test_a_step_about_another_number_of_sizes_is_the_aggregators_fault() -> None
 
 
 def test_a_finished_query_absorbs_nothing() -> None:
-    with pytest.raises(LocalProtocolError, match="answered to its end"):
+    with pytest.raises(LocalProtocolError, match="a finished query accepts no further total"):
         started([{"train": np.array([0.1])}], 4).apply_aggregate(np.zeros(exact_layout(2).length), "ab")

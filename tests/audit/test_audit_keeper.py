@@ -102,7 +102,7 @@ def test_nothing_is_written_onto_a_record_that_was_changed(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl"
     changed = kept(path).replace(b'"bytes":102', b'"bytes":103')
     path.write_bytes(changed)
-    with pytest.raises(AuditError, match=r"a\.jsonl: entry 5 is wrong: .*; nothing goes on without it"):
+    with pytest.raises(AuditError, match=r"a\.jsonl: entry 5 is wrong: .*; nothing is sent without it"):
         opened(path)
     assert path.read_bytes() == changed
 
@@ -148,7 +148,7 @@ def test_what_keeps_no_record_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
     path = {"null": Path("/dev/null"), "below": tmp_path / "file" / "a.jsonl"}.get(place, tmp_path / place)
-    with pytest.raises(AuditError, match="nothing goes on without it"):
+    with pytest.raises(AuditError, match="nothing is sent without it"):
         opened(path)
 
 
@@ -176,7 +176,7 @@ def test_a_full_disk_stops_everything_that_would_be_sent_and_the_next_start_says
 def test_a_disk_without_room_for_a_byte_is_named(tmp_path: Path) -> None:
     keeper = opened(tmp_path / "a.jsonl")
     length = (tmp_path / "a.jsonl").stat().st_size
-    with file_limit(length), pytest.raises(AuditError, match="File too large; nothing goes on"):
+    with file_limit(length), pytest.raises(AuditError, match="File too large; nothing is sent"):
         keeper.message(*ROUNDS[0])
     keeper.close()
 

@@ -71,7 +71,10 @@ def fingerprint_in(output: str) -> str:
 
 def test_a_site_gets_its_certificate_in_three_steps_on_two_hosts(lead: Host, clinic: Host) -> None:
     asked = clinic.run("request", "-n", "clinic-a", "-f", "heart")
-    assert "next: send clinic-a.request.json to whoever keeps the authority" in asked
+    assert (
+        "next: send clinic-a.request.json to the authority's operator, and read them the fingerprint by phone"
+        in asked
+    )
     lead.receive(clinic, "clinic-a.request.json")
     signed = lead.run("sign", "clinic-a.request.json", typed="y\n")
     assert fingerprint_in(signed) == fingerprint_in(asked)

@@ -88,7 +88,7 @@ SPOILED: dict[str, tuple[Callable[[Workspace], object], str]] = {
 def test_more_records_than_the_plan_allows_are_found_by_the_check(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=1, protection={"mode": "malicious", "most_records": 8}))
     site = site_of(workspace)
-    with pytest.raises(FedfairError, match="the plan foresees at most 8") as caught:
+    with pytest.raises(FedfairError, match="the plan allows at most 8") as caught:
         make_ready(site)
     found = checked(site)["computation"]
     assert (found.passed, found.detail, found.remedy) == (False, caught.value.message, caught.value.remedy)

@@ -41,7 +41,7 @@ def test_a_process_whose_budget_ends_leaves_with_status_2_and_cannot_be_started_
         assert ended(sites[name])[0] == 0
     status, words = ended(aggregator)
     assert status == 0
-    assert f"clinic-c leaves the federation after round {leaving.LAST}" in words
+    assert f"clinic-c withdraws from the federation after round {leaving.LAST}" in words
     (left,) = json.loads(workspace.result.read_text())["left"]
     assert (left["collaborator"], left["round"]) == ("clinic-c", leaving.LAST)
     trained = [line["contributors"] for line in metrics(workspace) if line["purpose"] == "training"]

@@ -70,7 +70,7 @@ def test_a_site_leaves_at_the_round_in_which_its_budget_ends_and_the_others_fini
     async def one_leaves(federation: Federation) -> None:
         account = federation.ready("clinic-c").account
         assert account is not None
-        assert f"it ends in round {LAST + 1} of {ROUNDS}, and this site will leave then" in account.forecast[-1]
+        assert f"it ends in round {LAST + 1} of {ROUNDS}, and this site will withdraw then" in account.forecast[-1]
         others = [asyncio.create_task(federation.take_part(name)) for name in NAMES[:2]]
         with pytest.raises(PrivacyError, match="the budget of this site allows no further training release"):
             await federation.take_part("clinic-c")
@@ -79,7 +79,7 @@ def test_a_site_leaves_at_the_round_in_which_its_budget_ends_and_the_others_fini
 
     assert play(workspace, one_leaves).state.value == "finished"
     reason = "its privacy budget allows no further release, so it withdraws"
-    assert f"clinic-c leaves the federation after round {LAST}: {reason}" in notes
+    assert f"clinic-c withdraws from the federation after round {LAST}: {reason}" in notes
     result = json.loads(workspace.result.read_text())
     assert result["left"] == [{"collaborator": "clinic-c", "round": LAST, "reason": reason}]
     trained = [line["contributors"] for line in metrics(workspace) if line["purpose"] == "training"]

@@ -143,7 +143,7 @@ def test_a_site_that_troubles_one_with_garbage_and_accuses_another_falsely_stops
 
     async def everybody(federation: Federation) -> None:
         await asyncio.gather(*(federation.take_part(name) for name in FIVE))
-        assert not any("is sent away" in note for note in federation.watching.notes)
+        assert not any("is disconnected" in note for note in federation.watching.notes)
 
     assert play(workspace, everybody).state.value == "finished"
     training = [line for line in metrics(workspace) if line["purpose"] == "training"]
@@ -168,7 +168,7 @@ def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
         with pytest.raises(ConnectionRefusedByPeerError, match="clinic-a"):
             await liar
         await asyncio.gather(*honest)
-        told = [note for note in federation.watching.notes if "is sent away" in note]
+        told = [note for note in federation.watching.notes if "is disconnected" in note]
         assert [note.split(" ", 1)[0] for note in told] == ["clinic-a"]
 
     assert play(workspace, everybody).state.value == "finished"

@@ -71,7 +71,7 @@ def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operat
     assert "--after-restore continue" in words
     before = json.loads((tmp_path / "result.json").read_text())["rounds"]
     third = started.aggregator("--after-restore", "continue")
-    until_line(third, "rounds are believed")
+    until_line(third, "rounds are accepted")
     until_line(third, "train: mean")
     until_line(third, "train: mean")
     stop(third)

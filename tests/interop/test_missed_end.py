@@ -72,7 +72,7 @@ def test_nobody_waits_at_the_end_for_a_site_that_was_sent_away_for_good(tmp_path
             await link.send(hello)
             await federation.watching.until_said("clinic-c connected")
             await link.send(hello)
-            await federation.watching.until_said("clinic-c is sent away")
+            await federation.watching.until_said("clinic-c is disconnected")
         await asyncio.gather(*others)
         notes.extend(federation.watching.notes)
 

@@ -99,8 +99,8 @@ def test_words_that_decline_in_the_name_of_a_site_need_its_pinned_key(tmp_path: 
         assert "has not bound" in await refusal(federation, "clinic-a", forged, words)
         assert "has not bound" in await refusal(federation, "clinic-b", mine, words)
         other = Abstain(SumNumber(7), RefusalReason.PROTOCOL)
-        assert "expected why the site declines" in await refusal(federation, "clinic-a", mine, other)
-        assert not any("declines to take part" in note for note in federation.watching.notes)
+        assert "expected the site's reason to refuse" in await refusal(federation, "clinic-a", mine, other)
+        assert not any("refuses to take part" in note for note in federation.watching.notes)
         for reason in list(RefusalReason)[: 3 * MAX_DECLINED]:
             async with federation.dial("clinic-a") as (link, _):
                 await link.send(mine)

@@ -10,8 +10,8 @@ from tests.interop.federation_kit import NAMES
 from tests.plans import small_plan
 
 FAULT = re.compile(
-    r"passed over|lost|refus|error|fault|warn|broke|disconnect|no longer waited|abstain|damaged|fail|traceback|"
-    r"away|declin|leaves|late",
+    r"passed over|lost|refus|error|fault|warn|broke|disconnect|dropped|abstain|damaged|fail|traceback|"
+    r"away|withdr|leaves|late",
     re.IGNORECASE,
 )
 

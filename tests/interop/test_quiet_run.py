@@ -17,7 +17,7 @@ from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
 
 ALARMING = re.compile(
-    r"passed over|lost|refus|error|fault|broke|disconnect|no longer waited|abstain|damaged", re.IGNORECASE
+    r"passed over|lost|refus|error|fault|broke|disconnect|dropped|abstain|damaged", re.IGNORECASE
 )
 
 
@@ -51,6 +51,6 @@ def test_a_site_that_is_started_twice_is_told_which_process_runs_already(tmp_pat
     with pytest.raises(FedfairError) as caught:
         WriteAheadLog(path)
     assert caught.value.message == f"{path} is in use by process {os.getpid()}: this site already runs here"
-    assert caught.value.remedy == "stop it first, or let it go on"
+    assert caught.value.remedy == "stop it first, or let it finish"
     first.close()
     WriteAheadLog(path).close()

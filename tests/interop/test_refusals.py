@@ -85,8 +85,8 @@ def test_a_sum_that_one_sites_policy_refuses_goes_on_without_it_and_both_sides_k
         "attempt": refusal["attempt"],
         "reason": told_words,
     }
-    start = f"clinic-c is no longer waited for in the evaluation sum of round 2: it abstains: {told_words}"
-    (note,) = (note for note in notes if "clinic-c is no longer waited for" in note)
+    start = f"clinic-c has been dropped from the evaluation sum of round 2: it abstains: {told_words}"
+    (note,) = (note for note in notes if "clinic-c has been dropped from" in note)
     assert note.startswith(start)
     lost = any("evaluation sum of round 2, attempt 1, is lost" in text for text in notes)
     assert lost or note == f"{start}; the sum goes on with 2 of 3, 2 are needed"
@@ -99,7 +99,9 @@ def test_a_run_that_a_policy_refuses_is_left_at_the_greeting_with_the_reason(tmp
     async def one_leaves(federation: Federation) -> None:
         with pytest.raises(PolicyError, match="algorithm: fedsrcvar"):
             await federation.take_part("clinic-c")
-        await federation.watching.until_said("clinic-c leaves the federation after round 0: its own policy")
+        await federation.watching.until_said(
+            "clinic-c withdraws from the federation after round 0: its own policy"
+        )
         del federation.sites["clinic-c"]
         state(workspace, "clinic-c", algorithms=["fedavg", "fedsrcvar"])
         await asyncio.gather(*(federation.take_part(name) for name in NAMES))
@@ -127,7 +129,7 @@ def test_a_site_whose_policy_refuses_the_plan_does_not_come_and_says_so(tmp_path
         address, logs = Address("localhost", federation.port), workspace.folder / "logs"
         for _ in range(2):
             await asyncio.to_thread(withdraw, site, address, logs, caught.value)
-        await federation.watching.until_said("clinic-c declines to take part: its own policy refuses")
+        await federation.watching.until_said("clinic-c refuses to take part: its own policy refuses")
         approval.write_bytes(approved)
         state(workspace, "clinic-c", max_rounds=2)
         await asyncio.gather(*(federation.take_part(name) for name in NAMES))
@@ -155,7 +157,7 @@ def test_a_site_whose_budget_does_not_let_it_begin_says_so_without_a_figure(tmp_
     async def one_declines(federation: Federation) -> None:
         address, logs = Address("localhost", federation.port), workspace.folder / "logs"
         await asyncio.to_thread(withdraw, site, address, logs, caught.value)
-        await federation.watching.until_said(f"clinic-c declines to take part: {RefusalReason.BUDGET.value}")
+        await federation.watching.until_said(f"clinic-c refuses to take part: {RefusalReason.BUDGET.value}")
         file.write_text(without)
         await asyncio.gather(*(federation.take_part(name) for name in NAMES))
 
@@ -190,7 +192,9 @@ def test_an_aggregator_that_lies_about_the_run_is_told_why_a_site_leaves(
             patched.setattr(RunDriver, "welcome", lying)
             with pytest.raises(RemoteProtocolError, match="announces 1000000000 rounds, the plan has 2"):
                 await federation.take_part("clinic-c")
-        await federation.watching.until_said("clinic-c leaves the federation after round 0: it refuses a message")
+        await federation.watching.until_said(
+            "clinic-c withdraws from the federation after round 0: it refuses a message"
+        )
         await asyncio.gather(*(federation.take_part(name) for name in NAMES))
 
     assert play(workspace, one_leaves).state.value == "finished"

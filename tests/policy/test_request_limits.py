@@ -208,7 +208,7 @@ def test_a_record_that_was_closed_answers_nothing_more(tmp_path: Path) -> None:
     record.close()
     refusal = record.admit(question())
     assert isinstance(refusal, Refusal)
-    assert "leaving" in refusal.reason
+    assert "withdrawing" in refusal.reason
 
 
 @pytest.mark.parametrize("rounds", [1, 3000])

@@ -66,5 +66,5 @@ def test_a_second_start_is_told_which_process_runs(
             use(path)
         holder.communicate()
     assert caught.value.message == f"{path} is in use by process {holder.pid}: {who} already runs here"
-    assert caught.value.remedy == "stop it first, or let it go on"
+    assert caught.value.remedy == "stop it first, or let it finish"
     use(path)  # The lock ended with its process.

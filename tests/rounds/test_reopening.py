@@ -259,7 +259,7 @@ def test_an_interrupted_sum_waits_for_its_survivors_and_says_for_whom_and_why() 
 
 NAMES = "clinic-a, clinic-b, clinic-c, clinic-d"
 UNTIL = "Waiting for clinic-c, clinic-d until 03:15:14 UTC, then"
-END = "ending the run, which another start of the aggregator continues"
+END = "ending the run, which resumes when the aggregator is restarted"
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ END = "ending the run, which another start of the aggregator continues"
             36,
             (
                 "2 of 4 sites are here, 4 are needed. The evaluation sum of round 2 was interrupted, and only "
-                f"{NAMES} together can open it from what they have sent. {UNTIL} leaving out the evaluation sum "
+                f"{NAMES} together can open it from what they have sent. {UNTIL} omitting the evaluation sum "
                 "of round 2."
             ),
         ),

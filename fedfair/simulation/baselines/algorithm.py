@@ -1,8 +1,8 @@
 """What every federated algorithm is: a training round over a cohort.
 
-FedSRCVaR and FedAvg need nothing but a weighted sum, which the course itself takes in simulation and deployment
-alike; they have no `Algorithm`. The others need more than such a sum may tell, and so run in simulation only; what
-each must reveal is stated in `fedfair.plan.algorithms`.
+FedSRCVaR and FedAvg need nothing but a weighted sum, which the training run itself takes in simulation and
+deployment alike; they have no `Algorithm`. The others need more than such a sum may tell, and so run in simulation
+only; what each must reveal is stated in `fedfair.plan.algorithms`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The clip of masked sums, over the changes of a group of collaborators at once.
 
-The twin, in tensors, of `secagg.fixedpoint.clipped_values`, which clips one collaborator's change: a test holds
-the two together. Nothing is replaced here: what is no number ends the simulation.
+The counterpart, in tensors, of `secagg.fixedpoint.clipped_values`, which clips one collaborator's change: a test
+holds the two together. Nothing is replaced here: what is no number ends the simulation.
 """
 
 from __future__ import annotations
