@@ -25,7 +25,7 @@ from aggregator.journal import Journal, JournalEntry, forget
 from aggregator.records import RunPaths, RunRecords
 from fedfair import __version__
 from fedfair.aggregation import model_file as checkpoint
-from fedfair.aggregation.masked_encoding import IN_THE_CLEAR, guarantee
+from fedfair.aggregation.masking_terms import IN_THE_CLEAR, guarantee
 from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import FedfairError, StateError
 from fedfair.identity.roster import parse_roster

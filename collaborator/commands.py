@@ -119,7 +119,7 @@ def _take_part(
     from collaborator.participation import ParticipationTerms, participate, worker_of
     from collaborator.preparation import find_site, keep_policy, make_ready
     from collaborator.withdrawal import withdraw
-    from fedfair.aggregation.masked_encoding import IN_THE_CLEAR
+    from fedfair.aggregation.masking_terms import IN_THE_CLEAR
     from fedfair.plan.derived import is_masked
     from fedfair.policy.plan_check import PolicyError
 

@@ -31,7 +31,7 @@ from collaborator.preparation import (
     read_records,
 )
 from collaborator.records import SiteLogs
-from fedfair.aggregation.masked_encoding import guarantee
+from fedfair.aggregation.masking_terms import guarantee
 from fedfair.data.profile import DataProfile
 from fedfair.data.source import SiteRecords
 from fedfair.errors import FedfairError

@@ -18,7 +18,8 @@ from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
 from fedfair import __version__
-from fedfair.aggregation.masked_encoding import check_protection, roster_of, session_plan, suite_of, sum_shapes
+from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.data.dataset import Splits

@@ -59,7 +59,7 @@ def check(
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from fedfair.aggregation.masked_encoding import guarantee
+    from fedfair.aggregation.masking_terms import guarantee
     from fedfair.report.plan_review import plan_review
 
     promised, warnings = guarantee(plan), (*simulation_only(plan), *plan_review(plan))
@@ -233,7 +233,7 @@ def _check_pinned(plan: Plan, name: str, key: str) -> None:
 
 
 def _show_summary(plan: Plan) -> None:
-    from fedfair.aggregation.masked_encoding import guarantee
+    from fedfair.aggregation.masking_terms import guarantee
 
     table = Table(show_header=False, box=None, pad_edge=False)
     for heading, sentence in (*summary(plan), ("guarantee", guarantee(plan))):

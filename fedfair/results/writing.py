@@ -21,7 +21,7 @@ from fedfair.aggregation.cvar_bounds import GroupBound, Interval, SplitSummary
 from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
-from fedfair.aggregation.masked_encoding import guarantee
+from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING
 
 from fedfair.aggregation.clip_rule import ClipRule, clip_rule
 from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.aggregation.masked_encoding import (
-    clips_of,
-    header_parts,
-    plain_totals,
-    roster_of,
-    session_plan,
-    sum_shapes,
-)
+from fedfair.aggregation.masked_encoding import clips_of, header_parts, plain_totals, sum_shapes
+from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.round_subject import SumKey, round_subject
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId

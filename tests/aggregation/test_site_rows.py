@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedfair.aggregation.masked_encoding import guarantee, header_parts, sum_shapes
+from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
+from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.data.dataset import Dataset, Splits

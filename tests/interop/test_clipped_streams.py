@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.aggregation.clip_rule import simulated_clip_rule
-from fedfair.aggregation.masked_encoding import session_terms
+from fedfair.aggregation.masking_terms import session_terms
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.data.source import load_federation

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfair.aggregation.masked_encoding import session_terms
+from fedfair.aggregation.masking_terms import session_terms
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.rounds import events

@@ -11,14 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collaborator.preparation import masking_policy
-from fedfair.aggregation.masked_encoding import (
-    check_protection,
-    guarantee,
-    roster_of,
-    session_plan,
-    session_terms,
-    sum_shapes,
-)
+from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.masking_terms import check_protection, guarantee, roster_of, session_plan, session_terms
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.round_subject import SumKey, round_subject
 from fedfair.aggregation.running_sum import PlainSum

@@ -15,7 +15,8 @@ from scipy import stats
 
 from collaborator.preparation import masking_policy
 from fedfair.aggregation.distributed_dp import DistributedDp, distributed_dp
-from fedfair.aggregation.masked_encoding import session_terms, sum_shapes
+from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.masking_terms import session_terms
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_specs

@@ -1,0 +1,145 @@
+"""How a plan's sums are masked: the terms that every site expects, the pinned keys, and what that guarantees.
+
+A plan states modes and numbers; secure aggregation needs terms, a roster and a session. Nothing here depends on
+what is summed: `masked_encoding.py` tells how numbers are written under masks. No torch: the aggregator imports
+this.
+"""
+
+from __future__ import annotations
+
+from fedfair.errors import PlanError
+from fedfair.plan.derived import (
+    greatest_weight,
+    is_masked,
+    needs_everybody,
+    published_sites,
+    quorum,
+)
+from fedfair.plan.public_keys import parse_public_key
+from fedfair.plan.schema import Plan
+from fedfair.secagg.params import (
+    Mode,
+    SessionPlan,
+    SessionTerms,
+    Suite,
+    drop_outs_survived,
+    guarantee_in_words,
+    threshold,
+)
+from fedfair.secagg.signing import Member, Roster
+
+IN_THE_CLEAR = (
+    "WARNING: secure aggregation is OFF. The aggregator sees every collaborator's own update in the clear, and "
+    "updates can give training records away. Only for rehearsals, and for data that everybody may see."
+)
+
+
+def protection_mode(plan: Plan) -> Mode:
+    """Return what the aggregator is trusted with.
+
+    Raises:
+        PlanError: the plan's sums are plain.
+    """
+    if not is_masked(plan):
+        raise PlanError("secure_aggregation.mode is off: nothing is masked")
+    return Mode(plan.secure_aggregation.mode)
+
+
+def check_protection(plan: Plan) -> None:
+    """Refuse a plan whose sums could not hide a site; a plan with plain sums passes.
+
+    Raises:
+        PlanError: too few collaborators, or a quorum that the colluders could see through.
+    """
+    if not is_masked(plan):
+        return
+    count, colluders = len(plan.federation.collaborators), plan.secure_aggregation.colluders
+    fewest = quorum(plan)
+    if fewest < colluders + 2:
+        raise PlanError(
+            f"a sum over {fewest} of {count} collaborators, {colluders} of whom may collude with the aggregator, "
+            "hides nobody",
+            f"at least {colluders + 2} must contribute: add collaborators, raise federation.min_collaborators, "
+            "or lower secure_aggregation.colluders",
+        )
+    threshold(protection_mode(plan), count, colluders)
+
+
+def guarantee(plan: Plan) -> str:
+    """Return in words what the plan's sums keep from whom.
+
+    Raises:
+        PlanError: as `check_protection`.
+    """
+    if not is_masked(plan):
+        return "NONE: secure aggregation is OFF, the aggregator sees every site's own update in the clear"
+    check_protection(plan)
+    mode, colluders = protection_mode(plan), plan.secure_aggregation.colluders
+    count = len(plan.federation.collaborators)
+    words = guarantee_in_words(mode, count, colluders)
+    fewest = quorum(plan)
+    if count - fewest < drop_outs_survived(mode, count, colluders):
+        words += f"; federation.min_collaborators: {fewest} allows {count - fewest} of them"
+    if not needs_everybody(plan):
+        words += (
+            f"; federation.min_collaborators: {fewest} lets the aggregator leave {count - fewest} of {count} "
+            "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
+            "part up to what the others changed in between, and exactly where one batch holds all records and the "
+            "aggregator sends one model in two rounds; a site opens one round for one set of sites only, unless "
+            "its policy.training_cohort is any; two evaluations over different sites show the losses and the "
+            "number of records of the site that is left out, unless its policy.evaluation_cohort is same"
+        )
+    if suite_of(plan) is Suite.X25519_MLKEM768:
+        words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
+    if published_sites(plan):
+        words += (
+            "; but evaluation.site_means: true tells the aggregator every site's own records, loss and accuracy"
+        )
+    return words
+
+
+def suite_of(plan: Plan) -> Suite:
+    """Return how pairs of sites agree on keys."""
+    hybrid = plan.secure_aggregation.key_agreement == "x25519-mlkem768"
+    return Suite.X25519_MLKEM768 if hybrid else Suite.X25519
+
+
+def session_terms(plan: Plan) -> SessionTerms:
+    """Return what the aggregator proposes for every session, and every site expects."""
+    stated, count = plan.secure_aggregation, len(plan.federation.collaborators)
+    mode = protection_mode(plan)
+    return SessionTerms(
+        mode,
+        suite_of(plan),
+        stated.colluders,
+        threshold(mode, count, stated.colluders),
+        stated.ring_bits,
+        greatest_weight(plan),
+    )
+
+
+def session_plan(plan: Plan, plan_digest: bytes) -> SessionPlan:
+    """Return what a session of the plan is for: its digest, and the terms that follow from it.
+
+    Args:
+        plan: the plan.
+        plan_digest: 32 bytes, as this side computed it from its own copy.
+    """
+    return SessionPlan(plan_digest, session_terms(plan))
+
+
+def roster_of(plan: Plan) -> Roster:
+    """Return the pinned keys, numbered from 1 in the plan's order.
+
+    Raises:
+        PlanError: somebody's key is missing.
+    """
+    pinned = plan.federation.roster
+    missing = [name for name in plan.federation.collaborators if name not in pinned]
+    if missing:
+        raise PlanError(
+            f"the roster of the plan has no signing key for {', '.join(missing)}",
+            "pin each site's key: `fedfair plan enroll` with the site's request",
+        )
+    names = plan.federation.collaborators
+    return Roster(Member(index, name, parse_public_key(pinned[name])) for index, name in enumerate(names, 1))
