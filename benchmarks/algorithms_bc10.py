@@ -35,7 +35,8 @@ from fedfair.simulation.centralised.dro import chi_square_weights
 from fedfair.simulation.centralised.pooled import pooled_losses
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import simulate_sites
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 
 ORACLE = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "make_algorithms_bc10.py"
 RATES = (0.5, 0.05, 0.005)

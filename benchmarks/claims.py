@@ -37,7 +37,8 @@ from fedfair.results.document import to_json
 from fedfair.simulation.centralised.pooled import POOLED, pool, pooled_losses
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 
 Sites = Mapping[ParticipantId, Splits]
 Vector = NDArray[np.float64]

@@ -26,7 +26,8 @@ from fedfair.data.source import load_federation
 from fedfair.fairness.cvar import cvar
 from fedfair.plan.loading import load_plan
 from fedfair.simulation.simulate import simulate
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 
 SIZES = (0.01, 0.05, 0.1, 0.3, 0.5, 0.9)

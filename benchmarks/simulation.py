@@ -40,7 +40,7 @@ from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.simulate import cohort_of
-from fedfair.training.client import flat_model
+from fedfair.training.assembly import flat_model
 
 FLOWER = "flwr[simulation]==1.41.0"
 COLUMNS, HIDDEN, CLASSES, RECORDS, BATCH = 16, 512, 2, 200, 64

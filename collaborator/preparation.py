@@ -54,8 +54,9 @@ from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
+from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 from fedfair.training.dp_sgd import site_protection
 from fedfair.wire.frames import Hello, Welcome

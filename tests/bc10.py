@@ -22,7 +22,8 @@ from fedfair.plan.schema import Plan
 from fedfair.run.training_run import GlobalModel, SumRequest, TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import play
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from tests import plans
 
 ORACLE = json.loads((Path(__file__).parent / "vectors" / "bc10.json").read_text())

@@ -24,7 +24,7 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.report.privacy_cost import privacy_cost
 from fedfair.results.privacy import plan_sensitivity
-from fedfair.training.client import flat_model, objective_of
+from fedfair.training.assembly import flat_model, objective_of
 from fedfair.training.dp_sgd import planned_releases
 
 TYPICAL_RECORDS = (1000, 100_000)

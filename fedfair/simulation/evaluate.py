@@ -21,8 +21,9 @@ from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.saved_model import evaluation_run, load_saved, with_method, without_noise
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, play
+from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 
 

@@ -45,8 +45,9 @@ from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.binding import bound
-from fedfair.training.client import TrainingClient, flat_model, local_steps
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 from fedfair.training.dp_sgd import simulated_protection
 from fedfair.training.flat_model import FlatModel

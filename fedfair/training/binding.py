@@ -21,7 +21,7 @@ from fedfair.plan.digest import plan_digest, weights_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
-from fedfair.training.client import flat_model
+from fedfair.training.assembly import flat_model
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 Decides which records make up a batch, what a site weighs, and what the segments of a contribution hold. The steps
 are `local_sgd.py`'s, the shapes `requests.py`'s. A contribution is a function of (plan, records, model, request),
-so that a simulation and a deployed site compute the same one. The mapping from the plan's words to the objective
-is here too, because `fairness` knows no plans.
+so that a simulation and a deployed site compute the same one. What a plan's words mean is told by `assembly.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -35,25 +33,22 @@ from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.seeds import derived_seed
 from fedfair.errors import LocalProtocolError, TrainingError
-from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import Losses, SiteLosses
-from fedfair.fairness.smoothing import smoothing
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
     is_noised,
-    learns_threshold,
     protects_records,
     published_sites,
     reported_group_sizes,
     standardises,
     threshold_limit,
 )
-from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
-from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import GaussianRelease
-from fedfair.privacy.sample_level import Mechanism, PrivateSteps
+from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
+from fedfair.training.assembly import local_steps, objective_of
 from fedfair.training.batches import batch_indices, round_draws, round_length, round_weight, stated_batch_size
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.dp_sgd import (
@@ -61,76 +56,16 @@ from fedfair.training.dp_sgd import (
     PrivateStepping,
     RecordProtection,
     sample_level_of,
-    trainable_entries,
     training_release,
-    watched,
 )
 from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation_header
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
-from fedfair.training.local_sgd import Batch, LocalSteps, LossWeighting, loss_function
-from fedfair.training.loss_weightings.fedavg import equal_coefficients
-from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
+from fedfair.training.local_sgd import Batch, LocalSteps
 from fedfair.training.model_faults import training_faults
-from fedfair.training.models import build_model
 from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
 
 FIRST_EVALUATION = RoundNumber(0)
-
-
-def objective_of(plan: Plan) -> Objective:
-    """Return the objective that the plan describes."""
-    stated = plan.objective
-    smoothed = smoothing(stated.smoothing.name, stated.smoothing.gamma)
-    return Objective(stated.worst_group_size, stated.tradeoff, smoothed, stated.loss_bound)
-
-
-def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspace: Path) -> FlatModel:
-    """Return the plan's model before round 1 on a device, as one vector.
-
-    Args:
-        plan: the plan.
-        schema: what the model must accept and return.
-        device: where it will be trained.
-        workspace: where the source of a "module:function" is.
-    """
-    dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
-    module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
-    return FlatModel(module, dtype, device)
-
-
-def loss_weighting(plan: Plan) -> tuple[LossWeighting, float | None]:
-    """Return what the plan makes of losses, and its learning rate for the threshold; None where that stays."""
-    if not learns_threshold(plan):
-        return equal_coefficients, None
-    stated = plan.training.threshold_learning_rate
-    return tail_weighting(objective_of(plan)), plan.training.learning_rate if stated is None else stated
-
-
-def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSteps | PrivateStepping:
-    """Return how the plan makes a local step on `model`, which private steps watch from now on.
-
-    Raises:
-        PlanError: the model cannot be trained with the differential privacy that the plan asks for.
-    """
-    training, asked = plan.training, plan.privacy.sample_level
-    losses = loss_function(model, training.precision, compiled=training.compile)
-    rule, threshold_rate = loss_weighting(plan)
-    if asked is not None:
-        gradients = watched(plan, model, schema.input_shape, schema.classes)
-        mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
-        return PrivateStepping(
-            model, losses, gradients, mechanism, training.learning_rate, threshold_rate, trainable
-        )
-    return LocalSteps(
-        model, losses, rule, training.learning_rate, threshold_rate, scaled=training.precision == "fp16"
-    )
-
-
-def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:
-    """Return what the plan does to the gradients of single records."""
-    objective = objective_of(plan) if learns_threshold(plan) else None
-    return Mechanism(objective, asked.noise_multiplier, asked.clip, asked.clipping, asked.threshold_scale)
 
 
 @dataclass(frozen=True, slots=True)

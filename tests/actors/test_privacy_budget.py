@@ -27,7 +27,8 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, Unprotected
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, planned_releases, training_release
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest

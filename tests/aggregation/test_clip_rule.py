@@ -25,7 +25,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import clipped_values, size_histogram
 from fedfair.simulation.simulate import cohort_of, simulate_sites
 from fedfair.simulation.vectorised.clipping import ChangeClipping
-from fedfair.training.client import flat_model
+from fedfair.training.assembly import flat_model
 
 torch.set_num_threads(1)
 

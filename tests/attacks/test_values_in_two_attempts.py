@@ -18,7 +18,8 @@ from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from tests import bc10
 from tests.actors.test_masked_worker import OneSite, form
 from tests.attacks.test_values_in_the_clear import ABOVE, BELOW, THRESHOLD

@@ -24,7 +24,8 @@ from fedfair.data.dataset import Splits
 from fedfair.data.source import load_federation
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
 from tests.attacks.test_values_in_the_clear import MODULE, PICKY
 from tests.plans import small_plan

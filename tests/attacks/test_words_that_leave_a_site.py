@@ -45,7 +45,8 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, training_update
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SumStart

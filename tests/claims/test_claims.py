@@ -16,7 +16,7 @@ from fedfair.aggregation.contribution import encode
 from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.training.client import flat_model
+from fedfair.training.assembly import flat_model
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate

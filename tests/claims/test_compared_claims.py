@@ -15,7 +15,7 @@ from fedfair.fairness.cvar import cvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.simulation.simulate import simulate_sites
-from fedfair.training.client import flat_model
+from fedfair.training.assembly import flat_model
 from tests import bc10
 from tests.oracles.rcvar import minimise_rcvar
 

@@ -33,8 +33,8 @@ from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.round_messages import UnmaskShares, Upload
 from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
 from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement
+from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
-from fedfair.training.client import flat_model
 from fedfair.wire.chunking import masked_frames, upload_frames
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame

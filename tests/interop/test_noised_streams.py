@@ -19,7 +19,8 @@ from fedfair.plan.loading import load_plan
 from fedfair.privacy.releases import ReleaseLog, SkellamRelease
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import SimulationOutcome, simulate
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import simulated_protection
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan

@@ -8,7 +8,7 @@ from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.report.plan_review import plan_review
-from fedfair.training.client import objective_of
+from fedfair.training.assembly import objective_of
 from fedfair.training.dp_sgd import planned_releases
 from tests import plans
 

@@ -43,7 +43,8 @@ from fedfair.secagg.recovery import OpenedSum
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
-from fedfair.training.client import LocalChange, TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import LocalChange, TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
 from fedfair.training.masked_update import noised_update
 from tests import bc10

@@ -26,7 +26,8 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.vectorised.clients import VectorisedClients
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import SplitRecords
 from fedfair.training.dp_sgd import simulated_protection
 from fedfair.training.flat_model import FlatModel

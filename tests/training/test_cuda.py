@@ -19,7 +19,8 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.releases import ReleaseLog
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import SplitRecords
 from fedfair.training.dp_sgd import RecordProtection
 from tests import plans

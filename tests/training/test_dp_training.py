@@ -32,7 +32,8 @@ from fedfair.results.document import to_json
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
-from fedfair.training.client import LocalChange, TrainingClient, flat_model, mechanism_of
+from fedfair.training.assembly import flat_model, mechanism_of
+from fedfair.training.client import LocalChange, TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
 from tests import bc10
 

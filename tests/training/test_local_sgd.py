@@ -16,7 +16,8 @@ from fedfair.errors import LocalProtocolError, PlanError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import EVALUATION_RECORDS, SplitRecords, choose_device
 from tests import bc10, plans
 from tests.oracles.header_places import HEAD, block_length, evaluation_header_length, split_header

@@ -30,7 +30,8 @@ from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
-from fedfair.training.client import TrainingClient, flat_model, mechanism_of, objective_of
+from fedfair.training.assembly import flat_model, mechanism_of, objective_of
+from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
 from tests import plans
 from tests.oracles.header_places import HEAD, split_header

@@ -25,7 +25,8 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import Record, ReleaseLog
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
 from tests import bc10
 from tests.oracles.header_places import HEAD, split_header

@@ -41,8 +41,8 @@ from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
+from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.batches import round_length, round_weight, stated_batch_size
-from fedfair.training.client import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate

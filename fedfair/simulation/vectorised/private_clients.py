@@ -29,8 +29,8 @@ from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
+from fedfair.training.assembly import loss_weighting, mechanism_of
 from fedfair.training.batches import round_length, stated_batch_size
-from fedfair.training.client import loss_weighting, mechanism_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.dp_sgd import RecordProtection, poisson_indices, sample_level_of, training_release
 from fedfair.training.flat_model import FlatModel

@@ -23,7 +23,8 @@ from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.private_clients import PrivateClients
-from fedfair.training.client import TrainingClient, flat_model, local_steps
+from fedfair.training.assembly import flat_model, local_steps
+from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection
 from tests import plans
 

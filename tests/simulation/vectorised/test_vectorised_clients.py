@@ -30,7 +30,8 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.simulate import play, simulate_sites
 from fedfair.simulation.vectorised.clients import VectorisedClients
-from fedfair.training.client import TrainingClient, flat_model
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from tests import plans
 
 torch.set_num_threads(1)

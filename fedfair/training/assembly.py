@@ -1,0 +1,85 @@
+"""From a plan to what computes a local step: its objective, its model, and how a step is made on it.
+
+The mapping from the plan's words is here because `fairness` and `privacy` know no plans. What a site computes with
+these is `client.py`'s.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fedfair.fairness.rcvar import Objective
+from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.derived import (
+    learns_threshold,
+)
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.privacy.sample_level import Mechanism
+from fedfair.training.dp_sgd import (
+    PrivateStepping,
+    trainable_entries,
+    watched,
+)
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import LocalSteps, LossWeighting, loss_function
+from fedfair.training.loss_weightings.fedavg import equal_coefficients
+from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
+from fedfair.training.models import build_model
+
+
+def objective_of(plan: Plan) -> Objective:
+    """Return the objective that the plan describes."""
+    stated = plan.objective
+    smoothed = smoothing(stated.smoothing.name, stated.smoothing.gamma)
+    return Objective(stated.worst_group_size, stated.tradeoff, smoothed, stated.loss_bound)
+
+
+def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspace: Path) -> FlatModel:
+    """Return the plan's model before round 1 on a device, as one vector.
+
+    Args:
+        plan: the plan.
+        schema: what the model must accept and return.
+        device: where it will be trained.
+        workspace: where the source of a "module:function" is.
+    """
+    dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
+    module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
+    return FlatModel(module, dtype, device)
+
+
+def loss_weighting(plan: Plan) -> tuple[LossWeighting, float | None]:
+    """Return what the plan makes of losses, and its learning rate for the threshold; None where that stays."""
+    if not learns_threshold(plan):
+        return equal_coefficients, None
+    stated = plan.training.threshold_learning_rate
+    return tail_weighting(objective_of(plan)), plan.training.learning_rate if stated is None else stated
+
+
+def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSteps | PrivateStepping:
+    """Return how the plan makes a local step on `model`, which private steps watch from now on.
+
+    Raises:
+        PlanError: the model cannot be trained with the differential privacy that the plan asks for.
+    """
+    training, asked = plan.training, plan.privacy.sample_level
+    losses = loss_function(model, training.precision, compiled=training.compile)
+    rule, threshold_rate = loss_weighting(plan)
+    if asked is not None:
+        gradients = watched(plan, model, schema.input_shape, schema.classes)
+        mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
+        return PrivateStepping(
+            model, losses, gradients, mechanism, training.learning_rate, threshold_rate, trainable
+        )
+    return LocalSteps(
+        model, losses, rule, training.learning_rate, threshold_rate, scaled=training.precision == "fp16"
+    )
+
+
+def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:
+    """Return what the plan does to the gradients of single records."""
+    objective = objective_of(plan) if learns_threshold(plan) else None
+    return Mechanism(objective, asked.noise_multiplier, asked.clip, asked.clipping, asked.threshold_scale)
