@@ -58,24 +58,24 @@ class CohortSelection:
         """Take whoever is connected next time."""
         self._only, self._needs_all, self._why = (), False, ""
 
-    def note_opened(self, machine: SumRound, following: SumRequest | None) -> None:
+    def note_opened(self, sum_round: SumRound, following: SumRequest | None) -> None:
         """Ask the same sites for the sum that follows an opened one, where to them it is the same sum.
 
         So it is with the evaluation of the output model after that of the last one.
         """
-        if following is not None and following.place == machine.request.place:
-            self.repeat_with(machine.aftermath.settled)
+        if following is not None and following.place == sum_round.request.place:
+            self.repeat_with(sum_round.aftermath.settled)
 
-    def note_lost(self, machine: SumRound) -> None:
+    def note_lost(self, sum_round: SumRound) -> None:
         """Ask the very sites that helped to open a lost sum; where nobody did, leave those out who owed it.
 
         The very sites do not come together again where one of them was sent away for a lie. Then the others are
         asked; whoever of them has helped to open the lost sum refuses in words, as its policy has it.
         """
-        if machine.aftermath.settled and not any(who in self._liars for who in machine.aftermath.settled):
-            self.repeat_with(machine.aftermath.settled)
+        if sum_round.aftermath.settled and not any(who in self._liars for who in sum_round.aftermath.settled):
+            self.repeat_with(sum_round.aftermath.settled)
         else:
-            self.go_without(machine.aftermath.missing)
+            self.go_without(sum_round.aftermath.missing)
 
     def go_without(self, missing: tuple[ParticipantId, ...]) -> None:
         """Leave these out next time, if the others are enough."""

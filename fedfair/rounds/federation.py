@@ -306,16 +306,16 @@ class Federation:
         self._has_summed = True
         yield from self._deadlines.cancel_all()
         number = SumNumber(self._sum_number + 1)
-        machine = self._machine(number, request)
-        self._sum_number, self._sum, self._phase = number, machine, Phase.SUMMING
+        sum_round = self._sum_round(number, request)
+        self._sum_number, self._sum, self._phase = number, sum_round, Phase.SUMMING
         yield self._deadlines.set(DeadlineKind.SUM, self._federation.round_deadline_seconds)
-        absent = set(machine.cohort) - set(self._members.connected)
-        for participant in machine.cohort:
+        absent = set(sum_round.cohort) - set(self._members.connected)
+        for participant in sum_round.cohort:
             if participant not in absent:
-                yield from self._ask(participant, machine)
+                yield from self._ask(participant, sum_round)
         for participant in absent:  # An interrupted sum has waited for them long enough.
-            machine.step(participant, Step.LAPSE)
-        yield from self._close_if_settled(machine)
+            sum_round.step(participant, Step.LAPSE)
+        yield from self._close_if_settled(sum_round)
 
     def _compare(self, continued: Continued) -> Iterator[Effect]:
         """Before the first sum of this process: hold the journal against what the connected sites know."""
@@ -327,7 +327,7 @@ class Federation:
         if rounds and not continued.goes_on:
             yield from self._abort(*continued.words(rounds), ExitReason.RESTORED)
 
-    def _machine(self, number: SumNumber, request: SumRequest) -> SumRound:
+    def _sum_round(self, number: SumNumber, request: SumRequest) -> SumRound:
         cohort, quorum = self._next.take(), self._quorum
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
@@ -335,22 +335,22 @@ class Federation:
         model, scaling = self._training_run.model, self._training_run.scaling
         return MaskedSumRound(number, request, cohort, quorum, self._protection, model, scaling, record)
 
-    def _pass_on(self, machine: SumRound) -> Iterator[Effect]:
+    def _pass_on(self, sum_round: SumRound) -> Iterator[Effect]:
         """Say what the sum has to say, after what a later process needs to say the same is kept."""
         messages: list[tuple[ParticipantId, bytes]] = []
-        while outgoing := machine.take_outgoing():
+        while outgoing := sum_round.take_outgoing():
             messages += outgoing.messages
-            yield from self._liars.blame(outgoing.suspicions, machine)
+            yield from self._liars.blame(outgoing.suspicions, sum_round)
         if messages:
-            yield from self._lost.unsaved(machine)
+            yield from self._lost.unsaved(sum_round)
         for participant, message in messages:
             yield SendMessage(participant, message)
 
-    def _ask(self, participant: ParticipantId, machine: SumRound) -> Iterator[Effect]:
+    def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
         scaling_exists = self._training_run.scaling is not None
         yield from self._members.brief(participant, self._model_version, scaling_exists)
         seconds = self._federation.round_deadline_seconds
-        yield SendSum(participant, machine.number, machine.request, seconds)
+        yield SendSum(participant, sum_round.number, sum_round.request, seconds)
 
     def _upload(
         self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview
@@ -362,29 +362,29 @@ class Federation:
                 yield Accept(participant, number)
             return
         try:
-            machine = self._open_sum(number)
-            machine.upload(participant, payload)
+            sum_round = self._open_sum(number)
+            sum_round.upload(participant, payload)
         except RemoteProtocolError as fault:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
         self._last_counted[participant] = number
         yield Accept(participant, number)
-        yield from self._close_if_settled(machine)
+        yield from self._close_if_settled(sum_round)
 
     def _message(
         self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
     ) -> Iterator[Effect]:
         if not self._members.is_heard(participant) or self._sum is None:
             return
-        machine = self._sum
+        sum_round = self._sum
         try:
-            reason = machine.receive(participant, message, vector)
+            reason = sum_round.receive(participant, message, vector)
         except RemoteProtocolError as fault:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
         if reason:
             yield PassedOver(participant, reason)
-        yield from self._close_if_settled(machine)
+        yield from self._close_if_settled(sum_round)
 
     def _abstain(
         self, participant: ParticipantId, number: SumNumber, reason: str, accused: int
@@ -396,18 +396,18 @@ class Federation:
                 yield from self._accuse_late(participant, accused)
             return
         try:
-            machine = self._open_sum(number)
-            awaited = participant in machine.waiting_for
-            passed_over = machine.accuse(participant, accused) if accused else ""
-            machine.step(participant, Step.ABSTAIN)
+            sum_round = self._open_sum(number)
+            awaited = participant in sum_round.waiting_for
+            passed_over = sum_round.accuse(participant, accused) if accused else ""
+            sum_round.step(participant, Step.ABSTAIN)
         except RemoteProtocolError as fault:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
         if passed_over:
             yield PassedOver(participant, passed_over)
         if awaited:
-            yield Unawaited(participant, number, machine.request, abstention(machine, reason), reason)
-        yield from self._close_if_settled(machine)
+            yield Unawaited(participant, number, sum_round.request, abstention(sum_round, reason), reason)
+        yield from self._close_if_settled(sum_round)
 
     def _accuse_late(self, participant: ParticipantId, accused: int) -> Iterator[Effect]:
         """Hear who could not open an envelope of the sum before, whose answer others were quicker than."""
@@ -445,56 +445,56 @@ class Federation:
                 yield from self._go_on(outcome)
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
-            case (DeadlineKind.SUM | DeadlineKind.MASKS, _), machine if machine is not None:
-                late, seconds = machine.waiting_for, self._federation.round_deadline_seconds
-                machine.pass_deadline()
+            case (DeadlineKind.SUM | DeadlineKind.MASKS, _), sum_round if sum_round is not None:
+                late, seconds = sum_round.waiting_for, self._federation.round_deadline_seconds
+                sum_round.pass_deadline()
                 for member in late:
-                    yield Unawaited(member, machine.number, machine.request, f"no answer within {seconds} s")
-                if machine.state is SumState.OPEN:
+                    yield Unawaited(member, sum_round.number, sum_round.request, f"no answer within {seconds} s")
+                if sum_round.state is SumState.OPEN:
                     yield self._deadlines.set(DeadlineKind.MASKS, seconds)
-                yield from self._close_if_settled(machine)
-            case (DeadlineKind.GRACE, str() as participant), machine if machine is not None:
+                yield from self._close_if_settled(sum_round)
+            case (DeadlineKind.GRACE, str() as participant), sum_round if sum_round is not None:
                 member, grace = ParticipantId(participant), self._federation.reconnect_grace_seconds
-                machine.step(member, Step.LAPSE)
-                yield Unawaited(member, machine.number, machine.request, f"it did not return within {grace} s")
-                yield from self._close_if_settled(machine)
+                sum_round.step(member, Step.LAPSE)
+                yield Unawaited(member, sum_round.number, sum_round.request, f"it did not return within {grace} s")
+                yield from self._close_if_settled(sum_round)
 
     # -------------------------------------------------------------- between two sums
 
-    def _close_if_settled(self, machine: SumRound) -> Iterator[Effect]:
-        yield from self._pass_on(machine)
-        if machine.state is SumState.OPEN:
+    def _close_if_settled(self, sum_round: SumRound) -> Iterator[Effect]:
+        yield from self._pass_on(sum_round)
+        if sum_round.state is SumState.OPEN:
             return
         yield from self._deadlines.cancel_all()
         self._sum = None
-        if machine.state is SumState.LOST:
-            yield from self._lose(machine, machine.reason)
+        if sum_round.state is SumState.LOST:
+            yield from self._lose(sum_round, sum_round.reason)
             return
-        for participant in machine.aftermath.accepted:
-            yield Accept(participant, machine.number)
-        yield from self._absorb(machine)
+        for participant in sum_round.aftermath.accepted:
+            yield Accept(participant, sum_round.number)
+        yield from self._absorb(sum_round)
 
-    def _absorb(self, machine: SumRound) -> Iterator[Effect]:
+    def _absorb(self, sum_round: SumRound) -> Iterator[Effect]:
         try:
-            progress = self._training_run.apply_aggregate(machine.totals(), machine.counted)
+            progress = self._training_run.apply_aggregate(sum_round.totals(), sum_round.counted)
         except RemoteProtocolError as fault:
             # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
-            yield from self._lose(machine, fault.message)
+            yield from self._lose(sum_round, fault.message)
             return
-        machine.commit()
+        sum_round.commit()
         if progress.model_changed:
             self._model_version += 1
-        yield Report(progress, machine.aftermath.clipping)
+        yield Report(progress, sum_round.aftermath.clipping)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
         if progress.evaluation is not None:
             yield Checkpoint(CheckpointKind.LAST)
-        self._lost.follow(machine)
+        self._lost.follow(sum_round)
         yield from self._proceed()
 
-    def _lose(self, machine: SumRound, reason: str) -> Iterator[Effect]:
-        yield SumLost(machine.number, machine.request, reason)
-        yield from self._go_on(self._lost.after(machine, reason))
+    def _lose(self, sum_round: SumRound, reason: str) -> Iterator[Effect]:
+        yield SumLost(sum_round.number, sum_round.request, reason)
+        yield from self._go_on(self._lost.after(sum_round, reason))
 
     def _go_on(self, outcome: Skipped | End | None) -> Iterator[Effect]:
         if isinstance(outcome, tuple):

@@ -45,12 +45,12 @@ class Liars:
             self._members.refuse(participant)
             yield Refuse(participant, self._reasons[participant], _REMEDY, TRY_AGAIN[ExitReason.MISBEHAVED])
 
-    def blame(self, suspicions: Iterable[Suspicion], machine: SumRound | None) -> Iterator[Refuse | Suspected]:
+    def blame(self, suspicions: Iterable[Suspicion], sum_round: SumRound | None) -> Iterator[Refuse | Suspected]:
         """Act on what a sum has found: send proven liars away, tell of the others.
 
         Args:
             suspicions: what was found.
-            machine: the sum that is open and goes on without a liar; None for none.
+            sum_round: the sum that is open and goes on without a liar; None for none.
         """
         for suspicion in suspicions:
             who = suspicion.member
@@ -58,6 +58,6 @@ class Liars:
                 yield Suspected(who, suspicion.reason)
             elif who not in self:
                 self._reasons[who] = suspicion.reason
-                if machine is not None and who in machine.cohort:
-                    machine.step(who, Step.EXPEL)
+                if sum_round is not None and who in sum_round.cohort:
+                    sum_round.step(who, Step.EXPEL)
                 yield from self.send_away(who)

@@ -84,32 +84,32 @@ class LostSums:
         self._reopened = self._reopened + 1 if record else 0
         return record
 
-    def unsaved(self, machine: SumRound) -> Iterator[SaveUnfinished]:
+    def unsaved(self, sum_round: SumRound) -> Iterator[SaveUnfinished]:
         """Yield what must be kept before the messages of a sum are sent, unless it is kept already."""
-        if machine.aftermath.record not in (b"", self._saved):
-            self._saved = machine.aftermath.record
-            yield SaveUnfinished(UnfinishedSum(machine.request.attempt, self._saved))
+        if sum_round.aftermath.record not in (b"", self._saved):
+            self._saved = sum_round.aftermath.record
+            yield SaveUnfinished(UnfinishedSum(sum_round.request.attempt, self._saved))
 
-    def after(self, machine: SumRound, reason: str) -> Skipped | End | None:
+    def after(self, sum_round: SumRound, reason: str) -> Skipped | End | None:
         """Decide what follows a lost sum: None for another attempt or opening."""
-        request = machine.request
+        request = sum_round.request
         # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
-        is_known = bool(machine.aftermath.settled) and not sum_kind(request.purpose).is_round
+        is_known = bool(sum_round.aftermath.settled) and not sum_kind(request.purpose).is_round
         if (is_known or request.attempt >= self._max_attempts) and self._training_run.may_skip:
             return Skipped(request, reason, self._training_run.skip(reason))
-        if machine.aftermath.reopens and self._reopened < self._max_attempts and self._protection is not None:
-            self._reopen(self._protection.interrupted(machine.aftermath.record))
+        if sum_round.aftermath.reopens and self._reopened < self._max_attempts and self._protection is not None:
+            self._reopen(self._protection.interrupted(sum_round.aftermath.record))
             return None
         if request.attempt >= self._max_attempts:
             why = f"the {self.due} failed {request.attempt} times; the last time, {reason}"
             return why, _ATTEMPTS_REMEDY, ExitReason.ATTEMPTS_SPENT
         self._training_run.retry()
-        self._next.note_lost(machine)
+        self._next.note_lost(sum_round)
         return None
 
-    def follow(self, machine: SumRound) -> None:
+    def follow(self, sum_round: SumRound) -> None:
         """Ask the same sites next where that sum is, to them, the one that is done: of the output model."""
-        self._next.note_opened(machine, self._training_run.next_sum())
+        self._next.note_opened(sum_round, self._training_run.next_sum())
 
     @property
     def when_given_up(self) -> AfterWaiting:

@@ -311,10 +311,10 @@ def _suspicion(protection: SecaggSession, found: Contradicted) -> Suspicion:
     return Suspicion(protection.name(found.member), found.reason, found.proven)
 
 
-def abstention(machine: SumRound, reason: str) -> str:
+def abstention(sum_round: SumRound, reason: str) -> str:
     """Return that somebody takes no part, its reason, and how the sum goes on, unless its loss is told next."""
     told = f"it abstains: {reason}"
-    if machine.state is SumState.LOST:
+    if sum_round.state is SumState.LOST:
         return told
-    left, asked = machine.remaining, len(machine.cohort)
-    return f"{told}; the sum goes on with {left} of {asked}, {machine.quorum} are needed"
+    left, asked = sum_round.remaining, len(sum_round.cohort)
+    return f"{told}; the sum goes on with {left} of {asked}, {sum_round.quorum} are needed"
