@@ -1,4 +1,4 @@
-"""A whole run as a state machine:  events in, effects out, no socket, no clock, no file.
+"""A whole run as a state machine: events in, effects out, no socket, no clock, no file.
 
 Theory of operation. The training run (`run.training_run`) knows which sum comes next. This state machine knows the
 people: it waits for enough of them, opens a `PlainSumRound` over those who are connected, hands its total to the
