@@ -156,7 +156,7 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerE
     records = holder.records if trains else 0
     cost = epsilon(planned_releases(plan, records, rounds), asked.delta)
     what = f"{rounds} rounds" if trains else "an evaluation"
-    yield f"{what} of this plan cost epsilon {cost:.4g} at delta {asked.delta:g}, if no sum is tried twice"
+    yield f"{what} of this plan cost epsilon {cost:.4g} at delta {asked.delta:g}, if no sum is repeated"
     _check_cost(holder, cost)
     first = training_release(plan, records) if records else planned_releases(plan, 0, 0)[0]
     released = [entry.release for entry in entries if _same_plan(holder.origin, entry.origin)]

@@ -51,8 +51,8 @@ class OptionsSection(Section):
     )
     adversary_interval: PositiveInt | None = Field(
         default=None,
-        description="afl, fedminmax, dro, bpf: rounds from one look of the adversary at all losses to the next, "
-        "at least 1, with as much longer a step; null takes 1",
+        description="afl, fedminmax, dro, bpf: rounds between the adversary's looks at all losses, at "
+        "least 1; its step grows by this factor; null takes 1",
     )
     drawn_collaborators: PositiveInt | None = Field(
         default=None, description="drfa: collaborators drawn in a round, at least 1; null draws as many as exist"

@@ -64,7 +64,7 @@ class CsvData(Section):
         description='what stands between two fields: ",", ";", "\\t" or "|"; blanks after it are ignored',
     )
     comment: Text | None = Field(
-        default=None, description="lines that begin with this text are left out; null: there are none"
+        default=None, description="lines that begin with this text are omitted; null: there are none"
     )
     label: Text = Field(description="column to predict")
     label_values: Items[LabelClass] | None = Field(

@@ -64,9 +64,9 @@ def _privacy(plan: Plan) -> Iterator[str]:
     )
     yield (
         f"privacy.sample_level adds noise of deviation {asked.noise_multiplier * unit:.4g} (noise_multiplier x "
-        f"{unit:.4g}, what one record can change) to every entry of a batch's sum: it grows like "
-        "1 / worst_group_size, and counts the less the larger batch_size is; "
-        f"epsilon at a site is {worth} training records, if no sum is tried twice"
+        f"{unit:.4g}, what one record can change) to every entry of a batch's sum; it grows like "
+        "1 / worst_group_size and matters less with a larger batch_size; "
+        f"epsilon at a site is {worth} training records, if no sum is repeated"
     )
     if asked.clipping == "joint":
         yield (

@@ -141,9 +141,7 @@ class CohortSelection:
             return f"{why}; the join deadline has passed without {absent}", remedy
         if self.is_fixed:
             why = f"some sites have helped to open the {due}, so only the very same sites can repeat it"
-            remedy = (
-                "start the aggregator again once they are back: it goes on with this sum, and repeats no other"
-            )
+            remedy = "restart the aggregator once they are back: it resumes with this sum and repeats no other"
         else:
             connected = len(self._members.connected)
             why = f"{connected} of {self._total} collaborators are connected, {self._quorum} are needed"

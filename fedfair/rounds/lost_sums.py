@@ -25,8 +25,8 @@ End = tuple[str, str, ExitReason]
 
 
 _ATTEMPTS_REMEDY = (
-    "see why collaborators were missing or abstained, and start the aggregator again: it goes on with this sum; "
-    "the model is that of the last good sum"
+    "check why collaborators were missing or abstained, then restart the aggregator: "
+    "it resumes with this sum; the model is that of the last accepted sum"
 )
 
 

@@ -317,4 +317,4 @@ def abstention(machine: SumRound, reason: str) -> str:
     if machine.state is SumState.LOST:
         return told
     left, asked = machine.remaining, len(machine.cohort)
-    return f"{told}; the sum goes on with {left} of {asked}, {machine.quorum} are needed"
+    return f"{told}; the sum continues with {left} of {asked}; {machine.quorum} are needed"

@@ -124,8 +124,8 @@ class History:
         """
         if settled.get(LOGGED_KEY) or settled.get(SETTLED_KEY):
             raise LocalProtocolError(
-                "the write-ahead log is empty or was removed, and the .history file beside it says that there was "
-                "one: what this site has sent lately can no longer be read",
+                "the write-ahead log is empty or missing, but the .history file "
+                "beside it records one: what this site sent last cannot be read",
                 "copy both files back from one backup; or remove both, and this site joins with a new session and "
                 "without that memory",
             )

@@ -120,7 +120,7 @@ class RunScalings:
         if run_id in self._digests:
             raise RemoteProtocolError(
                 "a standardisation sum was asked for after the feature scaling of this run had been sent",
-                "if the aggregator goes on from an older state, start this site again",
+                "if the aggregator resumed from an older state, restart this site",
             )
 
     def take(self, run_id: str, sha256: bytes) -> None:
@@ -133,7 +133,7 @@ class RunScalings:
         if known != sha256:
             raise RemoteProtocolError(
                 f"a second feature scaling was sent in one run: {sha256.hex()[:16]} after {known.hex()[:16]}",
-                "if the aggregator goes on from an older state, start this site again",
+                "if the aggregator resumed from an older state, restart this site",
             )
 
 
