@@ -1,4 +1,4 @@
-"""Who at this site is told what happens: one plain line per event, nothing, or several."""
+"""Observers at a site: one plain line per event, nothing, or several."""
 
 from __future__ import annotations
 

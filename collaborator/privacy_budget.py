@@ -1,4 +1,4 @@
-"""What one site may still release under one plan: its ledger, held against its budget and its policy.
+"""Checks what one site may still release under one plan: its ledger, its budget and its policy.
 
 Decides what a plan costs before anything is sent, and writes down each release while it may still be withheld. The
 file is `ledger.py`'s, the arithmetic `fedfair.privacy.budget`'s. A ledger is about one body of people: whatever is

@@ -1,4 +1,4 @@
-"""What this site writes down about its own part, in `logs/`.
+"""Writes this site's own logs, in `logs/`.
 
 <name>_metrics.jsonl    one JSON line per accepted answer
 <name>_refusals.jsonl   one JSON line per refusal: the term, what was asked, what is allowed, the reason

@@ -1,4 +1,4 @@
-"""What the driver of a site needs of whoever computes for it: one contract for sums in the clear and under masks.
+"""The contract between the driver of a site and its worker, for sums in the clear and under masks.
 
 A worker answers one request at a time, in one thread of its own, and outlives the streams on which it is asked.
 `plain_worker.py` adds in the clear, `masked_worker.py` under masks; which of the two a site has is its plan's

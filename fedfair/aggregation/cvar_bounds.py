@@ -1,4 +1,4 @@
-"""What the summed loss histograms of all sites prove: every worst-group risk, in an interval around the truth.
+"""Bounds every worst-group risk by the summed loss histograms of all sites.
 
 Knows nothing of sites or losses, only the sum of the blocks that `loss_histogram.py` describes. The mean, the
 accuracy and the smoothed objective are exact. For the worst k = rho n records let j be the bin that the k-th

@@ -1,4 +1,4 @@
-"""How the sums of a run are masked: shapes, terms, what a plan guarantees, and the way back to plain totals.
+"""Encodes a run's masked sums: shapes, terms, what a plan guarantees, and the way back to plain totals.
 
 Secure aggregation adds whole numbers. What a header holds is therefore written as counts, which are exact, and as
 real numbers in two limbs: the nearest integer, and the rest, which is at most one half in magnitude. Both limbs

@@ -1,4 +1,4 @@
-"""How far a record had come, noted apart from it: what shows that its end was cut off.
+"""Notes the last entry of a record apart from it, so that a cut-off end is noticed.
 
 One small file in the keeper's folder of state: the number and the chain value of the last entry, the same of the
 last entry that the disk was waited for, the machine's boot, and the record's place as seen from the note, so that

@@ -1,4 +1,4 @@
-"""What a message of a collaborator is, in words that a data-protection officer can read.
+"""Names a collaborator's messages in words that a data-protection officer can read.
 
 The words are a closed list: a record holds no other text about what was sent, so nothing that somebody wrote can
 get into it or, from it, onto a terminal. Which frames exist is decided by `fedfair.wire.frames`, which messages of

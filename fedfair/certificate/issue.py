@@ -1,4 +1,4 @@
-"""What a certificate may state about an evaluation, and what it must keep silent about.
+"""Decides what a certificate may state about an evaluation, and what it must not.
 
     test split          evaluated records and population
     validation split    the same, unless training chose its output model by these very records

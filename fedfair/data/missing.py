@@ -1,4 +1,4 @@
-"""What stands in for a value that was not measured.
+"""Fills in missing values.
 
 Decides the filling that a site does alone: its own means, of its own training records, so that nothing about a
 missing value is sent. Where the plan standardises, such a value stays open until the scaling has arrived and is

@@ -1,4 +1,4 @@
-"""What a site's own records look like, column by column, for the site alone.
+"""Profiles a site's own records, column by column, for the site alone.
 
 Decides what is counted: missing values, values of a category that the plan does not name, spellings that differ
 from a named value only in case, and the records of each class. Pure functions of what the readers know. A profile

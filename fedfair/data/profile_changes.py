@@ -1,4 +1,4 @@
-"""What differs between the records of two runs, in words for the site that holds them.
+"""Compares the records of two runs, in words for the site that holds them.
 
 Decides what is worth a word: numbers of records, columns and labels whose share moved by a hundredth or from or to
 nothing, columns that came or went, and files with other bytes. Pure functions of two summaries.

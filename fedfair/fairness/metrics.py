@@ -1,4 +1,4 @@
-"""What is reported about a list of losses: mean, accuracy, and how the worst group of each size fares.
+"""Computes the metrics of a list of losses: mean, accuracy, and the worst group's loss of each size.
 
 For simulations, tests and one site's own records, where every loss is at hand; `fedfair.aggregation` says the
 same from sums over sites, with intervals. No torch.

@@ -1,4 +1,4 @@
-"""What the paper proves about FedSRCVaR, as numbers: constants, learning rates, bounds and equivalences.
+"""The paper's theory of FedSRCVaR, as numbers: constants, learning rates, bounds and equivalences.
 
 Plain floats in, plain floats out; nothing here is needed to train. It tells a plan's author what to expect,
 and tests what to check. Symbols: rho = worst_group_size, eps = tradeoff, G and beta = Lipschitz and

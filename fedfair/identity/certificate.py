@@ -1,4 +1,4 @@
-"""What a certificate says: who, in which role, until when, and signed by whom.
+"""Reads and checks certificates: name, role, validity and issuer.
 
 Reads certificates only; `authority.py` writes them. A participant is named by one URI in the subject alternative
 name, `fedfair://<federation>/<name>`, and by nothing else: the subject is for people. The role follows from the

@@ -1,4 +1,4 @@
-"""Where a site keeps its keys and certificates, and how they are read and checked together.
+"""Stores a site's keys and certificates; reads and checks them together.
 
     cert/ca.crt, cert/revoked.crl                     trust, at a site that does not hold the authority
     cert/authority/{ca.crt,ca.key,revoked.crl,...}    trust, where the authority is kept (`authority_store.py`)

@@ -91,7 +91,7 @@ class AlgorithmFacts:
         title: its name in tables.
         minimises: what it minimises, in words; {worst}, {rest} and {mean} stand for shares of the objective.
         reveals: what must become known to whoever steers the training in a round, in words.
-        numbers: how many numbers that is: a count for each term of `egress.TERMS`.
+        numbers: how many numbers that is: a count for each term of `disclosure_table.TERMS`.
         about_one: those of them that each tell about one collaborator (or one group), not about a sum.
         masked: what masked sums can carry of it.
         kinds: the same in the words of a site's policy (`reveals`).

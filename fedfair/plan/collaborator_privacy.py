@@ -1,4 +1,4 @@
-"""What would make a plan's promise of differential privacy to whole collaborators false, before anything runs.
+"""Refuses plans whose promise of differential privacy to whole collaborators would be false.
 
 The promise is about everything that leaves a site, and a sum over ten sites has room for little noise. It covers
 the training sums, and every other kind is refused: a histogram of ten sites' losses under noise for one site would

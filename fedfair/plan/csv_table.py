@@ -1,4 +1,4 @@
-"""What the columns of a table mean: `task.data: {csv: {...}}`.
+"""The meaning of a table's columns: `task.data: {csv: {...}}`.
 
 Decides which tables a plan can describe and which descriptions contradict themselves. Reading a file by the
 description is `fedfair.data.csv_file`'s business.

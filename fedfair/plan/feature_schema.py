@@ -1,4 +1,4 @@
-"""What a model must accept and return: the shape, the columns and the classes that all sites share."""
+"""The schema of a model's data: the shape, the columns and the classes that all sites share."""
 
 from __future__ import annotations
 

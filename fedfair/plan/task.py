@@ -1,4 +1,4 @@
-"""What is learnt: the data, the splits, the model.
+"""The plan's task: the data, the splits, the model.
 
 Decides what may be written under `task`. Building the model and loading records is `fedfair.training`'s business.
 """

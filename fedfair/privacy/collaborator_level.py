@@ -1,4 +1,4 @@
-"""What one collaborator adds to a masked sum so that the sum tells nothing of whether its data were in it.
+"""Noises one collaborator's part of a masked sum, so that the sum does not tell whether its data were in it.
 
 Clip the whole vector to the norm C, multiply by a scale, round to whole numbers, add a share of noise:
 

@@ -1,4 +1,4 @@
-"""What a ledger comes to, data set by data set: what was released, and the one sentence that may be said of it.
+"""Totals a ledger, data set by data set: what was released, and the one sentence that may be said of it.
 
 Decides which entries are about the same people, and adds them up; the sentence, and when it is refused, is
 `statement.py`'s. No file, no clock.

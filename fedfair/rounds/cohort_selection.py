@@ -1,4 +1,4 @@
-"""Who is asked in the next sum, and whether enough of them are there.
+"""Selects the cohort of the next sum, and checks that enough of it is there.
 
 Ordinarily that is everybody who is connected. After a lost sum it may be others: what some sites have helped to
 open, they help to open again for the very same sites and for nobody else; a sum that was interrupted waits for

@@ -1,4 +1,4 @@
-"""What can happen to a federation, and what it may ask for in answer.
+"""The events of a federation, and the effects that it asks for.
 
 Two vocabularies of frozen values. The driver reports an `Event`; `Federation.receive` answers with a list of
 `Effect`s, which the driver carries out in their order. Nothing here does anything: there is no socket, no clock

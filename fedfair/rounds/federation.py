@@ -12,7 +12,7 @@ quorum aborts the run. Whom it waits for, until which deadline and what happens 
 (`events.Waiting`), and again only when they change. Before the first sum after a restart, what the sites know is
 compared with the journal (`continued`).
 
-Summing. The cohort is everybody who is connected when the sum begins. `machine` (plain) or `masked` says who is
+Summing. The cohort is everybody who is connected when the sum begins. `plain_sum` or `masked_sum` says who is
 waited for and when the sum closes, `lost_sums` what follows a sum that is lost; it changes nothing. Who comes back
 is asked again under the same number. An answer to a sum that is over is passed over: the sender was slow, not
 wrong. An answer to a sum that never was, and an upload that cannot be added, get their sender refused; and so

@@ -1,4 +1,4 @@
-"""What becomes of a sum that was lost: it is left out, opened again, repeated, or the run ends in words.
+"""Decides about a lost sum: it is omitted, opened again or repeated, or the run ends in words.
 
 Holds the record of an interrupted masked round until it is asked for again, by this process or by a later one.
 Decides nothing about people who come and go; that is `federation`.

@@ -1,6 +1,6 @@
-"""What outlives a single masked sum: the session, who is in it, when it must be renewed, and the clip.
+"""Keeps what outlives a single masked sum: the session, its members, when it must be renewed, and the clip.
 
-Joins the names of the federation to the numbers of the roster. `masked` drives one sum with it; the protocol
+Joins the names of the federation to the numbers of the roster. `masked_sum` drives one sum with it; the protocol
 itself is `fedfair.secagg.server`'s. The clock is an argument: a session also ends after a day.
 """
 

@@ -1,7 +1,7 @@
-"""What a run needs of one sum, in the clear or masked: one contract, and the words that it is made of.
+"""The contract between a run and one sum, in the clear or masked, and the words that it is made of.
 
-`machine` sums in the clear, `masked` under masks. `federation` drives either and does not know which. What only
-masks bring about is a value here, `Aftermath` or `Outgoing`, and it is empty for a sum in the clear.
+`plain_sum` sums in the clear, `masked_sum` under masks. `federation` drives either and does not know which. What
+only masks bring about is a value here, `Aftermath` or `Outgoing`, and it is empty for a sum in the clear.
 """
 
 from __future__ import annotations

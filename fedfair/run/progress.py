@@ -1,4 +1,4 @@
-"""What a training run waits for, what applying one total did, and what the training run came to.
+"""The progress of a training run: what it waits for, what one applied total did, and its result.
 
 Values only; the rules are `training_run.py`'s. No torch: the aggregator imports this module.
 """

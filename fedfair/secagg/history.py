@@ -1,4 +1,4 @@
-"""What a site remembers beyond sessions, so that a new session is no way around a limit: for ever, at a flat cost.
+"""Remembers a site's facts beyond sessions, for ever and at a flat cost, so that a new session evades no limit.
 
 Every fact is one row: a key of 32 bytes, which its kind and its subject are hashed into, and a short value. No row
 is ever forgotten, because an aggregator may repeat a question of any age. Rows that changed lately are *pending*:

@@ -1,4 +1,4 @@
-"""How many members, how many may collude, and what follows from it.
+"""The parameters of a session: how many members, how many may collude, and what follows from it.
 
 Decides thresholds and says in words what they guarantee. A site takes part under the very terms of the plan that
 it approved (`SessionPlan`), and insists on more by its own `SecaggPolicy`; no aggregator can change either.

@@ -1,4 +1,4 @@
-"""What the aggregator has said on one stream, checked frame by frame.
+"""Checks what the aggregator says on one stream, frame by frame.
 
 The aggregator is not trusted to keep the order of the protocol: this side compares lengths with its own layout
 before it allocates, a sum with the model that it is about, and sum and round numbers with those before. What is
