@@ -18,7 +18,7 @@ EVERYWHERE = "::"
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen.
+    """The address to listen on.
 
     Attributes:
         host: name or address of this machine.

@@ -17,7 +17,7 @@ from fedfair.run.training_run import Progress
 
 
 class RunObserver(Protocol):
-    """What the driver tells."""
+    """The interface of an observer: what the driver tells."""
 
     def noticed(self, notice: Notice) -> None:
         """Something worth a line; `notice_words` has the words."""

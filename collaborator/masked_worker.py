@@ -53,7 +53,7 @@ _NO_SUBJECT = RoundSubject(b"", b"")
 
 
 class MaskedTask(PlainTask, Protocol):
-    """What computes: `training.client.TrainingClient`."""
+    """The task that computes: `training.client.TrainingClient`."""
 
     def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         """Return what this round's local steps change, whatever the values are; None without training records."""

@@ -28,7 +28,7 @@ from fedfair.wire.receiving import ReceivedRequest
 
 
 class PlainTask(Protocol):
-    """What computes: `training.client.TrainingClient`."""
+    """The task that computes: `training.client.TrainingClient`."""
 
     @property
     def scaling(self) -> FeatureScaling | None:

@@ -30,7 +30,7 @@ _LOOK = "`fedfair privacy show` tells where it went"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose privacy budget it is, and for which plan.
+    """The holder of a privacy budget, and the plan that it is charged for.
 
     Attributes:
         plan: the plan.

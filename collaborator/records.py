@@ -29,7 +29,7 @@ from fedfair.wire.frames import SumStart
 
 @dataclass(frozen=True, slots=True)
 class RequestTally:
-    """Where the counters stood when a request had arrived.
+    """The counters when a request had arrived.
 
     Attributes:
         start: the request.

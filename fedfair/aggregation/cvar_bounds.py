@@ -58,7 +58,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class GroupBound:
-    """How the worst group of one size fares, as far as sums can tell.
+    """The risk of the worst group of one size, as far as sums can tell.
 
     Attributes:
         worst: middle of the interval of the worst group's mean loss (CVaR).
@@ -77,7 +77,7 @@ class GroupBound:
 
 @dataclass(frozen=True, slots=True)
 class SplitSummary:
-    """What the sums say about one split of everybody's records together.
+    """The summary of one split of everybody's records together, from sums.
 
     Attributes:
         n: number of records, at least 1.

@@ -39,7 +39,7 @@ Confusion: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation sum proved about one global model.
+    """The result of one evaluation sum for one global model.
 
     Attributes:
         round: rounds done when it was taken.

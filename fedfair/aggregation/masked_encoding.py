@@ -200,7 +200,7 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
 
 @dataclass(frozen=True, slots=True)
 class HeaderParts:
-    """How each value of a plain header is masked: three bool arrays (length,), one of them True at each place.
+    """The masking of each value of a plain header: three bool arrays (length,), one of them True at each place.
 
     Attributes:
         weight: what the protocol carries by itself.

@@ -34,7 +34,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 
 @dataclass(frozen=True, slots=True)
 class QueryStep:
-    """What everybody is asked in one step.
+    """The request of one step, the same for everybody.
 
     Attributes:
         number: 1 to 4.
@@ -97,7 +97,7 @@ def _answers(header: NDArray[np.float64], step: int, sizes: int) -> list[StepAns
 
 @dataclass(frozen=True, slots=True)
 class ExactQuery:
-    """How far a query has come.
+    """The state of a query.
 
     Attributes:
         splits: the queries about train, validation and test; all at the same step.

@@ -28,7 +28,7 @@ from fedfair.plan.schema import Plan
 
 @dataclass(slots=True)
 class GlobalModel:
-    """What a round broadcasts: the pair (theta, c).
+    """The pair (theta, c) that a round broadcasts.
 
     Attributes:
         vector: array (d,) in the layout's width.

@@ -30,7 +30,7 @@ ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Fi
 
 @dataclass(frozen=True, slots=True)
 class SplitMeans:
-    """What one site's records of one split come to.
+    """The means of one site's records of one split.
 
     Attributes:
         n: number of records, at least 1.

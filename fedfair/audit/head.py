@@ -31,7 +31,7 @@ _FORM = re.compile(r"(\d{19}):([0-9a-f]{64})\n(\d{19}):([0-9a-f]{64})\n(.*)\n(.*
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a note says.
+    """The content of a note.
 
     Attributes:
         written: the last entry.

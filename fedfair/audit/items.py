@@ -16,7 +16,7 @@ from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, Secagg
 
 
 class MessageKind(enum.Enum):
-    """What one message is; the value is the word in a record."""
+    """The kind of one message; the value is the word in a record."""
 
     INTRODUCTION = "introduction"
     PREFLIGHT = "preflight question"

@@ -37,7 +37,7 @@ MIN_RECORDS = 10
 
 @dataclass(frozen=True, slots=True)
 class IssueTerms:
-    """What the issuer chooses, before looking at any loss.
+    """The issuer's choices, made before looking at any loss.
 
     Raises:
         PlanError: delta or a group size is out of range, or there are too many of these.

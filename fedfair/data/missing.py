@@ -20,7 +20,7 @@ from fedfair.ids import ParticipantId
 
 
 class Filling(enum.Enum):
-    """What becomes of the values that are still missing when a site's records have been read."""
+    """The treatment of values that are still missing when a site's records have been read."""
 
     REFUSED = "refused"
     OWN_MEAN = "mean of the column over the site's training records"

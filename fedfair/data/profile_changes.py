@@ -28,7 +28,7 @@ class ColumnCounts:
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What is kept of a profile between two runs; it holds no value of any record.
+    """The part of a profile that is kept between two runs; it holds no value of any record.
 
     Attributes:
         format: the format's name.

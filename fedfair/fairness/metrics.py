@@ -19,7 +19,7 @@ from fedfair.fairness.cvar import descending, split_means
 
 @dataclass(frozen=True, slots=True)
 class GroupRisk:
-    """How the worst group of one size fares against everybody else.
+    """The risk of the worst group of one size, beside everybody else's.
 
     Attributes:
         worst: mean loss of the worst share rho of the records (CVaR).
@@ -34,7 +34,7 @@ class GroupRisk:
 
 @dataclass(frozen=True, slots=True)
 class RiskSummary:
-    """What a model's losses on one set of records come to.
+    """The summary of a model's losses on one set of records.
 
     Attributes:
         count: number of records (n), at least 1.

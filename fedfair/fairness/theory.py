@@ -116,7 +116,7 @@ def smoothing_bias(worst_group_size: float, tradeoff: float, gap: float) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """What Lemma 5.3 promises.
+    """The promise of Lemma 5.3.
 
     Attributes:
         learning_rate: the step size it prescribes for theta and c.
@@ -188,7 +188,7 @@ def convergence(
 
 @dataclass(frozen=True, slots=True)
 class ExcessRisk:
-    """What Lemma 5.4 prescribes and promises.
+    """The parameters and the promise of Lemma 5.4.
 
     Attributes:
         learning_rate: the step size eta, for theta and c.

@@ -41,7 +41,7 @@ _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a bundle holds, not yet checked against anything.
+    """The content of a bundle, not yet checked against anything.
 
     Attributes:
         certificate: the site's; None where the file is a revocation list alone.

@@ -29,7 +29,7 @@ EXPIRY_WARNING = timedelta(days=30)
 
 
 class Role(enum.Enum):
-    """What a participant's certificate may be used for; the value is the word in requests and tables."""
+    """The role of a participant; the value is the word in requests and tables."""
 
     COLLABORATOR = "collaborator"
     AGGREGATOR = "aggregator"

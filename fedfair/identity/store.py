@@ -57,7 +57,7 @@ _INSTALL = "install the bundle that the authority sent back: `fedfair certs inst
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What a certificate is checked against: the authority, and the certificates it takes back."""
+    """The authority that certificates are checked against, and its revocation list."""
 
     ca: x509.Certificate
     crl: x509.CertificateRevocationList

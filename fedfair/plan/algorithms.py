@@ -85,7 +85,7 @@ class OptionsSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmFacts:
-    """What is known about an algorithm before any code of it runs.
+    """The facts about an algorithm, known before any code of it runs.
 
     Attributes:
         title: its name in tables.

@@ -72,7 +72,7 @@ def greatest_weight(plan: Plan) -> int:
 
 
 class PrivacyLevel(enum.Enum):
-    """Whom a plan protects by noise; the value is the key under `privacy`, or none."""
+    """The unit that a plan protects by noise; the value is the key under `privacy`, or none."""
 
     NONE = "none"
     RECORDS = "sample_level"

@@ -12,7 +12,7 @@ from fedfair.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """What a model must accept and return.
+    """The features that a model must accept and the classes that it must return.
 
     Attributes:
         input_shape: shape of one record's features: (columns,), or (channels, height, width).

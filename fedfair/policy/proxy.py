@@ -72,7 +72,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a connection goes.
+    """The route of a connection.
 
     Attributes:
         proxy: what it goes through; None where it goes directly.

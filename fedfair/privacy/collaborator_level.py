@@ -36,7 +36,7 @@ MAX_ROUNDING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NoisedSums:
-    """How the sums of one run are noised; everybody computes it from the plan.
+    """The noise of one run's sums; everybody computes it from the plan.
 
     Attributes:
         length: entries of a vector (d).

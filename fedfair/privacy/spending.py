@@ -38,7 +38,7 @@ class RepeatedRelease:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was released of one data set.
+    """The releases of one data set.
 
     Attributes:
         data_set: its name; None for records without a name, with which everything adds up.

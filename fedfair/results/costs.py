@@ -29,7 +29,7 @@ MAX_POINTS = 100
 
 @dataclass(frozen=True, slots=True)
 class SumCost:
-    """What one sum cost.
+    """The cost of one sum.
 
     Attributes:
         purpose: why it was summed.

@@ -57,7 +57,7 @@ def first_block(seconds: float, earlier: SumNumber) -> SumNumber:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a site's process has been asked before it connected.
+    """The last request to a site's process before it connected.
 
     Attributes:
         sum_number: the newest sum; 0 for none.

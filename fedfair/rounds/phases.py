@@ -26,7 +26,7 @@ from fedfair.rounds.events import (
 
 
 class Phase(enum.Enum):
-    """Where a run stands."""
+    """The phase of a run."""
 
     NEW = "new"
     WAITING = "waiting"

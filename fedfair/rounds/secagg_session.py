@@ -46,7 +46,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What a run is called, in every round of it.
+    """The name of a run, in every round of it.
 
     Attributes:
         run_id: its name.

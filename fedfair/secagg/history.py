@@ -39,7 +39,7 @@ class SettledRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What may have become of an update that left this site.
+    """The possible fate of an update that left this site.
 
     Attributes:
         whole: every round that it was sent in is opened for its whole cohort or for nobody.

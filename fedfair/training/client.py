@@ -135,7 +135,7 @@ def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:
 
 @dataclass(frozen=True, slots=True)
 class LocalChange:
-    """What one site's local steps did in one round.
+    """The change by one site's local steps in one round.
 
     Attributes:
         weight: what it counts among the others' (w), at least 1.
@@ -159,7 +159,7 @@ def weighted(change: LocalChange) -> Contribution:
 
 
 class TrainingClient:
-    """What one collaborator computes; the aggregator never sees one.
+    """The computations of one collaborator; the aggregator never sees one.
 
     Args:
         plan: the plan that everybody approved.

@@ -36,7 +36,7 @@ from fedfair.wire.frames import (
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What the plan and the model fix about every broadcast.
+    """The shapes of every broadcast, fixed by the plan and the model.
 
     Attributes:
         dimension: values in the model vector.
