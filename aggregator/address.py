@@ -1,4 +1,4 @@
-"""Where the aggregator listens, and whether it can.
+"""Checks where the aggregator listens, and whether it can.
 
 gRPC tells a port that is taken from an address of another machine only in its own log. So the address is tried
 with a plain socket first, and what is wrong is said in the system's words.
@@ -18,7 +18,7 @@ EVERYWHERE = "::"
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen.
+    """The address to listen on.
 
     Attributes:
         host: name or address of this machine.

@@ -1,4 +1,4 @@
-"""Who may take part: every check on a peer before the round rules hear of it.
+"""Admits peers: checks every connection before the round rules see it.
 
 In this order: the certificate of the connection (`identity.tls`), then what the first frame brings: the protocol
 version, the plan's digest, the site's binding of its certificate to the key that the plan pins, and its approval

@@ -1,4 +1,4 @@
-"""What is to be sent to one collaborator, and what it may answer.
+"""One collaborator's connection: its outgoing queue, and the limits on what it may send.
 
 The driver fills a connection, the service's writer drains it; neither ever waits for the other. The queue holds
 short frames and references to shared vectors, so a slow reader costs a few kilobytes, and one that lets more

@@ -97,7 +97,7 @@ LAGGARD = "the model changed before all of it had been read; the present one fol
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """Who is still to be told that the run is over, when it is, and how long to wait for them.
+    """The collaborators still to be told that the run is over, and how long to wait for them.
 
     Attributes:
         seconds: how long to listen for those who are away.

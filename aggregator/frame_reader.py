@@ -1,4 +1,4 @@
-"""What arrives on one stream: recorded first, then decoded, frame by frame.
+"""Reads one stream: records each message, then decodes it frame by frame.
 
 Decides how long a peer may stand still in the middle of an upload. What a frame leads to is for `service.py`.
 """

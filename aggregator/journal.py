@@ -1,4 +1,4 @@
-"""What survives a crash of the aggregator: the training run as it stood after the last recorded sum.
+"""The journal, which survives a crash: the training run as it stood after the last recorded sum.
 
 One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happens, it holds the entry before
 or the entry after, never half of one. Vectors lie in it in pieces of 1 MiB, so that writing a model of any size

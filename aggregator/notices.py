@@ -1,4 +1,4 @@
-"""What the operator of an aggregator is told, as values; `notice_words` renders them.
+"""The notices to the aggregator's operator, as values; `notice_words` renders them.
 
 One class for each kind of news, all of them in the union `Notice`. The driver makes them; an observer shows,
 stores or counts them, and nobody reads a sentence back. Decides nothing about a run.

@@ -1,4 +1,4 @@
-"""Who is told what happens in a run; the driver gives notice, an observer shows it.
+"""Observers of a run: the driver gives notice, an observer shows it.
 
 Silence, one plain line per event for a log file, a live display for a terminal (`terminal_dashboard.py`), or
 several of them. None decides anything, and none sees more than the sums do.
@@ -17,7 +17,7 @@ from fedfair.run.training_run import Progress
 
 
 class RunObserver(Protocol):
-    """What the driver tells."""
+    """The interface of an observer: what the driver tells."""
 
     def noticed(self, notice: Notice) -> None:
         """Something worth a line; `notice_words` has the words."""

@@ -1,4 +1,4 @@
-"""How a run ended, and what `result.json` and `save/evaluation.json` say about it."""
+"""Writes how a run ended: `result.json` and `save/evaluation.json`."""
 
 from __future__ import annotations
 

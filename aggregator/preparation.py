@@ -50,7 +50,7 @@ FILES_OF_A_SITE, OTHER_FILES = 3, 256
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the operator asked for.
+    """The operator's options for a start.
 
     Attributes:
         plan: the plan's file.
@@ -89,7 +89,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What the child process found: the model before round 1, and what the plan is bound to."""
+    """The child process's findings: the model before round 1, and what the plan is bound to."""
 
     layout: Layout
     vector: NDArray[np.floating]

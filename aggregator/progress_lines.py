@@ -1,4 +1,4 @@
-"""How far a run is, line by line as JSON, for the program that started this process and reads a pipe.
+"""Writes the progress of a run as JSON lines, for the program that started this process and reads a pipe.
 
 One line for each sum that was taken, below the 4096 bytes that a pipe takes whole or not at all. The run never
 waits for its reader: a line for which the pipe has no room is left out, and so are all of them once nobody reads.

@@ -1,4 +1,4 @@
-"""What every collaborator has sent, as it arrived here: the mirror of the records that the sites keep themselves.
+"""Mirrors every collaborator's record: what each has sent, as it arrived here.
 
     received/<name>.jsonl    one record per collaborator, by the certificate of its connection
 

@@ -58,7 +58,7 @@ LARGE_MODEL_SECONDS = 10.0
 
 @dataclass(slots=True)
 class SumFigures:
-    """What one sum has cost so far.
+    """The cost of one sum so far.
 
     Attributes:
         started: on the monotonic clock, in seconds.
@@ -75,7 +75,7 @@ class SumFigures:
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """Where the files are.
+    """The paths of a run's files.
 
     Attributes:
         folder: the folder of the run.

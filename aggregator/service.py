@@ -72,7 +72,7 @@ SERVER_OPTIONS = (
 
 
 class StreamHandler(Protocol):
-    """What the service needs of the driver."""
+    """The interface of the driver that the service needs."""
 
     def turned_away(self, who: str, reason: str) -> None:
         """Note that a stream was not let in."""

@@ -1,4 +1,4 @@
-"""How many bytes of uploads may be in the making at the same time, over all streams.
+"""Limits the bytes of uploads under way at the same time, over all streams.
 
 Memory must not grow with the number of collaborators: each upload takes a place before its first chunk is read,
 and gives it back once the round rules have added it to the running sum. Who finds no place is simply not read

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt to connect.
+"""Chooses the wait before the next attempt to connect.
 
 Doubles from a quarter of a second to half a minute, and takes a random part of it, so that many sites which lost
 the same aggregator do not all come back in the same moment. Starts again with every accepted answer, not with

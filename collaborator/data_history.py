@@ -1,4 +1,4 @@
-"""What a site's records looked like when it last started: `state/<name>.data-profile.json`, for this site alone.
+"""Keeps a summary of a site's records at its last start: `state/<name>.data-profile.json`, for this site alone.
 
 Decides where the summary is, and that nothing about it stops a start or a check: a file that cannot be read is
 said to be so, and the next start replaces it. What is worth a word is `profile_changes.py`'s business.

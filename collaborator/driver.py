@@ -65,7 +65,7 @@ aggregator still had to say, such as a refusal."""
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a site goes on trying.
+    """The time for which a site keeps trying.
 
     Attributes:
         backoff: the waits between two attempts.

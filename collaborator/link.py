@@ -62,7 +62,7 @@ _HOPELESS = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the aggregator listens, and how to get there."""
+    """The address where the aggregator listens, and the route to it."""
 
     host: str
     port: int
@@ -74,7 +74,7 @@ class Address:
 
 
 class Egress(Protocol):
-    """Who receives everything before it is sent: `egress.EgressRecord`."""
+    """The record that receives everything before it is sent: `egress.EgressRecord`."""
 
     def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
         """Record one message, or raise so that it is not sent."""

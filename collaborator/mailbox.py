@@ -1,4 +1,4 @@
-"""What the aggregator has said on one stream and this site's worker has not taken yet: a few entries, never more.
+"""Queues what the aggregator has said on one stream until the worker takes it: a few entries, never more.
 
 A newer request makes the older ones worthless, and the messages of their rounds; a newer proposal makes the older
 set-up worthless. What is left of an honest aggregator's words fits (`MAX_WAITING` says why). With more the reader

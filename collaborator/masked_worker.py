@@ -1,4 +1,4 @@
-"""What this site answers in masked sums: it owns its side of secure aggregation, and the log that goes before it.
+"""Answers masked sums: owns this site's side of secure aggregation, and the write-ahead log before it.
 
 Everything happens in one worker thread, message by message: checking, training, masking, writing the log. The
 order of effects is the protocol's: a record is on the disk before what it speaks of is sent. When a stream breaks,
@@ -53,7 +53,7 @@ _NO_SUBJECT = RoundSubject(b"", b"")
 
 
 class MaskedTask(PlainTask, Protocol):
-    """What computes: `training.client.TrainingClient`."""
+    """The task that computes: `training.client.TrainingClient`."""
 
     def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
         """Return what this round's local steps change, whatever the values are; None without training records."""

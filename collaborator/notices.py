@@ -1,4 +1,4 @@
-"""What the operator of a site is told, as values; `notice_words` renders them.
+"""The notices to a site's operator, as values; `notice_words` renders them.
 
 One class for each kind of news, all of them in the union `Notice`. Nobody reads a sentence back.
 """

@@ -1,4 +1,4 @@
-"""Who at this site is told what happens: one plain line per event, nothing, or several."""
+"""Observers at a site: one plain line per event, nothing, or several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collaborator.notices import Notice
 
 
 class SiteObserver(Protocol):
-    """What the driver tells."""
+    """The interface of an observer: what the driver tells."""
 
     def noticed(self, notice: Notice) -> None:
         """Something worth a line; `notice_words` has the words."""

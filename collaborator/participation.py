@@ -42,7 +42,7 @@ from fedfair.wire.receiving import ReceivedRequest
 
 @dataclass(frozen=True, slots=True)
 class ParticipationTerms:
-    """How to take part.
+    """The terms of taking part.
 
     Attributes:
         address: where the aggregator is.

@@ -1,4 +1,4 @@
-"""What this site answers to a request in the clear, computed once and kept until a newer request comes.
+"""Answers requests in the clear; each answer is computed once and kept until a newer request comes.
 
 An answer is bound to its run and its request, word for word. When a connection breaks while it is computed or
 sent, the same request on the next connection gets the same bytes; they are never computed twice. A newer request
@@ -28,7 +28,7 @@ from fedfair.wire.receiving import ReceivedRequest
 
 
 class PlainTask(Protocol):
-    """What computes: `training.client.TrainingClient`."""
+    """The task that computes: `training.client.TrainingClient`."""
 
     @property
     def scaling(self) -> FeatureScaling | None:

@@ -19,7 +19,7 @@ from fedfair.plan.module_code import code_digests, freeze
 
 @dataclass(frozen=True, slots=True)
 class PlanCode:
-    """Where a plan's code is, and what it is.
+    """The path and the digest of a plan's code.
 
     Attributes:
         folder: what modules are looked for in.

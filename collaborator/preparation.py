@@ -126,7 +126,7 @@ class PreparedSite:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a site takes part with; no privacy budget where it keeps no ledger."""
+    """Everything a site takes part with; no privacy budget where it keeps no ledger."""
 
     site: PreparedSite
     binding: PlanBinding

@@ -1,4 +1,4 @@
-"""What one site may still release under one plan: its ledger, held against its budget and its policy.
+"""Checks what one site may still release under one plan: its ledger, its budget and its policy.
 
 Decides what a plan costs before anything is sent, and writes down each release while it may still be withheld. The
 file is `ledger.py`'s, the arithmetic `fedfair.privacy.budget`'s. A ledger is about one body of people: whatever is
@@ -30,7 +30,7 @@ _LOOK = "`fedfair privacy show` tells where it went"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose privacy budget it is, and for which plan.
+    """The holder of a privacy budget, and the plan that it is charged for.
 
     Attributes:
         plan: the plan.
@@ -156,7 +156,7 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerE
     records = holder.records if trains else 0
     cost = epsilon(planned_releases(plan, records, rounds), asked.delta)
     what = f"{rounds} rounds" if trains else "an evaluation"
-    yield f"{what} of this plan cost epsilon {cost:.4g} at delta {asked.delta:g}, if no sum is tried twice"
+    yield f"{what} of this plan cost epsilon {cost:.4g} at delta {asked.delta:g}, if no sum is repeated"
     _check_cost(holder, cost)
     first = training_release(plan, records) if records else planned_releases(plan, 0, 0)[0]
     released = [entry.release for entry in entries if _same_plan(holder.origin, entry.origin)]

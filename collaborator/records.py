@@ -1,4 +1,4 @@
-"""What this site writes down about its own part, in `logs/`.
+"""Writes this site's own logs, in `logs/`.
 
 <name>_metrics.jsonl    one JSON line per accepted answer
 <name>_refusals.jsonl   one JSON line per refusal: the term, what was asked, what is allowed, the reason
@@ -29,7 +29,7 @@ from fedfair.wire.frames import SumStart
 
 @dataclass(frozen=True, slots=True)
 class RequestTally:
-    """Where the counters stood when a request had arrived.
+    """The counters when a request had arrived.
 
     Attributes:
         start: the request.

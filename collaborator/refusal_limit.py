@@ -1,4 +1,4 @@
-"""How many requests of one stream a site refuses before it ends the stream.
+"""Limits the requests of one stream that a site refuses before it ends the stream.
 
 Every refusal is recorded, sent and logged, so an aggregator that sends nonsense without end would fill the disk.
 An honest one hears of at most one refusal about a sum, or of two where messages cross; and between refused sums it

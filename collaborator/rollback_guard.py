@@ -1,4 +1,4 @@
-"""Where a site remembers, apart from its ledger, how far that had come: what a restored backup does not know.
+"""Remembers the ledger's last entry apart from the ledger, so that a restored older copy is noticed.
 
 A note of the last entry that this site wrote, in its folder of state. It is written after the ledger, so that it
 is never ahead of it. What it cannot notice is that both were put back together.

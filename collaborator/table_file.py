@@ -21,7 +21,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS remembered (key BLOB PRIMARY KEY, value BLO
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a table holds, for messages.
+    """The content of a table, in words for messages.
 
     Attributes:
         words: what it is, such as "this site's record".

@@ -1,4 +1,4 @@
-"""What the driver of a site needs of whoever computes for it: one contract for sums in the clear and under masks.
+"""The contract between the driver of a site and its worker, for sums in the clear and under masks.
 
 A worker answers one request at a time, in one thread of its own, and outlives the streams on which it is asked.
 `plain_worker.py` adds in the clear, `masked_worker.py` under masks; which of the two a site has is its plan's
@@ -26,7 +26,7 @@ MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """That this site may answer a request.
+    """Permits this site to answer a request.
 
     Attributes:
         attempt: which attempt at this sum it is, from 1, by the site's own count, which survives restarts. It
@@ -47,7 +47,7 @@ def hold_nothing() -> None:
 
 @dataclass(slots=True)
 class WorkerStanding:
-    """What a worker was asked, and how that went; the driver reads it.
+    """The requests of a worker so far, and how they went; the driver reads it.
 
     Attributes:
         last_sum: the newest sum that this site was asked for; 0 before the first.
@@ -77,7 +77,7 @@ class WorkerStanding:
 
 
 class Worker(Protocol):
-    """Whoever computes for one site; belongs to one event loop."""
+    """The worker that computes for one site; belongs to one event loop."""
 
     @property
     def standing(self) -> WorkerStanding:

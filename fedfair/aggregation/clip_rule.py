@@ -1,4 +1,4 @@
-"""Where the clip of masked training sums begins, and how it follows the sizes of the changes.
+"""Sets the first clip of masked training sums, and adapts it to the sizes of the changes.
 
 One rule for a deployment (`rounds.secagg_session`) and for a simulation of it (`simulate`). The rule holds no
 state: its owner takes the next clip when a total has been accepted, and not before. How values are clipped and

@@ -21,7 +21,7 @@ BLOCK = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one collaborator adds to one sum.
+    """One collaborator's contribution to one sum.
 
     Attributes:
         header: float64 array (header_length,).

@@ -1,4 +1,4 @@
-"""What the summed loss histograms of all sites prove: every worst-group risk, in an interval around the truth.
+"""Bounds every worst-group risk by the summed loss histograms of all sites.
 
 Knows nothing of sites or losses, only the sum of the blocks that `loss_histogram.py` describes. The mean, the
 accuracy and the smoothed objective are exact. For the worst k = rho n records let j be the bin that the k-th
@@ -58,7 +58,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class GroupBound:
-    """How the worst group of one size fares, as far as sums can tell.
+    """The risk of the worst group of one size, as far as sums can tell.
 
     Attributes:
         worst: middle of the interval of the worst group's mean loss (CVaR).
@@ -77,7 +77,7 @@ class GroupBound:
 
 @dataclass(frozen=True, slots=True)
 class SplitSummary:
-    """What the sums say about one split of everybody's records together.
+    """The summary of one split of everybody's records together, from sums.
 
     Attributes:
         n: number of records, at least 1.

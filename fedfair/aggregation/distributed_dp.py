@@ -42,7 +42,7 @@ def collaborator_level_of(plan: Plan) -> CollaboratorLevelSection:
 
 @dataclass(frozen=True, slots=True)
 class DistributedDp:
-    """How the training sums of one plan are noised.
+    """The noise of one plan's training sums.
 
     Attributes:
         sums: norms, scale and noise.

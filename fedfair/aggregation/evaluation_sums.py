@@ -28,8 +28,8 @@ def evaluation_layout(spec: HistogramSpec, classes: int, sites: int = 0) -> Head
         sites: of how many the plan publishes the means.
 
     Returns:
-        "splits", of `loss_sums.block_fields`, (3,); "confusion", (3, classes, classes), without values where there
-        are too many classes; "sites", of `site_sums.ROW_FIELDS`, (sites, 3).
+        "splits", of `loss_histogram.block_fields`, (3,); "confusion", (3, classes, classes), without values where
+        there are too many classes; "sites", of `site_means.ROW_FIELDS`, (sites, 3).
     """
     return Header(
         Group("splits", block_fields(spec), (len(SPLITS),)),

@@ -1,4 +1,4 @@
-"""What an evaluation sum proves about a global model: a summary per split and one number to compare models by.
+"""Evaluates a global model from its evaluation sum: a summary per split and one number to compare models by.
 
 The statistics are `fedfair.aggregation`'s; this module knows where the blocks of the three splits lie in the
 header and how the plan weighs the worst group against the mean. No torch.
@@ -39,7 +39,7 @@ Confusion: TypeAlias = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation sum proved about one global model.
+    """The result of one evaluation sum for one global model.
 
     Attributes:
         round: rounds done when it was taken.

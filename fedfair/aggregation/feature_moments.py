@@ -1,7 +1,7 @@
-"""What a site adds to the standardisation: how many values each column has, their sum, and that of their squares.
+"""The moments that a site adds to a standardisation: count, sum and sum of squares of every column.
 
 Decides the layout of the header, and what noise on it comes to; what the sums of everybody say is
-`learning/standardisation.py`'s. The values are counted in the units of their columns. Numpy only.
+`feature_scaling.py`'s. The values are counted in the units of their columns. Numpy only.
 """
 
 from __future__ import annotations

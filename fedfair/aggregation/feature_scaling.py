@@ -22,7 +22,7 @@ from fedfair.aggregation.requests import FeatureScaling
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 
 MAX_SQUARES = 2.0**54
-"""The greatest sum of squares that one site can add: `masked_sums.MAX_INTEGER`."""
+"""The greatest sum of squares that one site can add: `sum_kinds.MAX_INTEGER`."""
 
 MIN_VALUE = 2.0**-20
 """In units of the column: below it a square is of the size of the rounding of a masked sum, 2^-56, times 2^16."""

@@ -19,7 +19,7 @@ from fedfair.errors import LocalProtocolError
 
 
 class Number(enum.Enum):
-    """What the numbers of a field are.
+    """The kind of a field's numbers.
 
     A weight is a count that secure aggregation carries by itself, beside the header. A public count stays a whole
     number where noise protects single records. A count does so only without that noise; with it, it is a real.

@@ -1,4 +1,4 @@
-"""What one site adds to an evaluation: the histogram of its losses, as numbers that are summed over sites.
+"""The loss histogram that one site adds to an evaluation, as numbers that are summed over sites.
 
 Decides what is in the block of a split; what the summed numbers prove is `cvar_bounds.py`'s business. Blocks of
 different sites add up to the block of all their records together, so nothing but sums need ever be seen.

@@ -1,4 +1,4 @@
-"""How the numbers of a run are written under masks: the shapes of masked sums, and the way back to plain totals.
+"""Encodes the masked sums of a run: their shapes, and the way back to plain totals.
 
 Secure aggregation adds whole numbers. What a header holds is therefore written as counts, which are exact, and as
 real numbers in two limbs: the nearest integer, and the rest, which is at most one half in magnitude. Both limbs
@@ -68,7 +68,7 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
 
 @dataclass(frozen=True, slots=True)
 class HeaderParts:
-    """How each value of a plain header is masked: three bool arrays (length,), one of them True at each place.
+    """The masking of each value of a plain header: three bool arrays (length,), one of them True at each place.
 
     Attributes:
         weight: what the protocol carries by itself.

@@ -1,4 +1,4 @@
-"""Where each tensor of a model lies in the one flat vector that is trained, summed and sent.
+"""Places each tensor of a model in the one flat vector that is trained, summed and sent.
 
 Decides the order of the entries (sorted by name) and a digest of it, which both sides compare before a single
 number is exchanged. Reading a model is `flat_model.py`'s business and files are `model_file.py`'s; a layout made

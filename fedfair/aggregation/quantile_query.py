@@ -1,8 +1,8 @@
 """An exact evaluation as a sequence of four sums over all splits at once: what is asked, answered and concluded.
 
-Puts a `radix.SplitQuery` for each of train, validation and test side by side, and lays their answers out in one
-header that is as long in every step, so that one shape serves them all: "counts" of the step, with zeros up to the
-longest step's, and the "sums" of step 4.
+Puts a `radix_select.SplitQuery` for each of train, validation and test side by side, and lays their answers out in
+one header that is as long in every step, so that one shape serves them all: "counts" of the step, with zeros up to
+the longest step's, and the "sums" of step 4.
 
 A query is asked of one set of collaborators. A step over other records than the steps before it, or by other
 collaborators, ends the query: the difference of two sums over almost the same people tells about the few that
@@ -34,7 +34,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 
 @dataclass(frozen=True, slots=True)
 class QueryStep:
-    """What everybody is asked in one step.
+    """The request of one step, the same for everybody.
 
     Attributes:
         number: 1 to 4.
@@ -97,7 +97,7 @@ def _answers(header: NDArray[np.float64], step: int, sizes: int) -> list[StepAns
 
 @dataclass(frozen=True, slots=True)
 class ExactQuery:
-    """How far a query has come.
+    """The state of a query.
 
     Attributes:
         splits: the queries about train, validation and test; all at the same step.
@@ -112,7 +112,7 @@ class ExactQuery:
         """Return a query that was not asked yet.
 
         Args:
-            group_sizes: shares (rho) in (0, 1], at most `plan.schema.MAX_EXACT_SIZES`.
+            group_sizes: shares (rho) in (0, 1], at most `plan.sections.MAX_EXACT_SIZES`.
         """
         return cls(tuple(SplitQuery(tuple(group_sizes)) for _ in SPLITS))
 

@@ -48,7 +48,7 @@ PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """What the records of one split, of one site or of all together, answer to one step.
+    """The answer of one split's records to one step, of one site or of all together.
 
     Attributes:
         counts: float64 array of whole numbers: (2048,), (sizes, 1024) or (sizes, 3).
@@ -61,7 +61,7 @@ class StepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ExactRisk:
-    """How the worst group of one size fares.
+    """The exact risk of the worst group of one size.
 
     Attributes:
         at_least: the smallest loss in the worst group, rounded to float32; exact.
@@ -155,7 +155,7 @@ def _around(losses: NDArray[np.float64], keys: NDArray[np.uint32], found: Sequen
 
 @dataclass(frozen=True, slots=True)
 class SplitQuery:
-    """How far the query about one split has come.
+    """The state of the query about one split.
 
     Attributes:
         group_sizes: the shares (rho) asked about, each in (0, 1].

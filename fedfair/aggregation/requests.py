@@ -1,4 +1,4 @@
-"""What server and collaborators say to each other, in the form both sides of the mathematics use.
+"""The requests and replies between server and collaborators, in the form both sides of the mathematics use.
 
 The server broadcasts a `GlobalModel` (and, once, a `FeatureScaling`) and asks for a sum with a `SumRequest`;
 `SumShapes` derives the length of every possible answer from the plan alone, so that a length never tells
@@ -28,7 +28,7 @@ from fedfair.plan.schema import Plan
 
 @dataclass(slots=True)
 class GlobalModel:
-    """What a round broadcasts: the pair (theta, c).
+    """The pair (theta, c) that a round broadcasts.
 
     Attributes:
         vector: array (d,) in the layout's width.

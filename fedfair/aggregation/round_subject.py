@@ -1,4 +1,4 @@
-"""What a masked round is about, as each side computes it from what it holds: part of every transcript.
+"""Computes the subject of a masked round, which is part of every transcript, from what each side holds.
 
 A contribution is a function of the site's own records, the approved plan, what was broadcast, and the request. The
 plan is bound by the session. Everything else that the aggregator says, and that a contribution depends on, is in

@@ -49,7 +49,7 @@ class Totals:
 
 
 class RunningSum(Protocol):
-    """What every kind of sum, plain or masked, can do."""
+    """The interface of every kind of sum, plain or masked."""
 
     @property
     def spec(self) -> SumSpec:

@@ -7,7 +7,8 @@ and exactness are those of every other sum. A split of fewer records than the pl
 zeros, as a site without records and a site that is missing do.
 
 What this costs is the point: whoever opens the sum reads every site's row. That a site agrees is
-`plan/policy.py`'s business. Nothing vouches for a row but the other sums: a site that lies can change any of them.
+`policy/terms.py`'s business. Nothing vouches for a row but the other sums: a site that lies can change any of
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Fi
 
 @dataclass(frozen=True, slots=True)
 class SplitMeans:
-    """What one site's records of one split come to.
+    """The means of one site's records of one split.
 
     Attributes:
         n: number of records, at least 1.
@@ -60,7 +61,7 @@ def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> No
 
     Args:
         rows: array (sites, splits) of `ROW_FIELDS`, summed over the sites.
-        splits: array (splits,) of `loss_sums.block_fields`, summed over the same sites.
+        splits: array (splits,) of `loss_histogram.block_fields`, summed over the same sites.
         fewest: as in `own_values`.
 
     Raises:

@@ -18,7 +18,7 @@ HEADER_DTYPE = np.dtype("<f8")
 
 @dataclass(frozen=True, slots=True)
 class SumSpec:
-    """What one contribution to a sum looks like.
+    """The shape of one contribution to a sum.
 
     Attributes:
         purpose: why this is summed.

@@ -1,4 +1,4 @@
-"""What the server does to long vectors: add a weighted mean in place, and keep the mean of the iterates.
+"""Updates long vectors at the server: adds a weighted mean in place, and keeps the mean of the iterates.
 
 Every step works in blocks, so that a server never holds a temporary of the model's size: with ten million
 parameters and uploads arriving, that is the difference between two and four models in memory.

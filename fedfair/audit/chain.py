@@ -1,4 +1,4 @@
-"""What holds a record together: each entry's chain value covers every entry before it, and the keeper signs it.
+"""Chains a record: each entry's chain value covers every entry before it, and the keeper signs it.
 
     chain(0) = 32 zero bytes
     chain(n) = SHA-256(label "fedfair/egress-entry/v1", chain(n-1), the entry's own fields as they are spelt)

@@ -23,7 +23,7 @@ from fedfair.ids import AGGREGATOR
 
 @dataclass(frozen=True, slots=True)
 class RecordComparison:
-    """How two sides of the same messages fit.
+    """The comparison of two sides of the same messages.
 
     Attributes:
         agreed: what both have.

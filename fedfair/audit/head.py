@@ -1,4 +1,4 @@
-"""How far a record had come, noted apart from it: what shows that its end was cut off.
+"""Notes the last entry of a record apart from it, so that a cut-off end is noticed.
 
 One small file in the keeper's folder of state: the number and the chain value of the last entry, the same of the
 last entry that the disk was waited for, the machine's boot, and the record's place as seen from the note, so that
@@ -31,7 +31,7 @@ _FORM = re.compile(r"(\d{19}):([0-9a-f]{64})\n(\d{19}):([0-9a-f]{64})\n(.*)\n(.*
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a note says.
+    """The content of a note.
 
     Attributes:
         written: the last entry.

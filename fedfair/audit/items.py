@@ -1,4 +1,4 @@
-"""What a message of a collaborator is, in words that a data-protection officer can read.
+"""Names a collaborator's messages in words that a data-protection officer can read.
 
 The words are a closed list: a record holds no other text about what was sent, so nothing that somebody wrote can
 get into it or, from it, onto a terminal. Which frames exist is decided by `fedfair.wire.frames`, which messages of
@@ -16,7 +16,7 @@ from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, Secagg
 
 
 class MessageKind(enum.Enum):
-    """What one message is; the value is the word in a record."""
+    """The kind of one message; the value is the word in a record."""
 
     INTRODUCTION = "introduction"
     PREFLIGHT = "preflight question"

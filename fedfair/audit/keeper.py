@@ -31,7 +31,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """What a message belongs to: one attempt at one sum, or only the connection.
+    """The occasion of a message: one attempt at one sum, or only the connection.
 
     Attributes:
         purpose: of the sum.
@@ -49,7 +49,7 @@ AT_CONNECTION = Occasion(CONNECTION, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose record it is, and who writes it.
+    """The subject of a record, and its writer.
 
     Attributes:
         federation: its name.

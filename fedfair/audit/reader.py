@@ -54,7 +54,7 @@ class MessageGroup:
 
 @dataclass(slots=True)
 class MessageTally:
-    """How many messages, and how long they are together."""
+    """The number of messages, and their length together."""
 
     messages: int = 0
     bytes: int = 0

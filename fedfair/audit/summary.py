@@ -86,7 +86,7 @@ def gaps(found: RecordReader) -> Iterator[str]:
         yield f"the last {len(found.tail)} bytes are no entry: a writer is at work, or was interrupted"
     if not found.closed:
         yield (
-            "the last process has not ended in order: it still runs, or was killed, or the end was cut off; the "
+            "the last process has not ended cleanly: it still runs, or was killed, or the end was cut off; the "
             "mirror or an older checkpoint can tell"
         )
     if found.unsigned:

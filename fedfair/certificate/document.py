@@ -28,7 +28,7 @@ Words = Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")]
 Share = Annotated[float, Field(ge=MIN_GROUP_SIZE, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
-_REMEDY = "ask whoever issued it for the file as it was made by `fedfair certificate`"
+_REMEDY = "ask its issuer for the file as `fedfair certificate` made it"
 
 
 class _Part(BaseModel):

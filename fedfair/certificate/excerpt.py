@@ -1,4 +1,4 @@
-"""What a certificate says, on the page of the run that it is about.
+"""Shows a certificate on the page of the run that it is about.
 
 Decides which of its sentences are quoted there, never without what they do not mean; whether it is about that run
 is checked first, as far as both files tell: the plan, the people, and how they fare.

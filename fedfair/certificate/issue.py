@@ -1,4 +1,4 @@
-"""What a certificate may state about an evaluation, and what it must keep silent about.
+"""Decides what a certificate may state about an evaluation, and what it must not.
 
     test split          evaluated records and population
     validation split    the same, unless training chose its output model by these very records
@@ -37,7 +37,7 @@ MIN_RECORDS = 10
 
 @dataclass(frozen=True, slots=True)
 class IssueTerms:
-    """What the issuer chooses, before looking at any loss.
+    """The issuer's choices, made before looking at any loss.
 
     Raises:
         PlanError: delta or a group size is out of range, or there are too many of these.

@@ -1,4 +1,4 @@
-"""Who stands behind a certificate: an Ed25519 signature by a participant's long-lived key.
+"""Signs a certificate with a participant's long-lived Ed25519 key, and verifies it.
 
     signature over: label "fedfair/certificate/v1", then everything but the signature in the canonical form of
     `fedfair.plan.digest` (keys sorted, floats by `float.hex`)

@@ -151,7 +151,7 @@ def _check_key(found: RecordReader, path: Path, given: str | None, plan: Plan | 
     key = known_key(keeper, given, plan, cert_folder)
     if key is None:
         raise AuditError(
-            f"nothing here says which key {keeper} has; {path} claims {stated}",
+            f"this folder does not tell which key {keeper} has; {path} claims {stated}",
             f"give the plan whose roster has it with --plan, or ask {keeper} and give it with --key",
         )
     if key != stated:
@@ -175,7 +175,8 @@ def _compared(
         raise AuditError(f"{path} and {', '.join(map(str, mirrors))}: {fault.message}", fault.remedy) from fault
     if known_key(AGGREGATOR, mirror_key, None, cert_folder) is None:
         _warn(
-            "nothing here says which key the aggregator has: who signed the mirror was NOT checked (--mirror-key)"
+            "this folder does not tell which key the aggregator has: "
+            "who signed the mirror was NOT checked (--mirror-key)"
         )
         return compared
     for one, mirror in zip(read, mirrors, strict=True):

@@ -224,7 +224,7 @@ def _issuer_key(
     key = known_key(name, given, plan, cert_folder)
     if key is None:
         raise CertificateError(
-            f"nothing here says which key {name} has; the certificate claims {certificate.issuer.key}",
+            f"this folder does not tell which key {name} has; the certificate claims {certificate.issuer.key}",
             f"ask {name} by a way that you trust, then give the key with --key",
         )
     return parse_signing_key(key)

@@ -1,4 +1,4 @@
-"""Whose signing key is which, as far as this machine knows: never from the file that is to be checked."""
+"""Finds signing keys that this machine knows, never in the file that is to be checked."""
 
 from __future__ import annotations
 

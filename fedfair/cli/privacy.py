@@ -54,8 +54,8 @@ def show(
     path, budget, witness = (ledger, None, None) if ledger is not None else _of_site(config)
     if not path.exists():
         raise PrivacyError(
-            f"{path}: there is no ledger here, so nothing is known of what was released",
-            "one is begun by the first plan with differential privacy, or where collaborator.yaml has a budget",
+            f"{path}: there is no ledger here, so past releases are unknown",
+            "a ledger begins with the first plan with differential privacy, or with a budget in collaborator.yaml",
         )
     entries = Ledger(path, witness).look()
     stated = delta or (USUAL_DELTA if budget is None else budget.delta)
@@ -87,7 +87,7 @@ def _print(found: Spending, budget: Budget | None) -> None:
     console.print(table)
     _say(found.statement or f"{found.refusal}.")
     if budget is not None:
-        left = "nothing can be said of what is left" if found.left is None else f"{found.left:.4g} is left"
+        left = "what is left is unknown" if found.left is None else f"{found.left:.4g} is left"
         _say(f"Budget: {budget}; {left}.")
 
 

@@ -48,6 +48,4 @@ def reproduce_command(
             console.print(table)
     console.print(f"The page: {place / 'index.html'}   the tables: {place / 'README.md'}")
     if summary.failures:
-        raise FedfairError(
-            f"{summary.failures} runs failed; the figures go without them", f"see {place}/*/runs/failed"
-        )
+        raise FedfairError(f"{summary.failures} runs failed; the figures omit them", f"see {place}/*/runs/failed")

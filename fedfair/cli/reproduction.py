@@ -1,4 +1,4 @@
-"""What `fedfair reproduce` does once its words are understood: run, read, write the page and the tables."""
+"""Runs `fedfair reproduce` once its options are parsed: run, read, write the page and the tables."""
 
 from __future__ import annotations
 

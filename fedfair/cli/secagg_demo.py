@@ -1,4 +1,4 @@
-"""What a person types: `fedfair demo secagg`. Plays, prints, and writes one page; nothing else is left behind.
+"""The command `fedfair demo secagg`. Plays, prints, and writes one page; nothing else is left behind.
 
 The story and its pictures are an example, `examples/secagg_demo`, which is installed with fedfair.
 """

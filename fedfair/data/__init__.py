@@ -1,1 +1,1 @@
-"""Where records come from, one file per source, and how they are dealt out to collaborators."""
+"""Reads records, one file per source, and deals them out to collaborators."""

@@ -1,4 +1,4 @@
-"""What the plan alone says about the features, so that a model can be built before any record is read.
+"""Derives features from the plan alone, so that a model can be built before any record is read.
 
 Decides the schema that aggregator and collaborators agree on. A site's data are checked against it when they are
 read; where neither source nor plan can tell (`numeric: all`, a function), the plan states `input_shape` and

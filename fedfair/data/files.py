@@ -20,7 +20,7 @@ from fedfair.policy.site_config import SiteConfig
 
 @dataclass(frozen=True, slots=True)
 class DataPaths:
-    """Where the records are on this machine.
+    """The paths of the records on this machine.
 
     Attributes:
         workspace: where a "module:function" is looked for.

@@ -1,4 +1,4 @@
-"""What a collaborator does not train on: its test and validation records.
+"""Holds out a collaborator's test and validation records.
 
 Every site holds out of its own records, seeded by its own name, so that a deployed site makes the same split as
 the simulation and nobody needs to know another's size. Where a person has several records, the side is a function

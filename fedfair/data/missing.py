@@ -1,4 +1,4 @@
-"""What stands in for a value that was not measured.
+"""Fills in missing values.
 
 Decides the filling that a site does alone: its own means, of its own training records, so that nothing about a
 missing value is sent. Where the plan standardises, such a value stays open until the scaling has arrived and is
@@ -20,7 +20,7 @@ from fedfair.ids import ParticipantId
 
 
 class Filling(enum.Enum):
-    """What becomes of the values that are still missing when a site's records have been read."""
+    """The treatment of values that are still missing when a site's records have been read."""
 
     REFUSED = "refused"
     OWN_MEAN = "mean of the column over the site's training records"

@@ -1,4 +1,4 @@
-"""Who gets which record, where one machine holds the records of all.
+"""Partitions records over collaborators, where one machine holds the records of all.
 
 Every record goes to exactly one collaborator, every collaborator gets at least one for training, and the same seed
 deals the same way on every machine. Records that come in parts (train, test) are dealt part by part under one

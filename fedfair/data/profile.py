@@ -1,4 +1,4 @@
-"""What a site's own records look like, column by column, for the site alone.
+"""Profiles a site's own records, column by column, for the site alone.
 
 Decides what is counted: missing values, values of a category that the plan does not name, spellings that differ
 from a named value only in case, and the records of each class. Pure functions of what the readers know. A profile
@@ -39,7 +39,7 @@ class CaseVariant:
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """What was counted in one column.
+    """The counts of one column.
 
     Attributes:
         name: the column.
@@ -76,7 +76,7 @@ class ColumnProfile:
 
 @dataclass(frozen=True, slots=True)
 class DataProfile:
-    """What was counted in a site's own records.
+    """The counts of a site's own records.
 
     Attributes:
         splits: number of records by the name of their split: train, and where there are any validation and test.

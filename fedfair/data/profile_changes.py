@@ -1,4 +1,4 @@
-"""What differs between the records of two runs, in words for the site that holds them.
+"""Compares the records of two runs, in words for the site that holds them.
 
 Decides what is worth a word: numbers of records, columns and labels whose share moved by a hundredth or from or to
 nothing, columns that came or went, and files with other bytes. Pure functions of two summaries.
@@ -28,7 +28,7 @@ class ColumnCounts:
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What is kept of a profile between two runs; it holds no value of any record.
+    """The part of a profile that is kept between two runs; it holds no value of any record.
 
     Attributes:
         format: the format's name.

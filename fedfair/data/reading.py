@@ -50,7 +50,7 @@ class CsvReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """How a file writes its rows.
+    """The form of a file's rows.
 
     Attributes:
         columns: names of all columns, in a file without a header line; None: the first line names them.
@@ -91,7 +91,7 @@ class TextTable:
 
 
 class Faults:
-    """What is wrong with one table, kind by kind.
+    """The faults of one table, kind by kind.
 
     Args:
         table: the table, for places and values.

@@ -1,4 +1,4 @@
-"""Where a rising number changes its sign, to the last digit."""
+"""Finds where a rising number changes its sign, to the last digit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported about a list of losses: mean, accuracy, and how the worst group of each size fares.
+"""Computes the metrics of a list of losses: mean, accuracy, and the worst group's loss of each size.
 
 For simulations, tests and one site's own records, where every loss is at hand; `fedfair.aggregation` says the
 same from sums over sites, with intervals. No torch.
@@ -19,7 +19,7 @@ from fedfair.fairness.cvar import descending, split_means
 
 @dataclass(frozen=True, slots=True)
 class GroupRisk:
-    """How the worst group of one size fares against everybody else.
+    """The risk of the worst group of one size, beside everybody else's.
 
     Attributes:
         worst: mean loss of the worst share rho of the records (CVaR).
@@ -34,7 +34,7 @@ class GroupRisk:
 
 @dataclass(frozen=True, slots=True)
 class RiskSummary:
-    """What a model's losses on one set of records come to.
+    """The summary of a model's losses on one set of records.
 
     Attributes:
         count: number of records (n), at least 1.

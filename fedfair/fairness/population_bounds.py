@@ -1,4 +1,4 @@
-"""What held-out losses prove about people who were not evaluated: a bound on every sizeable group's mean loss.
+"""Bounds every sizeable group's mean loss in the population, from held-out losses.
 
 Decides the population half of the fairness certificate, from a loss histogram alone; the half about the evaluated
 records is `fedfair.aggregation.cvar_bounds`'s, and how both are signed and shown is `fedfair.certificate`'s.

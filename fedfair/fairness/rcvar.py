@@ -32,7 +32,7 @@ from fedfair.fairness.smoothing import SmoothedPlus
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is minimised: (1 - tradeoff) * mean of the worst group + tradeoff * mean of everybody.
+    """The objective: (1 - tradeoff) * mean of the worst group + tradeoff * mean of everybody.
 
     Attributes:
         worst_group_size: smallest share of the population that is protected (rho in the paper), in (0, 1].

@@ -1,4 +1,4 @@
-"""How an adversary who may pick the worst share of a whole weighs its parts: the dual of the superquantile.
+"""Computes an adversary's weights on the worst share of a whole: the dual of the superquantile.
 
     max over pi of sum pi_k F_k   subject to   0 <= pi_k <= p_k / share,   sum pi_k = 1
 

@@ -1,4 +1,4 @@
-"""What the paper proves about FedSRCVaR, as numbers: constants, learning rates, bounds and equivalences.
+"""The paper's theory of FedSRCVaR, as numbers: constants, learning rates, bounds and equivalences.
 
 Plain floats in, plain floats out; nothing here is needed to train. It tells a plan's author what to expect,
 and tests what to check. Symbols: rho = worst_group_size, eps = tradeoff, G and beta = Lipschitz and
@@ -116,7 +116,7 @@ def smoothing_bias(worst_group_size: float, tradeoff: float, gap: float) -> floa
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """What Lemma 5.3 promises.
+    """The promise of Lemma 5.3.
 
     Attributes:
         learning_rate: the step size it prescribes for theta and c.
@@ -188,7 +188,7 @@ def convergence(
 
 @dataclass(frozen=True, slots=True)
 class ExcessRisk:
-    """What Lemma 5.4 prescribes and promises.
+    """The parameters and the promise of Lemma 5.4.
 
     Attributes:
         learning_rate: the step size eta, for theta and c.

@@ -1,1 +1,1 @@
-"""Who is who: the certificate authority, requests, the roster of pinned keys, and mutual TLS settings."""
+"""Identifies participants: certificate authority, requests, the roster of pinned keys, mutual TLS settings."""

@@ -174,7 +174,7 @@ def _check_signable(
         )
     if request.role is Role.COLLABORATOR and hosts:
         raise IdentityError(
-            f"{request.name} is a collaborator: it opens connections and answers to no host name",
+            f"{request.name} is a collaborator: it opens connections and needs no host name",
             "omit --host",
         )
     left = (authority.certificate.not_valid_after_utc - now).days

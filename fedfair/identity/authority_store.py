@@ -1,4 +1,4 @@
-"""Where the authority is kept, and everything it does to its own files.
+"""Stores the authority, and does everything to its own files.
 
     cert/authority/ca.key       P-256; encrypted where a passphrase was given
     cert/authority/ca.crt       goes to every site, in each bundle

@@ -1,4 +1,4 @@
-"""What the authority sends back to a site: `<name>.certificate.pem`, and how a site takes it in.
+"""The authority's reply to a site: `<name>.certificate.pem`, and its installation.
 
 One PEM file of the site's certificate, the authority's certificate and the present revocation list; or, to bring a
 revocation list alone up to date, that list. It holds no secret. The first bundle brings the authority with it, so
@@ -41,7 +41,7 @@ _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a bundle holds, not yet checked against anything.
+    """The content of a bundle, not yet checked against anything.
 
     Attributes:
         certificate: the site's; None where the file is a revocation list alone.

@@ -1,4 +1,4 @@
-"""What a certificate says: who, in which role, until when, and signed by whom.
+"""Reads and checks certificates: name, role, validity and issuer.
 
 Reads certificates only; `authority.py` writes them. A participant is named by one URI in the subject alternative
 name, `fedfair://<federation>/<name>`, and by nothing else: the subject is for people. The role follows from the
@@ -29,7 +29,7 @@ EXPIRY_WARNING = timedelta(days=30)
 
 
 class Role(enum.Enum):
-    """What a participant's certificate may be used for; the value is the word in requests and tables."""
+    """The role of a participant; the value is the word in requests and tables."""
 
     COLLABORATOR = "collaborator"
     AGGREGATOR = "aggregator"

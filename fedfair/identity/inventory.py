@@ -1,4 +1,4 @@
-"""What a `cert` folder holds, item by item, with what is wrong or will soon be: for people, and as JSON.
+"""Lists a `cert` folder item by item, with what is or will soon be wrong: for people, and as JSON.
 
 Reads and checks, changes nothing, and continues after a fault: a list of certificates in which one is broken is
 most useful exactly then.

@@ -1,4 +1,4 @@
-"""What a collaborator finds out about the aggregator before it opens its gRPC channel.
+"""Checks the aggregator before a collaborator opens its gRPC channel.
 
 One short TLS connection of its own, because gRPC reports every handshake that fails as "unavailable", shows a
 client no server certificate and knows no revocation list. Each thing that can be wrong gets its own sentence. The

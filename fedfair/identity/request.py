@@ -187,7 +187,7 @@ def _parse_csr(text: str) -> x509.CertificateSigningRequest:
     if not valid:
         raise IdentityError(
             "the certificate signing request is not signed by its own key",
-            "whoever made it does not hold the key; have it made again by the site itself",
+            "its maker does not hold the key; have the site itself make it again",
         )
     return csr
 

@@ -89,8 +89,9 @@ def verify_binding(
         raise IdentityError(
             f"{name} shows a certificate (SHA-256 {certificate_fingerprint.hex()}) that the signing key pinned "
             f"for {name} in the plan has not bound",
-            f"if {name} has made a new signing key, its new signing.pub must go into the plan and be approved by "
-            f"all; if not, somebody else holds a certificate in its name: tell the authority's operator",
+            f"if {name} has made a new signing key, put its new signing.pub into the plan and have all "
+            "sites approve it; if not, somebody else holds a certificate in its name: tell the "
+            "authority's operator",
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Ed25519 signing keys as values.
 
 A signing key outlives every certificate: the plan pins its public half, and it signs requests, bindings and
-approvals. What is signed is `request.py`'s and `roster.py`'s business; how a key is spelt, `plan.keys`'s.
+approvals. What is signed is `request.py`'s and `roster.py`'s business; how a key is spelt, `plan.public_keys`'s.
 """
 
 from __future__ import annotations

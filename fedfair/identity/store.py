@@ -1,4 +1,4 @@
-"""Where a site keeps its keys and certificates, and how they are read and checked together.
+"""Stores a site's keys and certificates; reads and checks them together.
 
     cert/ca.crt, cert/revoked.crl                     trust, at a site that does not hold the authority
     cert/authority/{ca.crt,ca.key,revoked.crl,...}    trust, where the authority is kept (`authority_store.py`)
@@ -57,7 +57,7 @@ _INSTALL = "install the bundle that the authority sent back: `fedfair certs inst
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What a certificate is checked against: the authority, and the certificates it takes back."""
+    """The authority that certificates are checked against, and its revocation list."""
 
     ca: x509.Certificate
     crl: x509.CertificateRevocationList

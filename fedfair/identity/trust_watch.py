@@ -1,4 +1,4 @@
-"""When a revocation list is to be looked at again, so that a renewed one takes effect on streams that are open.
+"""Decides when to read a revocation list again, so that a renewed one takes effect on streams that are open.
 
 Decides only when: as soon as one of the files is another one, and otherwise once a minute, because certificates
 and lists also end by themselves. To ask costs two looks at the disk, so it may be asked before every sum.

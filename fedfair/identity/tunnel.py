@@ -50,7 +50,7 @@ def _opened(host: str, port: int, place: str, hint: str, timeout_seconds: float)
     try:
         return socket.create_connection((host, port), timeout=timeout_seconds)
     except (socket.gaierror, UnicodeError) as error:
-        raise UnreachableError(f"no machine called '{host}' is known here") from error
+        raise UnreachableError(f"the host name '{host}' cannot be resolved here") from error
     except ConnectionRefusedError as error:
         raise UnreachableError(f"nothing listens at {place}", hint) from error
     except TimeoutError as error:

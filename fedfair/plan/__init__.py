@@ -1,1 +1,1 @@
-"""What a consortium agrees on: the plan file, its digest, each site's approval and each site's own policy."""
+"""Everything a consortium agrees on: the plan file, its digest and each site's approval."""

@@ -51,8 +51,8 @@ class OptionsSection(Section):
     )
     adversary_interval: PositiveInt | None = Field(
         default=None,
-        description="afl, fedminmax, dro, bpf: rounds from one look of the adversary at all losses to the next, "
-        "at least 1, with as much longer a step; null takes 1",
+        description="afl, fedminmax, dro, bpf: rounds between the adversary's looks at all losses, at "
+        "least 1; its step grows by this factor; null takes 1",
     )
     drawn_collaborators: PositiveInt | None = Field(
         default=None, description="drfa: collaborators drawn in a round, at least 1; null draws as many as exist"
@@ -85,13 +85,13 @@ class OptionsSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmFacts:
-    """What is known about an algorithm before any code of it runs.
+    """The facts about an algorithm, known before any code of it runs.
 
     Attributes:
         title: its name in tables.
         minimises: what it minimises, in words; {worst}, {rest} and {mean} stand for shares of the objective.
         reveals: what must become known to whoever steers the training in a round, in words.
-        numbers: how many numbers that is: a count for each term of `egress.TERMS`.
+        numbers: how many numbers that is: a count for each term of `disclosure_table.TERMS`.
         about_one: those of them that each tell about one collaborator (or one group), not about a sum.
         masked: what masked sums can carry of it.
         kinds: the same in the words of a site's policy (`reveals`).

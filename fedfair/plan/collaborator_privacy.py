@@ -1,4 +1,4 @@
-"""What would make a plan's promise of differential privacy to whole collaborators false, before anything runs.
+"""Refuses plans whose promise of differential privacy to whole collaborators would be false.
 
 The promise is about everything that leaves a site, and a sum over ten sites has room for little noise. It covers
 the training sums, and every other kind is refused: a histogram of ten sites' losses under noise for one site would
@@ -28,7 +28,7 @@ def collaborator_level_faults(
     if privacy.collaborator_level is None:
         return
     if privacy.sample_level is not None:
-        message = "is asked for beside privacy.sample_level, and this version accounts for one of them"
+        message = "cannot be combined with privacy.sample_level: this version accounts for one of them"
         yield Fault(("privacy", "collaborator_level"), message, "set one of the two to null")
     yield from _training_faults(training)
     yield from _sum_faults(secure_aggregation)
@@ -67,7 +67,7 @@ def _sum_faults(stated: SecureAggregationSection) -> Iterator[Fault]:
         yield Fault(
             ("secure_aggregation", "clip"),
             f"is {stated.clip:g}, but {_WHY} clips by its own norm",
-            "leave it out; privacy.collaborator_level.clip counts",
+            "omit it; privacy.collaborator_level.clip is used",
         )
 
 

@@ -1,4 +1,4 @@
-"""What the columns of a table mean: `task.data: {csv: {...}}`.
+"""The meaning of a table's columns: `task.data: {csv: {...}}`.
 
 Decides which tables a plan can describe and which descriptions contradict themselves. Reading a file by the
 description is `fedfair.data.csv_file`'s business.
@@ -64,7 +64,7 @@ class CsvData(Section):
         description='what stands between two fields: ",", ";", "\\t" or "|"; blanks after it are ignored',
     )
     comment: Text | None = Field(
-        default=None, description="lines that begin with this text are left out; null: there are none"
+        default=None, description="lines that begin with this text are omitted; null: there are none"
     )
     label: Text = Field(description="column to predict")
     label_values: Items[LabelClass] | None = Field(

@@ -1,4 +1,4 @@
-"""What follows from a plan by itself: each fact once, for the run, the sites, the reports and the checks.
+"""Derives each fact of a plan once, for the run, the sites, the reports and the checks.
 
 Functions of a plan that passed its schema; no file, no data. Which sums a run makes, and when, is `schedule.py`'s.
 """
@@ -72,7 +72,7 @@ def greatest_weight(plan: Plan) -> int:
 
 
 class PrivacyLevel(enum.Enum):
-    """Whom a plan protects by noise; the value is the key under `privacy`, or none."""
+    """The unit that a plan protects by noise; the value is the key under `privacy`, or none."""
 
     NONE = "none"
     RECORDS = "sample_level"

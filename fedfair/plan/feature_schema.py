@@ -1,4 +1,4 @@
-"""What a model must accept and return: the shape, the columns and the classes that all sites share."""
+"""The schema of a model's data: the shape, the columns and the classes that all sites share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedfair.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """What a model must accept and return.
+    """The features that a model must accept and the classes that it must return.
 
     Attributes:
         input_shape: shape of one record's features: (columns,), or (channels, height, width).

@@ -1,4 +1,4 @@
-"""What every part of the plan has in common: strictness, a few field types, and how a rule reports its faults.
+"""Shared parts of the plan's sections: strictness, field types, and how a rule reports its faults.
 
 A section takes exactly the keys it declares and exactly the types it declares: a boolean is no number, a number
 in quotes is no number, an infinity is no number; an integer is a good float and a YAML list is a good tuple. Every

@@ -1,4 +1,4 @@
-"""What a plan may ask of differential privacy: noise for every record, or for every collaborator.
+"""The plan's section on differential privacy: noise for every record, or for every collaborator.
 
 Decides which keys exist and what excludes a promise before anything runs. What the noise protects, and what it is
 worth, is `fedfair.privacy`'s business; how often a site's own budget allows it is the site's.

@@ -1,4 +1,4 @@
-"""Where a plan's records come from and how one machine divides them; paths of a site never stand here.
+"""The plan's sources of records, and how one machine divides them; paths of a site never stand here.
 
 Decides what may be written under `task.data` and `task.partition`. Reading files is the business of
 `fedfair.data`; each site's own paths are `site_config.py`'s. A file named here is one that a simulation reads,

@@ -1,4 +1,4 @@
-"""What is learnt: the data, the splits, the model.
+"""The plan's task: the data, the splits, the model.
 
 Decides what may be written under `task`. Building the model and loading records is `fedfair.training`'s business.
 """
@@ -86,7 +86,8 @@ class TaskSection(Section):
         "acs_employment, eicu"
     )
     partition: Partition | None = Field(
-        default=None, description="how one data set is divided over the collaborators; null where the data say it"
+        default=None,
+        description="how one data set is divided over the collaborators; null if the data assign records to sites",
     )
     test_fraction: Fraction = Field(
         default=0.0, description="share of each collaborator's records kept for the test split, from 0 to below 1"
@@ -111,7 +112,8 @@ class TaskSection(Section):
         default=None,
         min_length=1,
         max_length=4,
-        description="shape of one record, [columns] or [channels, height, width]; where only the data can tell",
+        description="shape of one record, [columns] or [channels, height, width]; "
+        "needed where only the data can tell",
     )
     classes: int | None = Field(
         default=None,
@@ -195,14 +197,14 @@ class TaskSection(Section):
         if self.partition is not None and self.owner_column is not None:
             yield Fault(
                 ("partition",),
-                f"the data already say who owns a record, by column {self.owner_column!r}",
+                f"the data already assign records to sites, by column {self.owner_column!r}",
                 "remove partition or the data's collaborator column",
             )
         if self.standardize == "ranges" and self.missing_ranges:
             columns = ", ".join(self.missing_ranges)
             yield Fault(
                 ("standardize",),
-                f"is ranges, and nobody has declared the range of {columns}",
+                f"is ranges, but the range of {columns} is not declared",
                 "declare [least, greatest] for each under task.data.csv.ranges, or use secure or none",
             )
         yield from self._test_faults()

@@ -1,4 +1,4 @@
-"""What an aggregator asks of a site, as the site's rules see it; how it arrived is the wire's business."""
+"""An aggregator's request, as the site's rules see it; how it arrived is the wire's business."""
 
 from __future__ import annotations
 

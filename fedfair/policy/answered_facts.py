@@ -1,4 +1,4 @@
-"""What was answered, as rows of a table: one row for each fact, found by its key and never forgotten.
+"""Records answered requests as rows of a table: one row for each fact, found by its key and never forgotten.
 
 A fact is a number, a text, or a member of a set; a set's size is a number of its own. Rows hold whole values, not
 changes, and those of one answer are written together: after a crash all of them are there, or none. Reads nothing

@@ -1,4 +1,4 @@
-"""What a site does with a request: the one place that decides, from its rules and from what it has answered.
+"""Decides a request: the one place that does, from the site's rules and from what it has answered.
 
     decide(request, history) -> Refusal | Admitted
 

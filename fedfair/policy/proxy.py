@@ -72,7 +72,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a connection goes.
+    """The route of a connection.
 
     Attributes:
         proxy: what it goes through; None where it goes directly.
@@ -148,7 +148,7 @@ def parse_proxy(url: str, source: str) -> Proxy:
     if host is None:
         raise PlanError(f"{source} is not the URL of a proxy: it has no valid host name", _REMEDY)
     if port is None and None not in _host_and_port(place.partition("/")[0]):
-        raise PlanError(f"{source} is not the URL of a proxy: it goes on after the port", _REMEDY)
+        raise PlanError(f"{source} is not the URL of a proxy: it continues after the port", _REMEDY)
     if port is None:
         raise PlanError(f"{source} is not the URL of a proxy: its port is not 1 to 65535", _REMEDY)
     return Proxy(host, port, unquote(credentials))

@@ -1,4 +1,4 @@
-"""What this site has been asked about the losses of a model, so that no other request is answered later.
+"""Remembers the queries about a model's losses, so that no other query is answered later.
 
 The steps of an exact evaluation narrow a few quantiles down. Free to choose, an aggregator could ask for any part
 of the distribution of losses, as finely as it likes, again and again. So a site answers each step about one model

@@ -16,7 +16,7 @@ from fedfair.policy.site_config import SitePolicy
 
 
 class RequestCheck:
-    """What a site allows of every question.
+    """The checks of a site's policy on every request.
 
     Args:
         plan: the plan that the site approved.

@@ -1,9 +1,9 @@
-"""What this site has answered under one plan, and how much more of it its policy allows.
+"""Limits requests: counts what this site has answered under one plan, and how much more its policy allows.
 
 An aggregator says which round of which run a request belongs to, and can say what it likes. So the site counts
 for itself: runs, rounds, attempts at each, and every model that it evaluates. Each of them is a row by its own key
-(`answered_facts`), so that the latest request costs what the first one did. The rows are on the disk before
-an answer is computed (`request_record`), so that a crash grants nothing twice; they may count what was never sent.
+(`answered_facts`), so that the latest request costs what the first one did. The rows are on the disk before an
+answer is computed (`request_record`), so that a crash grants nothing twice; they may count what was never sent.
 
 A request about the same model, in the same round, run and attempt is the same request: its answer is the same
 too, and counts once. What becomes of two masked copies of it is secure aggregation's own business. Every masked

@@ -45,8 +45,8 @@ class SiteData(Section):
     )
     name: Text | None = Field(
         default=None,
-        description="name of this data set in the ledger; giving names promises that nobody is in two of them, "
-        "and null means that these records may be anybody's (docs/explain/privacy.md)",
+        description="name of this data set in the ledger; names promise that nobody "
+        "is in two data sets; null makes no such promise (docs/explain/privacy.md)",
     )
 
 
@@ -85,13 +85,13 @@ class SitePolicy(Section):
     )
     allow_module_code: bool = Field(
         default=False,
-        description="true lets the plan name any Python code (module:function) that runs here; deprecated, "
-        "module_code says which",
+        description="true lets the plan name any Python code (module:function) that runs here; deprecated: "
+        "use module_code",
     )
     module_code: Items[Digest] = Field(
         default=(),
-        description="digests (`fedfair plan digest`) of the code that may run here; where there is one, no other "
-        "code runs, whatever allow_module_code says",
+        description="digests (`fedfair plan digest`) of the code that may run here; if any is listed, no "
+        "other code runs, whatever allow_module_code says",
     )
     algorithms: Items[AlgorithmName] | None = Field(
         default=None, min_length=1, description="training algorithms that this site takes part in; null for any"
@@ -118,13 +118,13 @@ class SitePolicy(Section):
     )
     evaluation_cohort: Literal["any", "same"] = Field(
         default="any",
-        description="same: all masked evaluations under one plan are of the very same sites, so that no two of "
-        "them can be subtracted; any",
+        description="same: all masked evaluations under one plan must have the same "
+        "sites, so that none can be subtracted from another; any",
     )
     training_cohort: Literal["same", "any"] = Field(
         default="same",
-        description="same: after this site has helped to open a round's masked training sum, it opens that round "
-        "again for the very same sites only, so that no two of them can be subtracted; any",
+        description="same: a masked training sum that this site helped to open is opened again "
+        "only for the same sites, so that none can be subtracted from another; any",
     )
     max_evaluations: int | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""What releases cost together: epsilon at a delta, by the distribution of the privacy loss.
+"""Composes releases: epsilon at a delta, by the distribution of the privacy loss.
 
 Composition is numerical and exact up to a discretisation that only ever overstates epsilon (connect-the-dots,
 Doroshenko et al. 2022, in Google's dp-accounting). The unit is one record that is

@@ -1,4 +1,4 @@
-"""What a site may spend, asked before every release: whether one more stays within an (epsilon, delta).
+"""Checks, before every release, that a site's spending stays within an (epsilon, delta).
 
 Decides yes or no. Composing takes tenths of a second, too long for every local round, and adding releases never
 lowers epsilon. So a limit keeps a collection of releases that it has found to be affordable, and whatever is

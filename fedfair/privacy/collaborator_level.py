@@ -1,4 +1,4 @@
-"""What one collaborator adds to a masked sum so that the sum tells nothing of whether its data were in it.
+"""Noises one collaborator's part of a masked sum, so that the sum does not tell whether its data were in it.
 
 Clip the whole vector to the norm C, multiply by a scale, round to whole numbers, add a share of noise:
 
@@ -36,7 +36,7 @@ MAX_ROUNDING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NoisedSums:
-    """How the sums of one run are noised; everybody computes it from the plan.
+    """The noise of one run's sums; everybody computes it from the plan.
 
     Attributes:
         length: entries of a vector (d).

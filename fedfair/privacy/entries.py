@@ -39,7 +39,7 @@ _KINDS: Mapping[str, type[Written]] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who released something, and of whom.
+    """The participant and the plan of a release.
 
     Attributes:
         participant: the site's name in the plan.

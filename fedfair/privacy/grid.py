@@ -39,7 +39,7 @@ MAX_ROUNDING = 2.0**18
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where noised numbers may lie, and how much noise they get.
+    """The grid of noised numbers, and their noise.
 
     Attributes:
         cell: distance of neighbouring values (g), a power of two.

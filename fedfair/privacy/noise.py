@@ -1,4 +1,4 @@
-"""Where a site's samples and noise come from, what that is worth, and the one way in which noise is added.
+"""Draws a site's samples and noise, says what that is worth, and adds noise in the one way there is.
 
 Noise is added in whole cells of a public grid (`grid.py`) by `with_noise`, and nowhere else: a float sum with
 float noise would tell of a record by its low bits. Noise that is shared among sites is `skellam.py`'s, in whole

@@ -1,4 +1,4 @@
-"""What a site has let out under noise: the only thing that a ledger composes.
+"""A site's releases under noise: the only thing that a ledger composes.
 
 Decides nothing about noise; what the releases are worth together is `accounting.py`'s. No torch.
 """

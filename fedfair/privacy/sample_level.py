@@ -59,7 +59,7 @@ class Trained(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What is done to the gradients of single records; the same for everybody.
+    """The mechanism on the gradients of single records; the same for everybody.
 
     Attributes:
         objective: whose weights are used; None where all weigh the same and the threshold rests (FedAvg).

@@ -1,4 +1,4 @@
-"""What a ledger comes to, data set by data set: what was released, and the one sentence that may be said of it.
+"""Totals a ledger, data set by data set: what was released, and the one sentence that may be said of it.
 
 Decides which entries are about the same people, and adds them up; the sentence, and when it is refused, is
 `statement.py`'s. No file, no clock.
@@ -38,7 +38,7 @@ class RepeatedRelease:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was released of one data set.
+    """The releases of one data set.
 
     Attributes:
         data_set: its name; None for records without a name, with which everything adds up.

@@ -31,7 +31,7 @@ _COVERS = {
 
 @dataclass(frozen=True, slots=True)
 class SampleLevelFacts:
-    """What a statement about single records rests on.
+    """The facts behind a statement about single records.
 
     Attributes:
         holder: whose records they are, such as "collaborator clinic-a".
@@ -56,7 +56,7 @@ class SampleLevelFacts:
 
 @dataclass(frozen=True, slots=True)
 class CollaboratorLevelFacts:
-    """What a statement about whole collaborators rests on.
+    """The facts behind a statement about whole collaborators.
 
     Attributes:
         epsilon: what all rounds cost together.

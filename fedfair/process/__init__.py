@@ -1,1 +1,1 @@
-"""What every process needs: how it starts and stops, its locks and logs, and what a terminal shows."""
+"""Runs processes: start and stop, locks and logs, and what a terminal shows."""

@@ -1,4 +1,4 @@
-"""What the exit status of a command says; the one place where it is decided.
+"""Decides the exit status of a command, in one place.
 
 `docs/reference/commands.md` has the table.
 

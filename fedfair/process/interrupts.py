@@ -1,4 +1,4 @@
-"""How Ctrl-C and SIGTERM end a program: by one exception in whatever it does, and never by one that gets lost.
+"""Ends a program on Ctrl-C and SIGTERM, by one exception that never gets lost.
 
 Signals that follow each other closely are one request, so the last words of a program are said in peace.
 

@@ -1,4 +1,4 @@
-"""How many files a process may have open: looked at before it starts, because gRPC aborts one that runs out."""
+"""Checks the limit on open files before a process starts, because gRPC aborts one that runs out."""
 
 from __future__ import annotations
 

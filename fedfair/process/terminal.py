@@ -1,4 +1,4 @@
-"""How a command ends: the work was done, or one clear message and the exit status of `exit_status.py`.
+"""Ends a command: the work was done, or one clear message and the exit status of `exit_status.py`.
 
 Shared by `fedfair`, `python -m aggregator` and `python -m collaborator`. `--debug`, anywhere on the line, shows
 the traceback of a fault instead of its message. SIGTERM ends a command as Ctrl-C does, so that what it holds is

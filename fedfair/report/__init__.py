@@ -1,1 +1,1 @@
-"""What people read: the tables of a run's result."""
+"""Pages and tables of a run's result, for people."""

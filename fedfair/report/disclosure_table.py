@@ -1,4 +1,4 @@
-"""What each algorithm must reveal in a round, side by side: the table of docs/explain/algorithms.md.
+"""Tabulates what each algorithm must reveal in a round: the table of docs/explain/algorithms.md.
 
 Counts are for the best protection that each algorithm allows: what is a sum over everybody is counted once,
 whatever the number of collaborators, because masked sums can carry it. `python -m fedfair.report.disclosure_table`

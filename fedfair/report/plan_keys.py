@@ -27,7 +27,7 @@ Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB,
 second for that. That is room for some 8,000 names of collaborators or 900 keys of a roster.
 
 A declared `task.partition` means that one data set is divided: a deployed site then takes its own part of whatever
-it reads. Leave it away where every site reads only its own records.
+it reads. Omit it where every site reads only its own records.
 
 Editors with the YAML language server complete and explain the keys of a plan by its JSON Schema. Write it beside
 the plan by `fedfair plan schema > plan.schema.json`, and let the plan begin with this line:

@@ -1,4 +1,4 @@
-"""What is allowed in a plan and yet probably not meant: warnings, each with its numbers.
+"""Warns of what a plan allows and yet probably does not mean, each with its numbers.
 
 A warning never stops anything; what must not run is refused by the plan's schema, or where its model is known.
 """
@@ -64,9 +64,9 @@ def _privacy(plan: Plan) -> Iterator[str]:
     )
     yield (
         f"privacy.sample_level adds noise of deviation {asked.noise_multiplier * unit:.4g} (noise_multiplier x "
-        f"{unit:.4g}, what one record can change) to every entry of a batch's sum: it grows like "
-        "1 / worst_group_size, and counts the less the larger batch_size is; "
-        f"epsilon at a site is {worth} training records, if no sum is tried twice"
+        f"{unit:.4g}, what one record can change) to every entry of a batch's sum; it grows like "
+        "1 / worst_group_size and matters less with a larger batch_size; "
+        f"epsilon at a site is {worth} training records, if no sum is repeated"
     )
     if asked.clipping == "joint":
         yield (

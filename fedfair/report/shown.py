@@ -1,4 +1,4 @@
-"""What `fedfair report --json` prints: the fields of a result that tables and pages show, and no others."""
+"""Prints `fedfair report --json`: the fields of a result that tables and pages show, and no others."""
 
 from __future__ import annotations
 

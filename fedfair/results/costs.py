@@ -1,4 +1,4 @@
-"""What a run cost: seconds and bytes of every sum, and their summary in a result.
+"""Computes the costs of a run: seconds and bytes of every sum, and their summary in a result.
 
 A deployed run counts the bytes of its uploads, broadcasts and messages (`aggregator.records`); a simulation moves
 none, and computes from the shapes of the sums what a deployment of its plan moves: models and scalings to every
@@ -29,7 +29,7 @@ MAX_POINTS = 100
 
 @dataclass(frozen=True, slots=True)
 class SumCost:
-    """What one sum cost.
+    """The cost of one sum.
 
     Attributes:
         purpose: why it was summed.

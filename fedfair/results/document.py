@@ -68,7 +68,7 @@ class ResultDocument(BaseModel):
     collaborators: dict[str, CollaboratorRisk | None] | None = Field(
         default=None, description="what each collaborator's own records come to, where the result may tell of it"
     )
-    state: str | None = Field(default=None, description="finished, stopped or aborted; left out of a simulation")
+    state: str | None = Field(default=None, description="finished, stopped or aborted; omitted for a simulation")
     outcome: str = Field(default="", description="the same in words")
     left: tuple[Departure, ...] = Field(default=(), description="who left the run, and why")
 

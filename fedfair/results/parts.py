@@ -1,4 +1,4 @@
-"""What a result says of a run beside its risks: the plan, the protection, the time, the bytes, the privacy.
+"""Writes a result's parts beside its risks: the plan, the protection, the time, the bytes, the privacy.
 
 Part of the model in `document.py`, whose header says what it means that a field is not set.
 """

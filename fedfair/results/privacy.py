@@ -1,4 +1,4 @@
-"""What a result says of differential privacy: the `privacy` part of `fedfair/result/1`.
+"""States differential privacy in a result: the `privacy` part of `fedfair/result/1`.
 
 Decides what is said about a simulation and about a deployment; sentences with an epsilon are
 `privacy.statement`'s. In a simulation one process holds everybody's records and seeds, so that its noise

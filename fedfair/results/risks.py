@@ -109,7 +109,7 @@ class ObjectiveFigures(BaseModel):
 
     rcvar: float | None = Field(default=None, description="the objective, or the middle of its interval")
     rcvar_bound: tuple[float, float] | None = Field(
-        default=None, description="an interval that is proven to hold it; left out of a simulation, which is exact"
+        default=None, description="an interval that is proven to hold it; omitted for a simulation, which is exact"
     )
     smoothed: float | None = Field(default=None, description="mean of the smoothed losses that were trained on")
     split: str = Field(default="train", description="the split that these are of")

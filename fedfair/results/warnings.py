@@ -1,4 +1,4 @@
-"""What in a result is possible and yet probably not meant: warnings, each with its numbers.
+"""Warns of what is possible in a result and yet probably not meant, each with its numbers.
 
 A warning never stops anything. What is doubtful in a plan is the business of `fedfair.report.plan_review`.
 """

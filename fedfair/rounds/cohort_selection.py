@@ -1,4 +1,4 @@
-"""Who is asked in the next sum, and whether enough of them are there.
+"""Selects the cohort of the next sum, and checks that enough of it is there.
 
 Ordinarily that is everybody who is connected. After a lost sum it may be others: what some sites have helped to
 open, they help to open again for the very same sites and for nobody else; a sum that was interrupted waits for
@@ -141,9 +141,7 @@ class CohortSelection:
             return f"{why}; the join deadline has passed without {absent}", remedy
         if self.is_fixed:
             why = f"some sites have helped to open the {due}, so only the very same sites can repeat it"
-            remedy = (
-                "start the aggregator again once they are back: it goes on with this sum, and repeats no other"
-            )
+            remedy = "restart the aggregator once they are back: it resumes with this sum and repeats no other"
         else:
             connected = len(self._members.connected)
             why = f"{connected} of {self._total} collaborators are connected, {self._quorum} are needed"

@@ -1,4 +1,4 @@
-"""What a restart must know: where new sum numbers begin, and whether the sites know more rounds than the journal.
+"""Continues a run after a restart: where new sum numbers begin, and whether sites are ahead of the journal.
 
 Sum numbers must never repeat and must always grow, also where an old copy of the journal was restored: so each
 process of the aggregator takes them from a block of its own, by the clock. Each site says when it connects which
@@ -57,7 +57,7 @@ def first_block(seconds: float, earlier: SumNumber) -> SumNumber:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a site's process has been asked before it connected.
+    """The last request to a site's process before it connected.
 
     Attributes:
         sum_number: the newest sum; 0 for none.

@@ -1,4 +1,4 @@
-"""What can happen to a federation, and what it may ask for in answer.
+"""The events of a federation, and the effects that it asks for.
 
 Two vocabularies of frozen values. The driver reports an `Event`; `Federation.receive` answers with a list of
 `Effect`s, which the driver carries out in their order. Nothing here does anything: there is no socket, no clock
@@ -164,7 +164,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """What a masked sum says about the size of the changes in it.
+    """The sizes of the changes in a masked sum.
 
     Attributes:
         clip: C of the sum; no change of a parameter counted for more than this.
@@ -356,7 +356,7 @@ class Checkpoint:
 
 
 class AfterWaiting(enum.Enum):
-    """What happens when those who are waited for have not come in time, and nobody else comes or goes."""
+    """The consequence when the awaited sites have not come in time, and nobody else comes or goes."""
 
     START_WITHOUT = "start without"
     """The next sum begins with those who are there."""

@@ -1,4 +1,4 @@
-"""Who was proven to lie in masked sums, for as long as this process runs.
+"""Remembers who was proven to lie in masked sums, for as long as this process runs.
 
 Decides what becomes of a suspicion: a proven liar is sent away, now and whenever it returns; of anybody else the
 operator is only told. What proves a lie is `fedfair.secagg.disputes`' business.

@@ -1,4 +1,4 @@
-"""What becomes of a sum that was lost: it is left out, opened again, repeated, or the run ends in words.
+"""Decides about a lost sum: it is omitted, opened again or repeated, or the run ends in words.
 
 Holds the record of an interrupted masked round until it is asked for again, by this process or by a later one.
 Decides nothing about people who come and go; that is `federation`.
@@ -25,8 +25,8 @@ End = tuple[str, str, ExitReason]
 
 
 _ATTEMPTS_REMEDY = (
-    "see why collaborators were missing or abstained, and start the aggregator again: it goes on with this sum; "
-    "the model is that of the last good sum"
+    "check why collaborators were missing or abstained, then restart the aggregator: "
+    "it resumes with this sum; the model is that of the last accepted sum"
 )
 
 

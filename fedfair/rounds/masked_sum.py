@@ -317,4 +317,4 @@ def abstention(sum_round: SumRound, reason: str) -> str:
     if sum_round.state is SumState.LOST:
         return told
     left, asked = sum_round.remaining, len(sum_round.cohort)
-    return f"{told}; the sum goes on with {left} of {asked}, {sum_round.quorum} are needed"
+    return f"{told}; the sum continues with {left} of {asked}; {sum_round.quorum} are needed"

@@ -1,4 +1,4 @@
-"""Who is connected, and what each connection has already been sent.
+"""Tracks who is connected, and what each connection has already been sent.
 
 A collaborator may come back as a new process that remembers nothing, so what it holds is forgotten with its
 connection: the next request is preceded by the scaling and the model again.

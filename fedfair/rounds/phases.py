@@ -1,4 +1,4 @@
-"""Where a run stands, and which event may lead where.
+"""The phases of a run, and which event may lead where.
 
 `federation` looks every event up here before it does anything; the diagram in `docs/explain/rounds.md` is made
 from this table. The table says what is possible; which of the possible phases follows depends on the people and
@@ -26,7 +26,7 @@ from fedfair.rounds.events import (
 
 
 class Phase(enum.Enum):
-    """Where a run stands."""
+    """The phase of a run."""
 
     NEW = "new"
     WAITING = "waiting"

@@ -15,7 +15,7 @@ least a quorum is COUNTED, otherwise it is LOST. Someone who comes back while th
 again under the same number, even after its grace: it costs nobody anything. An answer is final: a second upload is
 not added again, and neither answer can be turned into the other.
 
-A masked sum needs more from its survivors between uploads and totals; `masked_sum` drives one. Both keep the
+A masked sum needs more from its survivors between uploads and totals; `masked_sum` does that. Both keep the
 contract of `sum_round`.
 
 Left to others: deadlines and connections (`federation`), the arithmetic (`RunningSum`), what a total means

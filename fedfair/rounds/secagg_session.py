@@ -1,4 +1,4 @@
-"""What outlives a single masked sum: the session, who is in it, when it must be renewed, and the clip.
+"""Keeps what outlives a single masked sum: the session, its members, when it must be renewed, and the clip.
 
 Joins the names of the federation to the numbers of the roster. `masked_sum` drives one sum with it; the protocol
 itself is `fedfair.secagg.server`'s. The clock is an argument: a session also ends after a day.
@@ -40,7 +40,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What a run is called, in every round of it.
+    """The name of a run, in every round of it.
 
     Attributes:
         run_id: its name.

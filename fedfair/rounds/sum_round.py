@@ -1,4 +1,4 @@
-"""What a run needs of one sum, in the clear or masked: one contract, and the words that it is made of.
+"""The contract between a run and one sum, in the clear or masked, and the words that it is made of.
 
 `plain_sum` sums in the clear, `masked_sum` under masks. `federation` drives either and does not know which. What
 only masks bring about is a value here, `Aftermath` or `Outgoing`, and it is empty for a sum in the clear.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MemberStanding(enum.Enum):
-    """How a member of the cohort stands in this sum."""
+    """The standing of a cohort's member in this sum."""
 
     ASKED = "asked"
     AWAY = "away"
@@ -30,7 +30,7 @@ class MemberStanding(enum.Enum):
 
 
 class Step(enum.Enum):
-    """What can happen to a member."""
+    """An event that can happen to a member."""
 
     UPLOAD = "upload"
     ABSTAIN = "abstain"
@@ -65,7 +65,7 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What a sum has to say after a step, in order.
+    """The messages and reports of a sum after a step, in order.
 
     Attributes:
         messages: of secure aggregation, and to whom.
@@ -82,7 +82,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What a sum leaves behind for the next one, and for whoever took part.
+    """The facts that a sum leaves for the next one, and for whoever took part.
 
     Attributes:
         accepted: whose contributions are acknowledged only now that the sum is opened.

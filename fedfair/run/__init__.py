@@ -1,1 +1,1 @@
-"""What a run is: its state, its next request, and what an aggregate does to the model. No torch."""
+"""The state of a run, its next request, and what an aggregate does to the model. No torch."""

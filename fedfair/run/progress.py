@@ -1,4 +1,4 @@
-"""What a training run waits for, what applying one total did, and what the training run came to.
+"""The progress of a training run: what it waits for, what one applied total did, and its result.
 
 Values only; the rules are `training_run.py`'s. No torch: the aggregator imports this module.
 """
@@ -16,7 +16,7 @@ from fedfair.plan.purpose import Purpose
 
 
 class Stage(enum.Enum):
-    """What a training run is waiting for; the value is the word in a snapshot."""
+    """The stage of a training run, which says what it waits for; the value is the word in a snapshot."""
 
     STANDARDISATION = "standardisation"
     EVALUATION = "evaluation"
@@ -37,7 +37,7 @@ PURPOSE_OF = {
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What applying one total did.
+    """The effect of applying one total.
 
     Attributes:
         purpose: which kind of sum it was.
@@ -64,7 +64,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a training run came to.
+    """The result of a training run.
 
     Attributes:
         rounds: training rounds done.

@@ -30,7 +30,7 @@ SCALING_KEY = "feature_scaling"
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """What a file holds.
+    """The content of a model file.
 
     Attributes:
         model: the vector, in its layout's width, and the threshold.

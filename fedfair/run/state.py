@@ -1,4 +1,4 @@
-"""What a journal needs to bring a training run back after a crash, bit for bit.
+"""The state that a journal needs to restore a training run after a crash, bit for bit.
 
 A snapshot is a value that JSON can hold and a few vectors that it should not. Decides the form and checks it when
 it comes back; where it is written, and how often, is the aggregator's business. Floats survive JSON exactly,

@@ -42,7 +42,7 @@ from fedfair.secagg.transcript import digest, u16
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """What is public about one round, as this site sees it.
+    """The public facts of one round, as this site sees it.
 
     Attributes:
         site: our own side.

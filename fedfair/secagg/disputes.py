@@ -1,4 +1,4 @@
-"""Who contradicted whom, over a whole run, and what follows from it where most members are honest.
+"""Tracks who contradicted whom over a whole run, and what follows where most members are honest.
 
 Two honest members never contradict each other, so of two that do, at least one lies; which one, a single
 contradiction does not tell. A member that is contradicted by more others than there can be liars is one itself.

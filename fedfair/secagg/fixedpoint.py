@@ -56,7 +56,7 @@ def fraction_bits(ring_bits: int, members: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BodyCode:
-    """How body values become ring elements in one round.
+    """The encoding of body values as ring elements in one round.
 
     Attributes:
         ring_bits: b.
@@ -110,7 +110,7 @@ class BodyCode:
 
 @dataclass(slots=True)
 class SizeReport:
-    """What was seen while encoding.
+    """The sizes seen while encoding.
 
     Attributes:
         clipped: how many values were beyond the clip, infinities among them.

@@ -1,4 +1,4 @@
-"""What a site remembers beyond sessions, so that a new session is no way around a limit: for ever, at a flat cost.
+"""Remembers a site's facts beyond sessions, for ever and at a flat cost, so that a new session evades no limit.
 
 Every fact is one row: a key of 32 bytes, which its kind and its subject are hashed into, and a short value. No row
 is ever forgotten, because an aggregator may repeat a question of any age. Rows that changed lately are *pending*:
@@ -39,7 +39,7 @@ class SettledRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What may have become of an update that left this site.
+    """The possible fate of an update that left this site.
 
     Attributes:
         whole: every round that it was sent in is opened for its whole cohort or for nobody.
@@ -124,8 +124,8 @@ class History:
         """
         if settled.get(LOGGED_KEY) or settled.get(SETTLED_KEY):
             raise LocalProtocolError(
-                "the write-ahead log is empty or was removed, and the .history file beside it says that there was "
-                "one: what this site has sent lately can no longer be read",
+                "the write-ahead log is empty or missing, but the .history file "
+                "beside it records one: what this site sent last cannot be read",
                 "copy both files back from one backup; or remove both, and this site joins with a new session and "
                 "without that memory",
             )

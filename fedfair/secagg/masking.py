@@ -39,7 +39,7 @@ UNIFORM_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one site contributes to one sum, before anything is hidden.
+    """One site's contribution to one sum, before anything is hidden.
 
     Attributes:
         header: float64 (header_length,); what is beyond the bounds of the shape is replaced and counted.

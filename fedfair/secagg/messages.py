@@ -1,4 +1,4 @@
-"""What all messages of the protocol have in common: version, type, greatest length.
+"""The parts common to all messages of the protocol: version, type, greatest length.
 
 A message is: version, type, fields; those of the set-up are in `setup_messages`, those of a round in
 `round_messages`. They decide layouts and caps only; whether a well-formed message is acceptable *now* is for

@@ -1,4 +1,4 @@
-"""How many members, how many may collude, and what follows from it.
+"""The parameters of a session: how many members, how many may collude, and what follows from it.
 
 Decides thresholds and says in words what they guarantee. A site takes part under the very terms of the plan that
 it approved (`SessionPlan`), and insists on more by its own `SecaggPolicy`; no aggregator can change either.
@@ -21,14 +21,14 @@ RING_BITS = (32, 24, 20, 16)
 
 
 class Mode(enum.Enum):
-    """What the aggregator is trusted with; the value is the word of the plan."""
+    """The trust in the aggregator; the value is the word of the plan."""
 
     MALICIOUS = "malicious"
     SEMI_HONEST = "semi-honest"
 
 
 class Suite(enum.Enum):
-    """How two members agree on a key; the value travels."""
+    """The key agreement of two members; the value travels."""
 
     X25519 = 1
     X25519_MLKEM768 = 2
@@ -82,7 +82,7 @@ def guarantee_in_words(mode: Mode, members: int, colluders: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionTerms:
-    """What an aggregator proposes for a session; everybody's session_id is bound to it.
+    """The terms that an aggregator proposes for a session; everybody's session_id is bound to them.
 
     Attributes:
         mode: what the aggregator is trusted with.
@@ -158,7 +158,7 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True)
 class SecaggPolicy:
-    """What one site insists on beyond the terms of the plan, whatever the aggregator proposes.
+    """One site's demands beyond the terms of the plan, whatever the aggregator proposes.
 
     Attributes:
         least_members: the smallest cohort this site contributes to, at least 2.

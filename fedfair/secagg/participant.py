@@ -1,4 +1,4 @@
-"""What a site drives: messages in, effects out.
+"""Drives a site's side of the protocol: messages in, effects out.
 
 Puts the phases of `session` and `client` in a row, writes the log before anything is sent, resends byte for byte
 when the same request comes again, and takes up the one round of a log after a restart. Decides nothing about

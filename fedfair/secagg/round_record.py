@@ -1,4 +1,4 @@
-"""What the aggregator must know to ask for the very same round again: nothing secret, a few hundred bytes.
+"""Records what the aggregator needs to ask for the very same round again: nothing secret, a few hundred bytes.
 
 Sites answer a request that they have answered before with the bytes that they sent then. The start of the round is
 here as it was sent. Who had uploaded decides the request for votes; the votes, with the uploads that come again,

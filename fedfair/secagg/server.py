@@ -51,7 +51,7 @@ from fedfair.secagg.transcript import RoundSubject, session_identity
 
 
 class ServerState(enum.Enum):
-    """What the aggregator is waiting for."""
+    """The state of the aggregator: what it waits for."""
 
     IDLE = "nothing: no session"
     ADVERTS = "public keys"

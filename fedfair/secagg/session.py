@@ -45,7 +45,7 @@ MAX_JUMP = 1000
 
 @dataclass(frozen=True, slots=True)
 class SessionSite:
-    """What a site knows before anybody speaks.
+    """The knowledge of a site before anybody speaks.
 
     Attributes:
         member: its roster index.
@@ -177,7 +177,7 @@ def check_key_is_new(advert: KeyAdvertisement, others: Iterable[KeyAdvertisement
 
 @dataclass(frozen=True, slots=True)
 class UnconfirmedMember:
-    """What is known about one other member before it confirms."""
+    """The facts about one other member before it confirms."""
 
     public_key: bytes
     shared: Secret

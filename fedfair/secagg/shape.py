@@ -39,7 +39,7 @@ class HeaderRun:
 
 @dataclass(frozen=True, slots=True)
 class SumShape:
-    """What one contribution looks like.
+    """The shape of one contribution.
 
     Attributes:
         header: the user's header values, run by run.

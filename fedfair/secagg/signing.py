@@ -1,4 +1,4 @@
-"""Who is a member, and signatures that cannot be moved to another place.
+"""The roster of members, and signatures that cannot be moved to another place.
 
 The roster is pinned: it is part of what every site approved, so neither an authority nor the aggregator can add
 or replace a member. A signature covers a label and length-prefixed fields, always the raw bytes that travelled.

@@ -66,7 +66,7 @@ def session_identity(proposal: bytes, adverts: Iterable[tuple[int, bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class RoundSubject:
-    """What a round is about; each side computes it from what it holds itself, and never takes it from the other.
+    """The subject of a round; each side computes it from what it holds itself, and never takes it from the other.
 
     Attributes:
         model_digest: 32 bytes, of everything that was broadcast and that contributions depend on.

@@ -1,7 +1,7 @@
-"""Which of the two cohorts computes a simulation: one collaborator after the other, or all at once.
+"""Chooses the cohort that computes a simulation: one collaborator after the other, or all at once.
 
 Decides what `auto` means and refuses what cannot be vectorised. The draws, the rule and the result are the same
-with both; see `vectorised/cohort.py` for the rounding. No torch.
+with both; see `vectorised/clients.py` for the rounding. No torch.
 """
 
 from __future__ import annotations

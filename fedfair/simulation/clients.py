@@ -29,7 +29,7 @@ from fedfair.training.client import TrainingClient, weighted
 
 @dataclass(frozen=True, slots=True)
 class LocalChanges:
-    """What the local steps of several collaborators changed, in the order in which they were asked for.
+    """The changes by the local steps of several collaborators, in the order in which they were asked for.
 
     Attributes:
         models: array (members, d) in the layout's width: change of every parameter.

@@ -57,7 +57,7 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """What a simulation leaves behind.
+    """The outcome of a simulation.
 
     Attributes:
         result: what the run came to; its JSON is the contract `fedfair/result/1`.

@@ -1,4 +1,4 @@
-"""What a plan is bound to before anybody approves it: schema, layout, the model before round 1, and code.
+"""Binds a plan before anybody approves it: schema, layout, the model before round 1, and code.
 
 The digest over all of it is what a site signs and what the aggregator must run. It is a function of the plan and
 the workspace, and of no data. Its canonical form is `fedfair.plan.digest`'s.

@@ -70,7 +70,7 @@ FIRST_EVALUATION = RoundNumber(0)
 
 @dataclass(frozen=True, slots=True)
 class LocalChange:
-    """What one site's local steps did in one round.
+    """The change by one site's local steps in one round.
 
     Attributes:
         weight: what it counts among the others' (w), at least 1.
@@ -94,7 +94,7 @@ def weighted(change: LocalChange) -> Contribution:
 
 
 class TrainingClient:
-    """What one collaborator computes; the aggregator never sees one.
+    """The computations of one collaborator; the aggregator never sees one.
 
     Args:
         plan: the plan that everybody approved.

@@ -1,4 +1,4 @@
-"""Where tensors live: the choice of the device, and how records and vectors get there and back.
+"""Chooses the device of tensors, and moves records and vectors there and back.
 
 Decides `device: auto`, whether a split stays on the device, what memory is page-locked, and what arithmetic means;
 what is computed is not its business. An accelerator copies from page-locked memory while the CPU goes on, and from

@@ -35,7 +35,7 @@ TRIAL_RECORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class RecordProtection:
-    """What one site protects its records with.
+    """The protection of one site's records.
 
     Attributes:
         entropy: where its draws are seeded from; unknown to everybody else.

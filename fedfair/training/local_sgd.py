@@ -20,7 +20,7 @@ from fedfair.training.flat_model import FlatModel
 
 
 class Batch(NamedTuple):
-    """What one local step is made on.
+    """The batch of one local step.
 
     Attributes:
         features: tensor (batch, *input_shape) on the model's device.
@@ -84,7 +84,7 @@ def _compiled(losses: LossFunction, device: torch.device) -> LossFunction:
 
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """How a step is made; the same object makes every step of a run.
+    """The local steps; the same object makes every step of a run.
 
     Attributes:
         model: what is trained, in place.

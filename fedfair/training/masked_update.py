@@ -1,4 +1,4 @@
-"""What one site hands to secure aggregation: the change itself, its integer weight, and counts and limbs.
+"""Prepares one site's update for secure aggregation: the change, its integer weight, counts and limbs.
 
 Only code that runs at a collaborator may import this, as with `aggregation.contribution`. The limbs are described
 in `masked_encoding.py`.

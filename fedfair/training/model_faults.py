@@ -1,4 +1,4 @@
-"""What a model raises on a batch, as one clear fault that quotes no record."""
+"""Turns what a model raises on a batch into one clear fault that quotes no record."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
     """Write one site's own means to its row of an evaluation.
 
     Args:
-        row: array (splits,) of `site_sums.ROW_FIELDS`, zeros before.
+        row: array (splits,) of `site_means.ROW_FIELDS`, zeros before.
         losses: by split, for the splits that have records.
         fewest: a split of fewer records leaves zeros.
     """

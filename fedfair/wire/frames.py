@@ -148,7 +148,7 @@ class Welcome:
 
 
 class BroadcastKind(enum.Enum):
-    """What a broadcast vector is."""
+    """The kind of a broadcast vector."""
 
     MODEL = "model"
     FEATURE_SCALING = "feature scaling"
@@ -265,7 +265,7 @@ class SecaggMessage:
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What `Hello` will say, and this side's clock in seconds since 1970."""
+    """The content of the `Hello` to come, and this side's clock in seconds since 1970."""
 
     protocol_version: int
     software_version: str

@@ -1,4 +1,4 @@
-"""What the aggregator has said on one stream, checked frame by frame.
+"""Checks what the aggregator says on one stream, frame by frame.
 
 The aggregator is not trusted to keep the order of the protocol: this side compares lengths with its own layout
 before it allocates, a sum with the model that it is about, and sum and round numbers with those before. What is
@@ -36,7 +36,7 @@ from fedfair.wire.frames import (
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What the plan and the model fix about every broadcast.
+    """The shapes of every broadcast, fixed by the plan and the model.
 
     Attributes:
         dimension: values in the model vector.
@@ -120,7 +120,7 @@ class RunScalings:
         if run_id in self._digests:
             raise RemoteProtocolError(
                 "a standardisation sum was asked for after the feature scaling of this run had been sent",
-                "if the aggregator goes on from an older state, start this site again",
+                "if the aggregator resumed from an older state, restart this site",
             )
 
     def take(self, run_id: str, sha256: bytes) -> None:
@@ -133,7 +133,7 @@ class RunScalings:
         if known != sha256:
             raise RemoteProtocolError(
                 f"a second feature scaling was sent in one run: {sha256.hex()[:16]} after {known.hex()[:16]}",
-                "if the aggregator goes on from an older state, start this site again",
+                "if the aggregator resumed from an older state, restart this site",
             )
 
 

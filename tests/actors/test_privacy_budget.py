@@ -67,7 +67,7 @@ def test_a_plan_is_priced_before_anything_is_sent_and_pricing_writes_nothing(tmp
     after = epsilon([*planned_releases(full(), 1000), LOOK], 1e-5)
     spent = epsilon([LOOK], 1e-5)
     first, second = started(path, full(), budget=BUDGET | {"epsilon": 3.0}).forecast
-    assert first == f"10 rounds of this plan cost epsilon {cost:.4g} at delta 1e-05, if no sum is tried twice"
+    assert first == f"10 rounds of this plan cost epsilon {cost:.4g} at delta 1e-05, if no sum is repeated"
     assert second == (
         f"{spent:.4g} of epsilon 3 at delta 1e-05 is spent, {3 - spent:.4g} is left, "
         f"with this it would be {after:.4g}"

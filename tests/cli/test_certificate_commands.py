@@ -124,7 +124,7 @@ def test_without_a_key_nothing_is_certified_unless_nobody_is_to_vouch_for_it() -
 def test_whose_key_it_is_comes_from_elsewhere_than_the_certificate(workspace: Path, tmp_path: Path) -> None:
     run("--quiet")
     nowhere = ("--cert-folder", str(tmp_path / "none"))
-    with pytest.raises(CertificateError, match="nothing here says which key aggregator has"):
+    with pytest.raises(CertificateError, match="this folder does not tell which key aggregator has"):
         run("verify", "certificate.json", *nowhere)
     public = (workspace / "cert" / "aggregator" / "signing.pub").read_text().strip()
     assert "signed by aggregator" in run("verify", "certificate.json", *nowhere, "--key", public)

@@ -75,7 +75,7 @@ def test_no_epsilon_is_printed_after_a_release_without_noise(site: Path) -> None
     text = shown("-c", str(site))
     assert "no epsilon can be stated" in text
     assert "NONE" in text
-    assert "nothing can be said of what is left" in text
+    assert "what is left is unknown" in text
     assert "ε=" not in text
     (one,) = json.loads(shown("--ledger", str(site.parent / "kept" / "ledger.sqlite"), "--json"))["data_sets"]
     assert (one["epsilon"], one["statement"], one["left"]) == (None, None, None)

@@ -116,7 +116,7 @@ def test_an_aggregator_without_hosts_could_never_be_verified_and_is_refused() ->
 
 
 def test_a_collaborator_gets_no_host_name() -> None:
-    with pytest.raises(IdentityError, match="answers to no host name"):
+    with pytest.raises(IdentityError, match="needs no host name"):
         sign_request(authority(), request_of("clinic-a"), hosts=["agg.example.org"], now=NOW)
 
 

@@ -195,7 +195,7 @@ def test_a_dead_proxy_and_an_aggregator_that_it_does_not_reach_may_be_tried_agai
         lost = refusal(tmp_path, address(proxy.url()))
     assert f"could not connect to {HOST}:8443 (status 502)" in lost.message
     unknown = refusal(tmp_path, address("http://proxy.invalid:3128"))
-    assert unknown.message.startswith("no machine called 'proxy.invalid' is known here (through proxy")
+    assert unknown.message.startswith("the host name 'proxy.invalid' cannot be resolved here (through proxy")
     assert {type(dead), type(lost), type(unknown)} == {UnreachableError}
 
 

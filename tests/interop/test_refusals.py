@@ -89,7 +89,7 @@ def test_a_sum_that_one_sites_policy_refuses_goes_on_without_it_and_both_sides_k
     (note,) = (note for note in notes if "clinic-c has been dropped from" in note)
     assert note.startswith(start)
     lost = any("evaluation sum of round 2, attempt 1, is lost" in text for text in notes)
-    assert lost or note == f"{start}; the sum goes on with 2 of 3, 2 are needed"
+    assert lost or note == f"{start}; the sum continues with 2 of 3; 2 are needed"
 
 
 def test_a_run_that_a_policy_refuses_is_left_at_the_greeting_with_the_reason(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_plan_that_promises_nothing_false_is_taken() -> None:
         (
             {"privacy": {"sample_level": {"noise_multiplier": 1}}},
             "privacy.collaborator_level",
-            "beside privacy.sample_level",
+            "cannot be combined with privacy.sample_level",
         ),
         ({"privacy": {"collaborator_level": ASKED | {"clip": 0}}}, "privacy.collaborator_level.clip", "greater"),
         ({"privacy": {"collaborator_level": ASKED | {"delta": 1}}}, "privacy.collaborator_level.delta", "less"),

@@ -172,7 +172,7 @@ def test_every_route_is_either_direct_or_by_the_stated_proxy_and_says_which(
         ("off-please", "network.proxy: the value is neither none, environment nor the URL of a proxy"),
         (
             "http://proxy:3128/path",
-            "network.proxy: the value is not the URL of a proxy: it goes on after the port",
+            "network.proxy: the value is not the URL of a proxy: it continues after the port",
         ),
         ("null", "network.proxy: must be a text, found null"),
         ("", "network.proxy: must be a text, found null"),

@@ -360,7 +360,7 @@ def test_abstaining_is_an_answer_without_an_upload() -> None:
     play = training(minimum=2)
     number = play.asked[B].sum_number
     assert unawaited(play.abstain(B)) == [
-        (B, number, "it abstains: no data; the sum goes on with 2 of 3, 2 are needed")
+        (B, number, "it abstains: no data; the sum continues with 2 of 3; 2 are needed")
     ]
     assert play.federation.waiting_for == (A, C)
     assert play.tell(events.Abstained(B, number, "still no data")) == []

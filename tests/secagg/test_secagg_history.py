@@ -128,7 +128,7 @@ def test_a_history_that_is_older_than_the_log_is_refused_with_a_remedy() -> None
 def test_a_log_that_is_lost_from_beside_its_history_is_refused_with_a_remedy() -> None:
     lies = Lies.after_uploads(4)
     lies.logs[1] = b""
-    with pytest.raises(LocalProtocolError, match="is empty or was removed") as refusal:
+    with pytest.raises(LocalProtocolError, match="is empty or missing") as refusal:
         lies.restart(1)
     assert "remove both" in refusal.value.remedy
     lies.remembered[1] = {}

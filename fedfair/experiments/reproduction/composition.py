@@ -1,4 +1,4 @@
-"""Who is in the worst group: Table A.2 of the paper.
+"""Shows who is in the worst group: Table A.2 of the paper.
 
 The worst group of a size is made of the records with the largest losses, the record on its edge in part; records
 whose losses tie there belong to it with equal parts, whatever their order. Its members are counted by their group

@@ -1,4 +1,4 @@
-"""What one experiment of the paper is: a federation over one data set, and how large a repetition of it is.
+"""One experiment of the paper: a federation over one data set, and how large a repetition of it is.
 
 A study says which plan everything starts from and which figures of the paper it speaks to; which runs that takes
 is `runs.py`'s business. What the paper states and what had to be chosen here are kept apart, as sentences, because

@@ -1,4 +1,4 @@
-"""What an engine reports while it runs points, and what an engine is."""
+"""The events that an engine reports while it runs points, and the engine's interface."""
 
 from __future__ import annotations
 

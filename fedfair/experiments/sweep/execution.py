@@ -18,7 +18,7 @@ from fedfair.results.document import ResultDocument
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a sweep came to.
+    """The outcome of a sweep.
 
     Attributes:
         results: by the point's identity, of this run and of earlier ones.

@@ -1,4 +1,4 @@
-"""Where a sweep keeps what it has: one file for each finished point, written whole, so that a restart goes on.
+"""Stores a sweep: one file for each finished point, written whole, so that a restart resumes.
 
     sweep.json           the base plan that all points vary, and the code that it names
     points/<id>.json     the result of a finished point (`fedfair/result/1`), with its settings under "sweep"

@@ -27,7 +27,7 @@ class Criterion(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """How candidates are measured.
+    """The measure of candidates.
 
     Attributes:
         criterion: worst is the mean loss of the worst group of `group_size`, mean that of everybody, objective

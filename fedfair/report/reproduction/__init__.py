@@ -1,1 +1,1 @@
-"""What a repetition of the paper's experiments shows: charts, tables, a page and a summary. No public names."""
+"""Reports a repetition of the paper's experiments: charts, tables, a page and a summary. No public names."""

@@ -1,4 +1,4 @@
-"""What every federated algorithm is: a training round over a cohort.
+"""The interface of a federated algorithm: a training round over a cohort.
 
 FedSRCVaR and FedAvg need nothing but a weighted sum, which the training run itself takes in simulation and
 deployment alike; they have no `Algorithm`. The others need more than such a sum may tell, and so run in simulation

@@ -1,4 +1,4 @@
-"""What several algorithms ask a cohort for, in the form in which they use it."""
+"""Queries that several algorithms put to a cohort, in the form in which they use them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fedfair.secagg.fixedpoint import size_histogram
 
 @dataclass(slots=True)
 class ChangeClipping:
-    """What was seen while the changes of a round were clipped.
+    """The sizes seen while the changes of a round were clipped.
 
     Attributes:
         clip: the largest change of one parameter that counts in full, above 0.

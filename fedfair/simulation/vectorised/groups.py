@@ -30,7 +30,7 @@ Members = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What memory a group may take and takes, in bytes.
+    """The memory that a group may take and takes, in bytes.
 
     Attributes:
         budget: for the whole group.

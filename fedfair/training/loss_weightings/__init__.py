@@ -1,1 +1,1 @@
-"""How each deployable algorithm weighs the losses of a batch."""
+"""Weights the losses of a batch, for each deployable algorithm."""
