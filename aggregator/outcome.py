@@ -46,7 +46,7 @@ class Ending:
 
 
 def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
-    """Write what the run has come to and return it; a run that was not evaluated yet has only its state."""
+    """Write the result of the run and return it; a run without an evaluation has only its state."""
     digest = format_digest(run.plan_digest)
     training_run = run.training_run.result()
     noised = distributed_dp(run.plan, run.layout.dimension)

@@ -284,7 +284,7 @@ class RunRecords:
         self._lines.write(self._stamped(line) + "\n")
 
     def append_note(self, line: str) -> None:
-        """Append what the operator was told."""
+        """Append a note to the operator."""
         self._notes.append(line)
 
     def append_departure(self, departed: Departed) -> None:
@@ -305,7 +305,7 @@ class RunRecords:
         self._refusals.append(self._stamped(line))
 
     def append_told(self, who: ParticipantId) -> None:
-        """Append who was told that the run is over."""
+        """Append the name of a collaborator that knows that the run is over."""
         self._told.write(self._stamped({"collaborator": who}) + "\n")
 
     def informed(self) -> set[str]:

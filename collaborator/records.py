@@ -111,7 +111,7 @@ class SiteLogs:
         return log_line(datetime.now(UTC), self.run_id, fields)
 
     def append_note(self, line: str) -> None:
-        """Append what the operator was told."""
+        """Append a note to the operator."""
         _append(self._notes, line)
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ async def send_withdrawal(link: Link, reason: RefusalReason) -> None:
 
 
 def withdraw(site: PreparedSite, address: Address, logs: Path, fault: PolicyError | PrivacyError) -> None:
-    """Write down why this site does not take part, and tell the aggregator, if it can be told.
+    """Record why this site does not take part, and notify the aggregator if it can be reached.
 
     Of what a policy or a ledger holds the aggregator learns nothing but which of them refuses.
     """

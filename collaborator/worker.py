@@ -98,7 +98,7 @@ class Worker(Protocol):
         """
 
     def close(self) -> None:
-        """Let what is computed end, and then let go of every file."""
+        """Wait for the computation to end, then close every file."""
 
 
 async def in_thread(

@@ -44,7 +44,7 @@ class SplitMeans:
 
 
 def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: int) -> tuple[float, float, float]:
-    """Return what one site tells of one split, in the order of `ROW_FIELDS`.
+    """Return one site's values for one split, in the order of `ROW_FIELDS`.
 
     Args:
         losses: array (n,), finite and not negative.
@@ -82,7 +82,7 @@ def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> No
 def site_means(
     rows: NDArray[Any], records: NDArray[np.float64], fewest: int
 ) -> tuple[Mapping[str, SplitMeans], ...]:
-    """Return the means of each site by split, for the splits that may be told of.
+    """Return the means of each site by split, for the splits that may be published.
 
     Where the sites that say nothing have fewer than `fewest` records in all, whoever subtracts the table from the
     sums over everybody would learn about those few people. The smallest of the other sites is kept back then: it

@@ -214,7 +214,7 @@ class Processes:
         return self._running[name].pid
 
     def progress(self) -> Iterator[Mapping[str, object]]:
-        """Yield what the aggregator tells of each sum, as it tells it, until the run has ended well.
+        """Yield the aggregator's report of each sum as it arrives, until the run has finished.
 
         Raises:
             AbortedError: a process ended with an error, and the message ends with its last words; or the run was

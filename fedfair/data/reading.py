@@ -120,7 +120,7 @@ class Faults:
 
 
 def read_table(path: Path, wanted: Collection[str] | None = None, form: TableForm = COMMA_SEPARATED) -> TextTable:
-    """Return the rows of a table; blank lines are left out.
+    """Return the rows of a table; blank lines are omitted.
 
     Args:
         path: the file, plain or gzip.

@@ -125,7 +125,7 @@ class Schedule:
         return sum(self.models(purpose, past) for past in range(done + 1))
 
     def sums(self) -> Iterator[DueSum]:
-        """Yield every sum of a run in which nothing is lost, left out or asked about twice, in order."""
+        """Yield in order every sum of a run in which none is lost, omitted or repeated."""
         for done in range(self.rounds + 1):
             for purpose in _IN_A_ROUND:
                 steps = range(1, EXACT_STEPS + 1) if purpose is Purpose.EXACT_EVALUATION else (0,)

@@ -1,7 +1,7 @@
 """Whether one sum is within the plan that this site approved and within its policy, whatever came before it.
 
 The plan and the announced run were held against the policy before; this holds the aggregator to the same terms at
-every question, because it may ask for what it never announced. What counts how often is `request_limits.py`'s.
+every request, because it may ask for what it never announced. What counts how often is `request_limits.py`'s.
 """
 
 from __future__ import annotations

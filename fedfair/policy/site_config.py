@@ -1,7 +1,7 @@
 """`collaborator.yaml`: what one site says about itself and to nobody else.
 
 Decides where a site's own data, keys and approval are, what it computes on, and its policy: terms that no plan and
-no aggregator can change. Whether a plan keeps to the policy is `plan_check.py`'s question.
+no aggregator can change. Whether a plan keeps to the policy is decided by `plan_check.py`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def data_sets(entries: Iterable[LedgerEntry]) -> tuple[str | None, ...]:
 def spending(
     entries: Sequence[LedgerEntry], data_set: str | None, delta: float, budget: Budget | None
 ) -> Spending:
-    """Return what was released of one data set, and what it comes to.
+    """Return the releases of one data set and their total cost.
 
     Args:
         entries: the whole ledger.

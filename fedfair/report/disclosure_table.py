@@ -56,7 +56,7 @@ def _product(term: str, count: int) -> str:
 
 
 def amount(counts: Mapping[str, int], sizes: Mapping[str, int]) -> int:
-    """Return the number that a formula comes to.
+    """Return the value of a formula.
 
     Args:
         counts: how often each term is in it.

@@ -283,7 +283,7 @@ def _matrix(run: RunResult, split: str) -> Matrix | None:
 
 
 def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
-    """Return whether a group of this size would be too few people to be told about (`evaluation.min_group`)."""
+    """Return whether a group of this size is too small to be reported (`evaluation.min_group`)."""
     return math.ceil(tail_count(records, group_size)) < fewest
 
 

@@ -109,7 +109,7 @@ class CohortSelection:
 
     @property
     def may_begin_late(self) -> bool:
-        """Return whether a sum can begin without whoever is absent, when the patience for them is over."""
+        """Return whether a sum can begin without the absent sites, after the wait for them."""
         return self.has_quorum and not self.is_fixed
 
     @property

@@ -70,7 +70,7 @@ class LostSums:
         return "next sum" if request is None else f"{request.purpose.value} sum of round {request.round}"
 
     def take_up(self) -> None:
-        """Begin with the sum that an earlier process was interrupted in, at the attempt that it had come to."""
+        """Resume the sum in which an earlier process was interrupted, at the attempt that it had reached."""
         unfinished, self._unfinished = self._unfinished, None
         if self._protection is None or unfinished is None:
             return

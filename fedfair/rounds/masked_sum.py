@@ -238,7 +238,7 @@ class MaskedSumRound:
                 return MemberStanding.ABSTAINED if step is Step.ABSTAIN else MemberStanding.EXPELLED
 
     def pass_deadline(self) -> None:
-        """Close the present phase of the protocol with whoever has answered."""
+        """Close the present phase of the protocol with the members that have answered."""
         self._take(self._protection.server.deadline())
 
     def _after_leaving(self, index: int) -> MemberStanding:

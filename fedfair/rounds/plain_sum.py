@@ -136,7 +136,7 @@ class PlainSumRound:
         return Aftermath()
 
     def take_outgoing(self) -> Outgoing:
-        """Return that a plain sum says no more than its request."""
+        """Return nothing: a plain sum sends no message but its request."""
         return Outgoing()
 
     def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:

@@ -177,7 +177,7 @@ class SumRound(Protocol):
         """
 
     def pass_deadline(self) -> None:
-        """Wait no longer for whoever is late."""
+        """Stop waiting for members that are late."""
 
     def totals(self) -> Totals:
         """Return the sum over everybody who was counted.

@@ -245,7 +245,7 @@ class TrainingRun:
         return self._evaluated and replace(self._evaluated, threshold=self._latest().threshold)
 
     def result(self) -> RunResult:
-        """Return what the training run has come to so far."""
+        """Return the result of the training run so far."""
         evaluation = self._latest() if self.history else None
         finished = self._stage is Stage.FINISHED
         return RunResult(
@@ -262,7 +262,7 @@ class TrainingRun:
         )
 
     def snapshot(self) -> RunSnapshot:
-        """Return what `restore` needs to go on from here; its vectors are the live ones, not copies."""
+        """Return what `restore` needs to resume from here; its vectors are the live ones, not copies."""
         mean, best = self._mean, self._best
         vectors = {"model": self.model.vector}
         if mean is not None:

@@ -63,7 +63,7 @@ class Disputes:
                 return frozenset(self._convicted)
 
     def settle(self, members: Sequence[int], pairs: Collection[Pair]) -> tuple[int, ...]:
-        """Return whom a sum goes on without, so that no two of the others contradict each other.
+        """Return the members to exclude from a sum, so that no two of the others contradict each other.
 
         Whoever is contradicted most goes first: a single liar that contradicts two or more never takes an honest
         member's place. Of two that contradict only each other, nobody can say who lies, and they are left out in

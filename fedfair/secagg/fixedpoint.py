@@ -130,7 +130,7 @@ class SizeReport:
 
 
 def measured(values: NDArray[np.floating], clip: float) -> tuple[NDArray[np.floating], SizeReport]:
-    """Return finite values for what a site would add, not yet clipped, and what is to be told of their sizes.
+    """Return finite values for what a site would add, not yet clipped, and the report of their sizes.
 
     Args:
         values: float array (n,), n at least 1; it stays as it is.
@@ -150,7 +150,7 @@ def measured(values: NDArray[np.floating], clip: float) -> tuple[NDArray[np.floa
 
 
 def clipped_values(values: NDArray[np.floating], clip: float) -> tuple[NDArray[np.floating], SizeReport]:
-    """Return what counts of a site's values in a sum, up to one step of the ring, and what is told of their sizes.
+    """Return what counts of a site's values in a sum, up to one step of the ring, and the report of their sizes.
 
     Args:
         values: float array (n,), n at least 1; it stays as it is, and is returned where nothing is to be clipped.

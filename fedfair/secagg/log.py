@@ -61,7 +61,7 @@ def frame(record: Record, fields: bytes, vector: bytes | bytearray = b"") -> byt
 
 
 def entries(raw: bytes) -> Iterator[LogEntry]:
-    """Yield every complete record of a log, in order; what a crash cut off at its end is left out.
+    """Yield every complete record of a log, in order; a record that a crash cut off at its end is omitted.
 
     Raises:
         LocalProtocolError: a record is damaged, or the first one is cut off: the file was edited, or the disk is

@@ -28,7 +28,7 @@ from fedfair.training.device import choose_device
 
 
 def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> SimulationOutcome:
-    """Return what the evaluation of a saved model comes to.
+    """Return the result of the evaluation of a saved model.
 
     Args:
         plan: the plan whose data and group sizes are used.

@@ -30,7 +30,7 @@ class ChangeClipping:
     largest: list[float] = field(default_factory=list)
 
     def tell(self, totals: Totals) -> Totals:
-        """Return the totals with what is told of the sizes of the changes, all of which must be finite."""
+        """Return the totals with the report of the sizes of the changes, all of which must be finite."""
         sizes = tuple(int(count) for count in size_histogram(*self.largest))
         return replace(totals, clipped=self.clipped, sizes=sizes)
 
