@@ -62,6 +62,7 @@ def test_a_process_that_may_open_too_few_files_says_so_at_its_start(
     assert "Traceback" not in words
 
 
+@pytest.mark.slow
 def test_a_run_of_three_sites_finishes_with_exactly_the_least_number_of_files(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512}))
     ready = workspace.folder / "ready.json"
