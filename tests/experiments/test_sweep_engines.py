@@ -71,7 +71,7 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
         from fedfair.experiments.sweep.cluster import run_on_ray
         from fedfair.experiments.sweep.events import PointFinished
         from fedfair.results.document import to_json
-        from sweep_kit import grid
+        from tests.experiments.sweep_kit import grid
         os.environ.pop("RAY_ADDRESS", None)
         points = grid("learning_rate=0.1,0.2,1e300")
         events = list(run_on_ray(points, Path(), workers=2))
@@ -79,10 +79,9 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
         json.dump({"count": len(events), "done": done}, open(sys.argv[1], "w"))
     """
     out = tmp_path / "out.json"
-    paths = f"{REPOSITORY}:{REPOSITORY / 'tests' / 'learning'}"
     command = [sys.executable, "-c", textwrap.dedent(script), str(out)]
     child = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": paths}, cwd=tmp_path, capture_output=True, text=True,
+        command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, capture_output=True, text=True,
         check=False, timeout=250,
     )  # fmt: skip
     assert child.returncode == 0, child.stderr

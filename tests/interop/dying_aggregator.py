@@ -1,8 +1,8 @@
 """An aggregator that kills itself, with SIGKILL, at one step of one masked sum.
 
 Otherwise, `python dying_aggregator.py STEP PURPOSE:ROUND start ...` is `python -m aggregator start ...`.
-Steps: a kind of message, such as `upload` or `answer`, which it dies of when the first one arrives, or
-`last-upload`; or `before-survivors` and `before-open`, when it is about to send the first one.
+Steps: a kind of message, such as `upload` or `unmask_shares`, which it dies of when the first one arrives, or
+`last-upload`; or `before-survivors` and `before-unmask_request`, when it is about to send the first one.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def trained(started: Started) -> list[tuple[object, object]]:
     return [(line["round"], line["contributors"]) for line in lines]
 
 
-@pytest.mark.parametrize("step", ["upload", "last-upload", "before-open", "answer"])
+@pytest.mark.parametrize("step", ["upload", "last-upload", "before-unmask_request", "unmask_shares"])
 def test_a_sum_of_full_batches_is_opened_again_after_a_kill_at_any_step(
     tmp_path: Path, started: Started, step: str
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_standardisation_and_an_evaluation_are_opened_again(
     tmp_path: Path, started: Started, place: str
 ) -> None:
     started.workspace = prepare(tmp_path, small_plan(rounds=8, protection=MASKED, **FULL))
-    first = dying_aggregator(started, "answer", place)
+    first = dying_aggregator(started, "unmask_shares", place)
     sites = [started.collaborator(name) for name in FIVE[:3]]
     assert ended(first)[0] == -signal.SIGKILL
     second = started.aggregator()
@@ -78,7 +78,9 @@ def test_a_standardisation_and_an_evaluation_are_opened_again(
     model_files_agree(started.workspace, TOLERANCE)
 
 
-@pytest.mark.parametrize("step", ["before-survivors", "vote", "before-open", "answer"])
+@pytest.mark.parametrize(
+    "step", ["before-survivors", "consistency_check", "before-unmask_request", "unmask_shares"]
+)
 def test_the_votes_for_the_survivors_of_a_killed_site_are_used_again(
     tmp_path: Path, started: Started, step: str
 ) -> None:
@@ -105,7 +107,7 @@ def test_everybody_is_killed_in_the_answers_phase_and_the_sum_is_opened_from_the
     tmp_path: Path, started: Started
 ) -> None:
     started.workspace = prepare(tmp_path, small_plan(rounds=8, protection=MASKED, **FULL))
-    first = dying_aggregator(started, "answer", "training:4")
+    first = dying_aggregator(started, "unmask_shares", "training:4")
     sites = [started.collaborator(name) for name in FIVE[:3]]
     assert ended(first)[0] == -signal.SIGKILL
     for site in sites:
