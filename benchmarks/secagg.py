@@ -155,7 +155,7 @@ def whole(members: int, colluders: int, length: int, dropped: int) -> dict[str, 
         raise SystemExit(f"the round was aborted: {wire.aborted}")
     found["cpu_ms_server_whole_round"] = spent["server"]
     found["cpu_ms_site_enter_round"] = by_kind["round_start"]
-    found["cpu_ms_site_answer"] = by_kind["open"]
+    found["cpu_ms_site_answer"] = by_kind["unmask_request"]
     found["bytes_upload_without_vector"] = len(wire.uploads[1].message)
     found["bytes_vector"] = len(wire.uploads[1].vector)
     return found

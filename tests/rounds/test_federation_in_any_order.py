@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -193,4 +194,4 @@ class AnyOrder(RuleBasedStateMachine):
 AnyOrder.TestCase.settings = settings(
     deadline=None, max_examples=150, stateful_step_count=70, suppress_health_check=[HealthCheck.too_slow]
 )
-test_a_federation_survives_any_order_of_events = AnyOrder.TestCase
+test_a_federation_survives_any_order_of_events = pytest.mark.slow(AnyOrder.TestCase)
