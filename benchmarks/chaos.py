@@ -166,7 +166,7 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         os._exit(status)
 
 
-def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the other
+def _tap(path: Path, name: str) -> None:
     """Have this process write down what it contributes, sends under a transcript, and opens."""
     from aggregator import preparation
     from collaborator.egress import EgressRecord
@@ -188,8 +188,7 @@ def _tap(path: Path, name: str) -> None:  # noqa: PLR0915 - one tap after the ot
     }
 
     def write(**line: object) -> None:
-        with path.open("a") as target:
-            target.write(json.dumps({"name": name, **line}) + "\n")
+        append_line(path, {"name": name, **line})
 
     sending, contribute = EgressRecord.sending, Participant.contribute
     opening, apply_aggregate = RoundState.open, TrainingRun.apply_aggregate
@@ -619,7 +618,7 @@ class Federation:
                 part = words[max(0, place.start() - 200) : place.end() + 3000]
                 self._found.note("tracebacks", f"{self._label}: {output.stem}: {part!r}")
         put_in = self._messages()
-        for line in _lines(self._folder / "aggregator.tap"):
+        for line in lines_of(self._folder / "aggregator.tap"):
             self._found.sums += 1
             given = put_in[line["transcript"]]
             if not set(line["members"]) <= set(given):
@@ -632,7 +631,7 @@ class Federation:
         put_in: dict[str, dict[str, Any]] = defaultdict(dict)
         for name in self._workspace.collaborators:
             said: dict[tuple[str, str], set[str]] = defaultdict(set)
-            for line in _lines(self._folder / f"{name}.tap"):
+            for line in lines_of(self._folder / f"{name}.tap"):
                 if line["kind"] == "PUT IN":
                     put_in[line["transcript"]][name] = line
                 else:
@@ -653,10 +652,16 @@ def _agrees(opened: dict[str, Any], given: list[dict[str, Any]]) -> bool:
     return bool(np.abs(np.array(opened["body"]) - wanted).max() <= SUM_TOLERANCE * (1 + np.abs(wanted).max()))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def append_line(path: Path, line: dict[str, object]) -> None:
+    """Append a line of its own, whatever is left of one that a full disk or a kill has cut before it."""
+    with path.open("a") as target:
+        target.write("\n" + json.dumps(line) + "\n")
+
+
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the whole lines of a file; a process that could not write a line to its end has not acted on it."""
     if path.exists():
         for line in path.read_text().splitlines():
-            # A process that was killed in the middle of a line has not acted on it.
             with contextlib.suppress(ValueError):
                 yield json.loads(line)
 
