@@ -40,6 +40,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedfair.process.exit_status import ExitStatus
 from fedfair.process.launch import launch
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ SABOTAGES = ("wrong-sum", "second-message", "traceback", "hang")
 """What can be broken on purpose, one for each count: by the aggregator the first, otherwise by `SABOTEUR`."""
 
 STOPPED_IN_ORDER = (0, -signal.SIGTERM)
+STOPPED_AT_ONCE = (*STOPPED_IN_ORDER, ExitStatus.INTERRUPTED)
+"""A service that is asked a second time, while it still ends, leaves at once."""
 """How a process ends that SIGTERM stops: by itself, or, before its command line has begun, by the system."""
 
 SABOTEUR = "site-b"
@@ -450,7 +453,8 @@ class Federation:
         self._proxies = {name: Proxy(port) for name in self._workspace.collaborators}
         self._pids: dict[str, int] = {}
         self._expected: set[int] = set()
-        self._ordered: set[int] = set()  # nothing has happened to these but SIGTERM
+        self._ordered: dict[int, tuple[int, ...]] = {}
+        """The statuses that a process may end with to which nothing has happened but SIGTERM."""
         self._held: set[str] = set()
         self._finished: set[str] = set()
         self._label = f"federation {number}"
@@ -524,7 +528,7 @@ class Federation:
                 elif status == 0 and self._over():
                     self._finished.add(name)
                     continue
-                elif pid in self._ordered and status not in STOPPED_IN_ORDER:
+                elif status not in self._ordered.get(pid, (status,)):
                     last = (self._folder / f"{name}.output").read_text()[-300:]
                     words = f"{self._label}: {name} was stopped in order and ended with {status}: {last!r}"
                     self._found.note("hands needed", words)
@@ -571,10 +575,12 @@ class Federation:
 
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._pids[name]
-        if number is signal.SIGTERM and pid not in self._expected:
-            self._ordered.add(pid)
-        elif number is not signal.SIGTERM:
-            self._ordered.discard(pid)
+        if number is not signal.SIGTERM:
+            self._ordered.pop(pid, None)
+        elif pid in self._ordered:
+            self._ordered[pid] = STOPPED_AT_ONCE
+        elif pid not in self._expected:
+            self._ordered[pid] = STOPPED_IN_ORDER
         self._expected.add(pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -604,7 +610,7 @@ class Federation:
     def _fill(self, name: str) -> None:
         """Let no file of this process grow any more; a new process finds room again."""
         self._expected.add(self._pids[name])
-        self._ordered.discard(self._pids[name])
+        self._ordered.pop(self._pids[name], None)
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(self._pids[name], resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
 
