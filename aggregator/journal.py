@@ -184,11 +184,8 @@ class Journal:
             digests = {name: self._insert(name, vector) for name, vector in entry.training_run.vectors.items()}
             (sums,) = connection.execute("SELECT sums FROM run").fetchone()
             for position, cost in enumerate(entry.costs, sums):
-                about, moved = (
-                    (cost.purpose.value, cost.round),
-                    (cost.contributors, cost.bytes_up, cost.bytes_down),
-                )
-                row = (position, *about, float(cost.seconds), *moved)
+                taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
+                row = (position, cost.purpose.value, cost.round, *taken)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
             words = (json.dumps(entry.training_run.state), entry.seconds, entry.clip, json.dumps(digests))
             update = "UPDATE run SET words = ?, seconds = ?, clip = ?, vectors = ?, sums = ?"

@@ -48,15 +48,15 @@ class Ending:
 def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     """Write the result of the run and return it; a run without an evaluation has only its state."""
     digest = format_digest(run.plan_digest)
-    training_run = run.training_run.result()
+    reached = run.training_run.result()
     noised = distributed_dp(run.plan, run.layout.dimension)
     left = run.records.departures()
     result: ResultDocument | UnfinishedResult
-    if training_run.evaluation is None and noised is None:
+    if reached.evaluation is None and noised is None:
         result = UnfinishedResult(
             format=FORMAT,
             plan_digest=digest,
-            rounds=training_run.rounds,
+            rounds=reached.rounds,
             state=ending.state.value,
             outcome=ending.words,
             left=left,
@@ -65,7 +65,7 @@ def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
         figures = deployed_result(
             run.plan,
             digest,
-            training_run,
+            reached,
             classes=run.schema.classes,
             seconds=run.records.seconds,
             costs=run.records.costs(),

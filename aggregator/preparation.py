@@ -24,7 +24,7 @@ from aggregator.admission import Admission, check_roster_complete
 from aggregator.journal import Journal, JournalEntry, forget
 from aggregator.records import RunPaths, RunRecords
 from fedfair import __version__
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR, guarantee
 from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import FedfairError, StateError
@@ -187,7 +187,7 @@ def initial_binding(plan: Path) -> Binding:
             words = words.splitlines()[-1] if words.startswith("Traceback") else words
             fault, _, remedy = words.partition("\n  -> ")
             raise FedfairError(f"the initial model cannot be made: {fault}", remedy)
-        layout, vector, metadata = checkpoint.load(path)
+        layout, vector, metadata = model_file.load(path)
     schema = FeatureSchema.from_json(metadata["schema"])
     return Binding(layout, vector, schema, parse_digest(metadata["plan_digest"]))
 

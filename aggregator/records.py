@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aggregator.journal import Journal, JournalEntry
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
 from fedfair.aggregation.model_layout import Layout
@@ -244,7 +244,7 @@ class RunRecords:
                 **self._metadata,
                 **model_words(model, training_run.rounds_done, plan_digest, training_run.scaling),
             }
-            checkpoint.save(self._paths.model(kind), self._layout, model.vector, words)
+            model_file.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
             costs = tuple(self._unrecorded)
             self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, clip, costs))

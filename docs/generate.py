@@ -12,9 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedfair.report import disclosure_table as egress
-from fedfair.report import plan_keys as reference
-from fedfair.report import presets_page as published_page
+from fedfair.report import disclosure_table, plan_keys, presets_page
 from fedfair.rounds.phases import PHASES
 from fedfair.rounds.plain_sum import TRANSITIONS
 from fedfair.rounds.sum_round import MemberStanding, Step
@@ -67,11 +65,11 @@ def guarantees() -> str:
 
 
 WHOLE: Mapping[str, Callable[[], str]] = {
-    "reference/plan.md": reference.page,
-    "how-to/published-tables.md": published_page.page,
+    "reference/plan.md": plan_keys.page,
+    "how-to/published-tables.md": presets_page.page,
 }
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "explain/algorithms.md": {"algorithms": lambda: egress.table().rstrip("\n")},
+    "explain/algorithms.md": {"algorithms": lambda: disclosure_table.table().rstrip("\n")},
     "explain/rounds.md": {"phases": phase_diagram, "standings": standing_diagram},
     "explain/secure-aggregation.md": {"thresholds": threshold_table, "guarantees": guarantees},
 }

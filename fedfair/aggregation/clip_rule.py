@@ -44,7 +44,7 @@ class ClipRule:
 
 
 def clip_rule(plan: Plan) -> ClipRule:
-    """Return the rule of a plan whose training sums are masked without noise of their own."""
+    """Return the rule of a plan whose training sums are masked."""
     greatest = clip_ceiling(plan)[1]
     if has_fixed_clip(plan):
         return ClipRule(greatest, greatest, follows=False)

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import csv_table as csv_data
-from fedfair.plan import schema, task
-from fedfair.plan import sources as data
-from fedfair.policy import site_config as site
+from fedfair.plan import csv_table, schema, sources, task
+from fedfair.policy import site_config
 
 INTRODUCTION = """# The plan and the site's own file, key by key
 
@@ -41,12 +39,12 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: federation", schema.FederationSection),
     ("federation.aggregator", schema.AggregatorAddress),
     ("plan.yaml: task", schema.TaskSection),
-    ("task.data: {csv: ...}", csv_data.CsvData),
-    ("task.data: {mnist: ...}", data.MnistData),
-    ("task.data: {images: ...}", data.ImageData),
-    ("task.data: {acs_employment: ...}", data.AcsEmploymentData),
-    ("task.data: {eicu: ...}", data.EicuData),
-    ("task.partition", data.Partition),
+    ("task.data: {csv: ...}", csv_table.CsvData),
+    ("task.data: {mnist: ...}", sources.MnistData),
+    ("task.data: {images: ...}", sources.ImageData),
+    ("task.data: {acs_employment: ...}", sources.AcsEmploymentData),
+    ("task.data: {eicu: ...}", sources.EicuData),
+    ("task.partition", sources.Partition),
     ("task.model: {name: linear}", task.LinearModel),
     ("task.model: {name: mlp}", task.MlpModel),
     ("task.model: {name: resnet18}", task.ResnetModel),
@@ -59,11 +57,11 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("privacy.sample_level", schema.SampleLevelSection),
     ("privacy.collaborator_level", schema.CollaboratorLevelSection),
     ("plan.yaml: evaluation", schema.EvaluationSection),
-    ("collaborator.yaml", site.SiteConfig),
-    ("collaborator.yaml: data", site.SiteData),
-    ("collaborator.yaml: network", site.NetworkSection),
-    ("collaborator.yaml: policy", site.SitePolicy),
-    ("collaborator.yaml: budget", site.BudgetSection),
+    ("collaborator.yaml", site_config.SiteConfig),
+    ("collaborator.yaml: data", site_config.SiteData),
+    ("collaborator.yaml: network", site_config.NetworkSection),
+    ("collaborator.yaml: policy", site_config.SitePolicy),
+    ("collaborator.yaml: budget", site_config.BudgetSection),
 )
 
 

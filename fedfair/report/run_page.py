@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from markupsafe import Markup
 
 from fedfair.plan.description import percent
-from fedfair.report import charts
-from fedfair.report import sentences as words
+from fedfair.report import charts, sentences
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
 from fedfair.report.html import PageSection, page
 from fedfair.report.sentences import Reported
@@ -32,7 +31,7 @@ def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[Pag
         documents: at least one result, by the file that it was read from.
         certificates: sections of what is proven about the model, made by those who know the certificate.
     """
-    reported, (place, _) = words.labelled(documents), subject(documents)
+    reported, (place, _) = sentences.labelled(documents), subject(documents)
     about = next(each for each in reported if each.place == place)
     results = (about, *(each for each in reported if each is not about))
     plan = about.document.plan
@@ -59,7 +58,7 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
     yield PageSection("plan", "What was agreed", _plan(about.document))
     yield PageSection("privacy", "What was protected", _privacy(about.document))
     yield PageSection("cost", "What it took", _cost(results))
-    yield PageSection("limits", "What this does not show", bullets(words.limits(results)))
+    yield PageSection("limits", "What this does not show", bullets(sentences.limits(results)))
     yield PageSection("files", "Where the figures come from", _files(results))
 
 
@@ -67,10 +66,10 @@ def _summary(results: Sequence[Reported]) -> Markup:
     about, others = results[0], results[1:]
     document = about.document
     parts = [
-        paragraph(words.headline(about, others), "lead"),
-        paragraph(words.second_line(about, others)),
-        paragraph(words.setting_sentence(document), "soft"),
-        paragraph(words.nats(document.uniform_floor), "card"),
+        paragraph(sentences.headline(about, others), "lead"),
+        paragraph(sentences.second_line(about, others)),
+        paragraph(sentences.setting_sentence(document), "soft"),
+        paragraph(sentences.nats(document.uniform_floor), "card"),
     ]
     if document.state not in {None, "finished"}:
         parts.insert(0, paragraph(f"THE RUN WAS {str(document.state).upper()}: {document.outcome}", "card"))
@@ -92,8 +91,8 @@ def _groups_table(about: Reported) -> Markup:
 def _cells(group: ReportedGroupRisk) -> tuple[str, str, str, str]:
     if group.worst is None:
         return (TOO_FEW, "-", "-", "-")
-    interval = ESTIMATE if group.bound is None else words.interval(*group.bound)
-    return (words.loss(group.worst), interval, words.loss(group.best), words.loss(group.disparity))
+    interval = ESTIMATE if group.bound is None else sentences.interval(*group.bound)
+    return (sentences.loss(group.worst), interval, sentences.loss(group.best), sentences.loss(group.disparity))
 
 
 def _comparison(results: Sequence[Reported]) -> Markup:
@@ -105,26 +104,26 @@ def _comparison(results: Sequence[Reported]) -> Markup:
         rows.append(
             (
                 f"{number}. {each.label}",
-                words.loss(risk.mean),
-                words.loss(None if worst is None else worst.worst),
-                words.loss(None if worst is None else worst.disparity),
+                sentences.loss(risk.mean),
+                sentences.loss(None if worst is None else worst.worst),
+                sentences.loss(None if worst is None else worst.disparity),
                 f"{risk.accuracy:.1%}",
             )
         )
-    floor = words.loss(results[0].document.uniform_floor)
-    rows.append(("guessing", floor, floor, words.loss(0.0), "-"))
-    headings = ("result", "everybody", f"worst-off {words.part(size)}", "difference", "accuracy")
+    floor = sentences.loss(results[0].document.uniform_floor)
+    rows.append(("guessing", floor, floor, sentences.loss(0.0), "-"))
+    headings = ("result", "everybody", f"worst-off {sentences.part(size)}", "difference", "accuracy")
     return table(f"{_ABOUT}.", headings, rows)
 
 
 def _training(results: Sequence[Reported]) -> Markup:
-    gone = Markup("").join(paragraph(sentence) for sentence in words.departures(results[0].document))
+    gone = Markup("").join(paragraph(sentence) for sentence in sentences.departures(results[0].document))
     return gone + _course(results)
 
 
 def _course(results: Sequence[Reported]) -> Markup:
     if not results[0].document.history:
-        return paragraph(f"The evaluations on the way: {words.NOT_RECORDED}.")
+        return paragraph(f"The evaluations on the way: {sentences.NOT_RECORDED}.")
     figures = [charts.risk_over_rounds(results)]
     # FedAvg has no threshold that moves.
     moving = [each for each in results if each.document.algorithm == _PREFERRED]
@@ -135,27 +134,27 @@ def _course(results: Sequence[Reported]) -> Markup:
 
 def _plan(document: ResultDocument) -> Markup:
     if document.plan is None:
-        return paragraph(f"The plan in words: {words.NOT_RECORDED}.")
+        return paragraph(f"The plan in words: {sentences.NOT_RECORDED}.")
     return facts(document.plan.summary)
 
 
 def _privacy(document: ResultDocument) -> Markup:
-    sentences = [
-        *words.reveal_sentences(document),
-        *words.protection_sentences(document),
-        *words.privacy_sentences(document),
+    told = [
+        *sentences.reveal_sentences(document),
+        *sentences.protection_sentences(document),
+        *sentences.privacy_sentences(document),
     ]
-    return Markup("").join(paragraph(sentence) for sentence in sentences)
+    return Markup("").join(paragraph(sentence) for sentence in told)
 
 
 def _cost(results: Sequence[Reported]) -> Markup:
     document = results[0].document
-    sentences = [*words.time_sentences(document), *words.traffic_sentences(document)]
+    told = [*sentences.time_sentences(document), *sentences.traffic_sentences(document)]
     drawn = charts.seconds_over_rounds(results)
-    return Markup("").join(paragraph(sentence) for sentence in sentences) + (drawn or Markup())
+    return Markup("").join(paragraph(sentence) for sentence in told) + (drawn or Markup())
 
 
 def _files(results: Sequence[Reported]) -> Markup:
     listed = [(each.label, f"{each.place}, plan {each.document.plan_digest}") for each in results]
     versions = ", ".join(f"{name} {number}" for name, number in results[0].document.versions.items())
-    return facts([*listed, ("made with", versions or words.NOT_RECORDED)])
+    return facts([*listed, ("made with", versions or sentences.NOT_RECORDED)])

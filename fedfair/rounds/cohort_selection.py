@@ -72,10 +72,11 @@ class CohortSelection:
         The very sites do not come together again where one of them was sent away for a lie. Then the others are
         asked; whoever of them has helped to open the lost sum refuses in words, as its policy has it.
         """
-        if sum_round.aftermath.settled and not any(who in self._liars for who in sum_round.aftermath.settled):
-            self.repeat_with(sum_round.aftermath.settled)
+        left = sum_round.aftermath
+        if left.settled and not any(who in self._liars for who in left.settled):
+            self.repeat_with(left.settled)
         else:
-            self.go_without(sum_round.aftermath.missing)
+            self.go_without(left.missing)
 
     def go_without(self, missing: tuple[ParticipantId, ...]) -> None:
         """Leave these out next time, if the others are enough."""

@@ -86,19 +86,20 @@ class LostSums:
 
     def unsaved(self, sum_round: SumRound) -> Iterator[SaveUnfinished]:
         """Yield what must be kept before the messages of a sum are sent, unless it is kept already."""
-        if sum_round.aftermath.record not in (b"", self._saved):
-            self._saved = sum_round.aftermath.record
+        record = sum_round.aftermath.record
+        if record not in (b"", self._saved):
+            self._saved = record
             yield SaveUnfinished(UnfinishedSum(sum_round.request.attempt, self._saved))
 
     def after(self, sum_round: SumRound, reason: str) -> Skipped | End | None:
         """Decide what follows a lost sum: None for another attempt or opening."""
-        request = sum_round.request
+        request, left = sum_round.request, sum_round.aftermath
         # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
-        is_known = bool(sum_round.aftermath.settled) and not sum_kind(request.purpose).is_round
+        is_known = bool(left.settled) and not sum_kind(request.purpose).is_round
         if (is_known or request.attempt >= self._max_attempts) and self._training_run.may_skip:
             return Skipped(request, reason, self._training_run.skip(reason))
-        if sum_round.aftermath.reopens and self._reopened < self._max_attempts and self._protection is not None:
-            self._reopen(self._protection.interrupted(sum_round.aftermath.record))
+        if left.reopens and self._reopened < self._max_attempts and self._protection is not None:
+            self._reopen(self._protection.interrupted(left.record))
             return None
         if request.attempt >= self._max_attempts:
             why = f"the {self.due} failed {request.attempt} times; the last time, {reason}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.clip_rule import ClipRule, clip_rule
+from fedfair.aggregation.clip_rule import clip_rule
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.masked_encoding import clips_of, header_parts, plain_totals, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
@@ -127,8 +127,6 @@ class SecaggSession:
         self._ring_bits = plan.secure_aggregation.ring_bits
         self._noised = distributed_dp(plan, layout.dimension)
         self._clip_rule = clip_rule(plan)
-        if self._noised is not None:
-            self._clip_rule = ClipRule(self._noised.sums.clip, self._noised.sums.clip, follows=False)
         self.clip = clip if self._clip_rule.follows and clip is not None else self._clip_rule.first
         self._clock = clock
         self._began = 0.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.errors import DataError, PlanError
@@ -68,7 +68,7 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
     Raises:
         DataError: the file cannot be read, holds another model, or lacks the scaling that the plan asks for.
     """
-    found, vector, words = checkpoint.load(path)
+    found, vector, words = model_file.load(path)
     if found.digest != layout.digest:
         raise DataError(
             f"{path} holds a model of {found.dimension} values in {len(found.entries)} tensors, not the plan's "

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.certificate.document import parse_certificate
 from fedfair.certificate.issue import MIN_RECORDS, IssueTerms
 from fedfair.cli.commands import app
@@ -155,8 +155,8 @@ def test_a_site_that_the_plan_pins_can_issue_too() -> None:
 @pytest.mark.usefixtures("workspace")
 def test_another_model_another_plan_and_an_edited_file_are_refused_by_name() -> None:
     run("--quiet")
-    layout, vector, _ = checkpoint.load(Path("save/last.safetensors"))
-    checkpoint.save(Path("other.safetensors"), layout, np.nextafter(vector, np.inf), {})
+    layout, vector, _ = model_file.load(Path("save/last.safetensors"))
+    model_file.save(Path("other.safetensors"), layout, np.nextafter(vector, np.inf), {})
     with pytest.raises(CertificateError, match="this model is sha256:"):
         run("verify", "certificate.json", "--model", "other.safetensors")
     Path("other.yaml").write_text(Path("plan/plan.yaml").read_text().replace("rounds: 3", "rounds: 4"))

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from collaborator import masked_worker as masked_answers
+from collaborator import masked_worker
 from collaborator.commands import app
 from fedfair.plan.purpose import Purpose
 from fedfair.process.terminal import run_app
@@ -41,10 +41,10 @@ def die() -> None:
 def main() -> None:
     step, (purpose, _, number) = sys.argv[1], ("training:" + sys.argv[2]).rpartition(":")
     wanted = (Purpose(purpose.removeprefix("training:")), int(number))
-    hear = masked_answers.MaskedWorker._hear
+    hear = masked_worker.MaskedWorker._hear
 
     def fatally(
-        self: masked_answers.MaskedWorker, question: ReceivedRequest, message: bytes
+        self: masked_worker.MaskedWorker, question: ReceivedRequest, message: bytes
     ) -> list[CollaboratorFrame]:
         start = question.start
         if (start.purpose, start.round) == wanted and kind_of(message) is KINDS[step]:
@@ -56,7 +56,7 @@ def main() -> None:
                 die()
         return hear(self, question, message)
 
-    masked_answers.MaskedWorker._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
+    masked_worker.MaskedWorker._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
     sys.argv = ["collaborator", *sys.argv[3:]]
     run_app(app)
 

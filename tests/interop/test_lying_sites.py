@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collaborator import masked_worker as masked_answers
+from collaborator import masked_worker
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError
 from fedfair.secagg.checks import Check, SecaggError
@@ -139,7 +139,7 @@ def test_a_site_that_troubles_one_with_garbage_and_accuses_another_falsely_stops
     def participant(site: SessionSite, randomness: Randomness, log: bytes, settled: SettledRows) -> Participant:
         return (TroublingParticipant if site.member == LIAR else Participant)(site, randomness, log, settled)
 
-    monkeypatch.setattr(masked_answers, "Participant", participant)
+    monkeypatch.setattr(masked_worker, "Participant", participant)
 
     async def everybody(federation: Federation) -> None:
         await asyncio.gather(*(federation.take_part(name) for name in FIVE))
@@ -161,7 +161,7 @@ def test_a_lying_site_is_sent_away_by_name_and_the_honest_ones_finish_the_run(
             return LyingParticipant(site, randomness, log, settled, lie)
         return Participant(site, randomness, log, settled)
 
-    monkeypatch.setattr(masked_answers, "Participant", participant)
+    monkeypatch.setattr(masked_worker, "Participant", participant)
 
     async def everybody(federation: Federation) -> None:
         liar, *honest = (asyncio.create_task(federation.take_part(name)) for name in FIVE)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedfair.aggregation import radix_select as radix
+from fedfair.aggregation import radix_select
 from fedfair.aggregation.distributed_dp import most_sums
 from fedfair.aggregation.loss_histogram import loss_block
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
@@ -323,4 +323,4 @@ def test_a_mean_of_one_model_is_evaluated_once(output: str, rounds: int, every: 
 
 
 def test_the_steps_of_an_exact_evaluation_are_those_of_its_query() -> None:
-    assert EXACT_STEPS == radix.STEPS
+    assert EXACT_STEPS == radix_select.STEPS

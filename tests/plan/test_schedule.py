@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.aggregation import radix_select as radix
+from fedfair.aggregation import radix_select
 from fedfair.plan.privacy import CollaboratorLevelSection
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import EXACT_STEPS, DueSum, schedule_of
@@ -68,7 +68,7 @@ def test_the_sums_of_a_run_are_told_in_order() -> None:
         DueSum(Purpose.EVALUATION, 3),
         *exact,
     ]
-    assert EXACT_STEPS == radix.STEPS
+    assert EXACT_STEPS == radix_select.STEPS
 
 
 def test_a_plan_that_protects_whole_collaborators_makes_no_evaluation_due() -> None:

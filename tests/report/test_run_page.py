@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedfair.report import sentences as words
+from fedfair.report import sentences
 from fedfair.report.run_page import run_page
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result
@@ -45,8 +45,8 @@ def test_the_first_sentence_says_what_happened_to_the_worst_off() -> None:
     [(0.5, "fell from 0.900 before training to 0.500"), (0.95, "rose from"), (0.9, "stayed at 0.900")],
 )
 def test_a_change_for_the_worse_or_none_is_said_as_it_is(worst: float, said: str) -> None:
-    (reported,) = words.labelled({"a": read(complete(worst=worst))})
-    assert said in words.headline(reported, ())
+    (reported,) = sentences.labelled({"a": read(complete(worst=worst))})
+    assert said in sentences.headline(reported, ())
 
 
 def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
@@ -83,10 +83,10 @@ def test_a_result_without_a_history_still_has_a_page() -> None:
 
 def test_several_results_are_told_apart_in_as_few_words_as_that_takes() -> None:
     two = {"a": read(complete("fedavg")), "b": read(complete())}
-    assert [each.label for each in words.labelled(two)] == ["FedAvg", "FedSRCVaR"]
+    assert [each.label for each in sentences.labelled(two)] == ["FedAvg", "FedSRCVaR"]
     sweep = {name: read(complete(tradeoff=value)) for name, value in (("a", 0.1), ("b", 0.5), ("c", 0.5))}
     start = "FedSRCVaR, worst 10 %, tradeoff"
-    assert [each.label for each in words.labelled(sweep)] == [
+    assert [each.label for each in sentences.labelled(sweep)] == [
         f"{start} 10 %",
         f"{start} 50 % (1)",
         f"{start} 50 % (2)",
@@ -229,7 +229,7 @@ def test_the_same_results_make_the_same_page() -> None:
     [(0.0005, "0.5 ms"), (0.9, "900 ms"), (1.0, "1 s"), (61.0, "1 min 1 s"), (7322.0, "2 h 2 min")],
 )
 def test_times_are_said_as_people_say_them(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert sentences.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_times_are_said_as_people_say_them(seconds: float, said: str) -> None:
     [(0, "0 bytes"), (999, "999 bytes"), (999.6, "1 kB"), (1_500_000, "1.5 MB"), (2e13, "20 TB")],
 )
 def test_bytes_are_said_in_decimal_units(count: float, said: str) -> None:
-    assert words.byte_count(count) == said
+    assert sentences.byte_count(count) == said
 
 
 @pytest.mark.parametrize("size", ["0", "1.5", "x", "nan"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.cli.commands import app
@@ -45,7 +45,7 @@ def make_plan(standardize: str = "secure") -> Plan:
 def write(path: Path, **changes: str | None) -> Path:
     words = model_words(GlobalModel(np.ones(3), 0.1), 7, "sha256:" + "0" * 64, SCALING) | changes
     kept = {key: value for key, value in words.items() if value is not None}
-    checkpoint.save(path, LAYOUT, np.array([1.0, -2.0, 1 / 3]), kept)
+    model_file.save(path, LAYOUT, np.array([1.0, -2.0, 1 / 3]), kept)
     return path
 
 

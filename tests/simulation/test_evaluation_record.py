@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.aggregation.cvar_bounds import summarise
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.aggregation.evaluation_record import vector_sha256
@@ -71,7 +71,7 @@ def test_simulate_saves_the_model_and_the_sums_that_a_certificate_needs(tmp_path
     done = CliRunner().invoke(app, ["simulate", "-p", str(plan_file), "--save", str(folder), "--quiet"])
     assert done.exit_code == 0, done.output
     record = parse_evaluation((folder / "evaluation.json").read_bytes(), "evaluation.json")
-    _, vector, metadata = checkpoint.load(folder / "last.safetensors")
+    _, vector, metadata = model_file.load(folder / "last.safetensors")
     assert record.model_digest == "sha256:" + vector_sha256(vector).hex()
     assert record.classes == 2
     assert float(metadata["threshold"]) == record.threshold

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfair.aggregation import model_file as checkpoint
+from fedfair.aggregation import model_file
 from fedfair.fairness.cvar import cvar
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
@@ -175,7 +175,7 @@ def test_the_initial_model_is_written_by_a_command_of_its_own(tmp_path: Path) ->
     plan_file, out = write_plan(tmp_path), tmp_path / "init.safetensors"
     assert main([str(plan_file), str(out)]) == 0
     plan = load_plan(plan_file)
-    layout, vector, metadata = checkpoint.load(out)
+    layout, vector, metadata = model_file.load(out)
     binding = plan_binding(plan, tmp_path)
     assert layout.digest == binding.layout.digest
     assert vector.tobytes() == binding.vector.tobytes()

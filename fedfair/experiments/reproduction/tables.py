@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from fedfair.experiments.reproduction.study import Values
-from fedfair.plan import dataset_presets as published
+from fedfair.plan import dataset_presets
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
 HEART: Values = {
-    **published.HEART,
+    **dataset_presets.HEART,
     "train_of": {hospital: f"processed.{hospital}.data" for hospital in HOSPITALS},
     "keep": ["sex"],
 }
 """Every hospital's own file."""
 
 ADULT: Values = {
-    **published.ADULT,
+    **dataset_presets.ADULT,
     "train": "adult.data.gz",
     "test": "adult.test.gz",
     "collaborator": "race",
@@ -30,7 +30,7 @@ INCOME_STATES = (
 """All states that are there whole; California is not there, Florida is a third, Puerto Rico is no state."""
 
 ACS_INCOME: Values = {
-    **published.ACS_INCOME,
+    **dataset_presets.ACS_INCOME,
     "train": "acs_income_2018_feda4fair.csv.gz",
     "rows": {"STATE": list(INCOME_STATES)},
     "keep": ["RAC1P"],
