@@ -86,6 +86,9 @@ TRACES = ("wrong sums", "double messages", "tracebacks", "hands needed")
 SABOTAGES = ("wrong-sum", "second-message", "traceback", "hang")
 """What can be broken on purpose, one for each count: by the aggregator the first, otherwise by `SABOTEUR`."""
 
+LAST_WORDS = 600
+"""Characters of a process's output that a finding quotes."""
+
 STOPPED_IN_ORDER = (0, -signal.SIGTERM)
 STOPPED_AT_ONCE = (*STOPPED_IN_ORDER, ExitStatus.INTERRUPTED)
 """A service that is asked a second time, while it still ends, leaves at once."""
@@ -476,7 +479,10 @@ class Federation:
                 await self._inject()
             if not await self._until(lambda: len(self._finished) == len(everybody), patience_seconds):
                 waiting = [name for name in everybody if name not in self._finished]
-                self._found.note("hands needed", f"{self._label}: not finished: {', '.join(waiting)}")
+                states = "".join(f"\n    {name}: {self._state_of(name)}" for name in waiting)
+                self._found.note("hands needed", f"{self._label}: not finished: {', '.join(waiting)}{states}")
+            if keeper.done():
+                keeper.result()
         finally:
             keeper.cancel()
             for pid in self._pids.values():
@@ -522,17 +528,23 @@ class Federation:
                     self._finished.add(name)
                     continue
                 if pid not in self._expected:
-                    last = (self._folder / f"{name}.output").read_text()[-300:]
+                    last = (self._folder / f"{name}.output").read_text(errors="replace")[-LAST_WORDS:]
                     words = f"{self._label}: {name} ended with {status}: {last!r}"
                     self._found.note("hands needed", words)
                 elif status == 0 and self._over():
                     self._finished.add(name)
                     continue
                 elif status not in self._ordered.get(pid, (status,)):
-                    last = (self._folder / f"{name}.output").read_text()[-300:]
+                    last = (self._folder / f"{name}.output").read_text(errors="replace")[-LAST_WORDS:]
                     words = f"{self._label}: {name} was stopped in order and ended with {status}: {last!r}"
                     self._found.note("hands needed", words)
                 await self._start(name)
+
+    def _state_of(self, name: str) -> str:
+        """Return whether a process runs, and the end of what it has told its operator."""
+        status = self._forks.statuses.get(self._pids[name])
+        told = (self._folder / f"{name}.output").read_text(errors="replace")[-LAST_WORDS:]
+        return f"{'runs' if status is None else f'ended with {status}'}; {told!r}"
 
     def _over(self) -> bool:
         with contextlib.suppress(OSError, ValueError):
