@@ -479,7 +479,6 @@ class RunDriver:
                 self._records.write,
                 self._training_run,
                 kinds,
-                self._federation.clip,
                 journal=journal,
                 unfinished=unfinished,
             )

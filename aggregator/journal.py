@@ -42,9 +42,9 @@ from fedfair.process.lock import HeldError, ProcessLock, runs_already
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
-from fedfair.run.state import RunSnapshot
+from fedfair.run.snapshot import RunSnapshot
 
-FORMAT = "fedfair/journal/5"
+FORMAT = "fedfair/journal/6"
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
 
@@ -54,7 +54,7 @@ _UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (
     only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, block INTEGER,
-    words TEXT, seconds REAL, clip REAL, vectors TEXT, sums INTEGER, sha256 BLOB
+    words TEXT, seconds REAL, vectors TEXT, sums INTEGER, sha256 BLOB
 ) STRICT;
 CREATE TABLE IF NOT EXISTS vector (name TEXT PRIMARY KEY, dtype TEXT, length INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS piece (
@@ -80,13 +80,11 @@ class JournalEntry:
     Attributes:
         training_run: what the training run restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
-        clip: of the next masked sum; None where sums are plain.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
     """
 
     training_run: RunSnapshot
     seconds: float
-    clip: float | None = None
     costs: tuple[SumCost, ...] = ()
 
 
@@ -146,7 +144,7 @@ class Journal:
                 connection.execute(statement)
             if is_new:
                 row = (FORMAT, plan_digest, new_run_id)
-                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, NULL, '{}', 0, NULL)", row)
+                connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, '{}', 0, NULL)", row)
                 _seal(connection, "run")
             row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
             found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
@@ -187,8 +185,8 @@ class Journal:
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
-            words = (json.dumps(entry.training_run.state), entry.seconds, entry.clip, json.dumps(digests))
-            update = "UPDATE run SET words = ?, seconds = ?, clip = ?, vectors = ?, sums = ?"
+            words = (json.dumps(entry.training_run.state), entry.seconds, json.dumps(digests))
+            update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
 
@@ -284,8 +282,8 @@ class Journal:
         """
         try:
             _check_row(self._connection, self._path, "run")
-            row = self._connection.execute("SELECT words, seconds, clip, vectors FROM run").fetchone()
-            words, seconds, clip, digests = row
+            row = self._connection.execute("SELECT words, seconds, vectors FROM run").fetchone()
+            words, seconds, digests = row
             if words is None:
                 return None
             found = {name: self._select(name, digest) for name, digest in json.loads(digests).items()}
@@ -294,7 +292,7 @@ class Journal:
         # What the result will need is looked at here too: damage is told before the run goes on.
         self.costs()
         self.departures()
-        return JournalEntry(RunSnapshot(json.loads(words), found), seconds, clip)
+        return JournalEntry(RunSnapshot(json.loads(words), found), seconds)
 
     def _select(self, name: str, digest: str) -> NDArray[np.floating]:
         row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()

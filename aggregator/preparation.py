@@ -81,7 +81,6 @@ class Run:
     records: RunRecords
     last_sum_number: int
     continued: Continued | None
-    clip: float | None
     unfinished: UnfinishedSum | None
     identity: SiteIdentity
     admission: Admission
@@ -124,7 +123,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     paths = RunPaths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     beginning = training_run.next_sum()
-    clip, unfinished = _resume(training_run, journal, note, masked=is_masked(plan))
+    unfinished = _resume(training_run, journal, note, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
     metadata = {
@@ -157,7 +156,6 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         records,
         journal.last_sum_number,
         continued if has_progress else None,
-        clip,
         unfinished,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
@@ -215,11 +213,11 @@ def _check_nothing_lost(paths: RunPaths) -> None:
 
 def _resume(
     training_run: TrainingRun, journal: Journal, note: Callable[[str], None], *, masked: bool
-) -> tuple[float | None, UnfinishedSum | None]:
+) -> UnfinishedSum | None:
     """Continue where the journal stands.
 
     Returns:
-        The clip of the next masked sum, if an earlier start knew it; that sum, if an earlier start had begun it.
+        The next sum, if an earlier start had begun it.
     """
     entry, unfinished = journal.latest(), journal.unfinished()
     if entry is not None:
@@ -227,10 +225,10 @@ def _resume(
     if unfinished is not None and not (masked and is_due(unfinished, journal.run_id, training_run)):
         unfinished = None
     if entry is None:
-        return None, unfinished
+        return unfinished
     if masked and unfinished is None and training_run.next_sum() is not None:
         # The sum after the recorded one may have been opened; no site sends the same update again.
         training_run.retry()
-        journal.record(JournalEntry(training_run.snapshot(), entry.seconds, entry.clip))
+        journal.record(JournalEntry(training_run.snapshot(), entry.seconds))
     note(f"continuing run {journal.run_id[:8]} after round {training_run.rounds_done}, as recorded in the journal")
-    return entry.clip, unfinished
+    return unfinished

@@ -223,7 +223,6 @@ class RunRecords:
         self,
         training_run: TrainingRun,
         kinds: Collection[CheckpointKind],
-        clip: float | None,
         *,
         journal: bool,
         unfinished: UnfinishedSum | None = None,
@@ -233,7 +232,6 @@ class RunRecords:
         Args:
             training_run: whose state is written.
             kinds: which model files.
-            clip: of the next masked sum; None where sums are plain.
             journal: whether the journal is written.
             unfinished: the sum that is asked for next, if it can be opened later.
         """
@@ -247,7 +245,7 @@ class RunRecords:
             model_file.save(self._paths.model(kind), self._layout, model.vector, words)
         if journal:
             costs = tuple(self._unrecorded)
-            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, clip, costs))
+            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, costs))
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:

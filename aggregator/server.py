@@ -116,7 +116,7 @@ def _protection(run: Run) -> SecaggSession | None:
     if not is_masked(run.plan):
         return None
     identity = RunIdentity(run.records.run_id, run.plan_digest)
-    return SecaggSession(run.plan, identity, run.layout, run.schema, secrets.token_bytes, time.monotonic, run.clip)
+    return SecaggSession(run.plan, identity, run.layout, run.schema, secrets.token_bytes, time.monotonic)
 
 
 @asynccontextmanager

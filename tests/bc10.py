@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -94,6 +95,12 @@ class Federation:
         self.layout: Layout = self.flat.layout
         self.training_run = TrainingRun(plan, self.layout, schema, self.flat.vector())
         self.tasks = [TrainingClient(plan, name, splits, self.flat) for name, splits in members.items()]
+
+    def begin_at(self, vector: NDArray[np.floating], threshold: float | None = None) -> None:
+        """Take another model, and another threshold if one is given, in place of the present ones."""
+        state = self.training_run.state
+        kept = state.model.threshold if threshold is None else threshold
+        self.training_run.state = replace(state, model=GlobalModel(vector.astype(state.model.vector.dtype), kept))
 
     def run(self) -> GlobalModel:
         """Run the course to its end and return its model."""

@@ -1,8 +1,8 @@
 """Sets the first clip of masked training sums, and adapts it to the sizes of the changes.
 
-One rule for a deployment (`rounds.secagg_session`) and for a simulation of it (`simulate`). The rule holds no
-state: its owner takes the next clip when a total has been accepted, and not before. How values are clipped and
-sizes are counted is `secagg.fixedpoint`'s. No torch: the aggregator imports this.
+One rule for a deployment and for a simulation of it. The rule holds no state: the present clip is part of the
+run's state (`run.state`), and moves only with an accepted total. How values are clipped and sizes are counted is
+`secagg.fixedpoint`'s. No torch: the aggregator imports this.
 """
 
 from __future__ import annotations
@@ -51,14 +51,11 @@ def clip_rule(plan: Plan) -> ClipRule:
     return ClipRule(min(FIRST_AUTOMATIC_CLIP, greatest), greatest, follows=True)
 
 
-def simulated_clip_rule(plan: Plan) -> ClipRule | None:
-    """Return the rule that a simulation of the plan applies: the deployed one, where a deployment would clip.
+def clips_in_simulation(plan: Plan) -> bool:
+    """Return whether a simulation of the plan clips changes, because a deployment would.
 
-    Returns:
-        None where sums are plain, where whole collaborators are protected (their changes are clipped before they
-        are noised), and where no deployment can run the algorithm.
+    No deployment does where sums are plain, where whole collaborators are protected (their changes are clipped
+    before they are noised), and where it cannot run the algorithm.
     """
     deployed = ALGORITHMS[plan.training.algorithm].deployed
-    if not (is_masked(plan) and deployed) or is_unevaluated(plan):
-        return None
-    return clip_rule(plan)
+    return is_masked(plan) and deployed and not is_unevaluated(plan)

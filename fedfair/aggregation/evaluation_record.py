@@ -6,7 +6,6 @@ A training run keeps the sums behind the evaluation of its output model, so that
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,12 +39,6 @@ class EvaluatedModel:
     round: int
     contributors: int
     replaced: int = 0
-
-
-def vector_sha256(vector: NDArray[np.floating]) -> bytes:
-    """Return the SHA-256 (32 bytes) of a flat model: its values in order, little-endian, in the vector's width."""
-    little_endian = np.ascontiguousarray(vector, vector.dtype.newbyteorder("<"))
-    return hashlib.sha256(little_endian.data).digest()
 
 
 def evaluation_record(

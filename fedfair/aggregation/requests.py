@@ -7,7 +7,9 @@ anything about a site. Bytes and signatures are the wire's business. No torch.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +28,9 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class GlobalModel:
-    """The pair (theta, c) that a round broadcasts.
+    """The pair (theta, c) that a round starts from. Nobody changes it: a round makes another one.
 
     Attributes:
         vector: array (d,) in the layout's width.
@@ -37,6 +39,17 @@ class GlobalModel:
 
     vector: NDArray[np.floating]
     threshold: float
+
+    @cached_property
+    def vector_sha256(self) -> bytes:
+        """Return the SHA-256 (32 bytes) of the vector: its values in order, little-endian, in its width."""
+        return vector_sha256(self.vector)
+
+
+def vector_sha256(vector: NDArray[np.floating]) -> bytes:
+    """Return the SHA-256 (32 bytes) of a flat model: its values in order, little-endian, in the vector's width."""
+    little_endian = np.ascontiguousarray(vector, vector.dtype.newbyteorder("<"))
+    return hashlib.sha256(little_endian.data).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""Updates long vectors at the server: adds a weighted mean in place, and keeps the mean of the iterates.
+"""Moves the global model by a weighted mean of changes, and keeps the mean of the iterates.
 
-Every step works in blocks, so that a server never holds a temporary of the model's size: with ten million
-parameters and uploads arriving, that is the difference between two and four models in memory.
+Elementwise arithmetic only, so that the aggregator and every site come to the same bits. It works in blocks, so
+that nothing but the result has the size of the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +49,23 @@ def check_mean(vector: NDArray[np.floating], total: NDArray[np.floating], weight
         )
 
 
-def add_mean(vector: NDArray[np.floating], total: NDArray[np.floating], weight: float) -> None:
-    """Add total / weight to `vector` in place; `check_mean` must have passed."""
+def moved_by_mean(
+    vector: NDArray[np.floating], total: NDArray[np.floating], weight: float
+) -> NDArray[np.floating]:
+    """Return vector + total / weight, in the width of `vector`; `check_mean` must have passed.
+
+    Args:
+        vector: float array (d,), the global model; it stays as it is.
+        total: float array (d,), the weighted sum of the changes.
+        weight: the sum of the weights.
+    """
+    moved = np.empty_like(vector)
     for block in _blocks(vector.size):
-        vector[block] += total[block] / weight
+        moved[block] = vector[block] + total[block] / weight
+    return moved
 
 
+@dataclass(frozen=True, slots=True)
 class IterateMean:
     """The running mean of the models and thresholds that were broadcast, in float64.
 
@@ -63,19 +75,16 @@ class IterateMean:
         count: how many iterates are in it.
     """
 
-    __slots__ = ("count", "threshold", "vector")
+    vector: NDArray[np.float64]
+    threshold: float = 0.0
+    count: int = 0
 
-    def __init__(self, dimension: int) -> None:
-        self.vector: NDArray[np.float64] = np.zeros(dimension)
-        self.threshold = 0.0
-        self.count = 0
-
-    def include(self, vector: NDArray[np.floating], threshold: float) -> None:
-        """Take one more iterate into the mean: m += (x - m) / count."""
-        self.count += 1
+    def including(self, vector: NDArray[np.floating], threshold: float) -> IterateMean:
+        """Return the mean with one more iterate: m + (x - m) / count."""
+        count, mean = self.count + 1, np.empty_like(self.vector)
         for block in _blocks(vector.size):
-            self.vector[block] += (vector[block] - self.vector[block]) / self.count
-        self.threshold += (threshold - self.threshold) / self.count
+            mean[block] = self.vector[block] + (vector[block] - self.vector[block]) / count
+        return IterateMean(mean, self.threshold + (threshold - self.threshold) / count, count)
 
 
 def _blocks(size: int) -> Iterator[slice]:

@@ -239,8 +239,8 @@ def _plan_digest(plan: Plan, plan_file: Path) -> str:
 
 
 def _model_digest(path: Path) -> str:
-    from fedfair.aggregation.evaluation_record import vector_sha256
     from fedfair.aggregation.model_file import load
+    from fedfair.aggregation.requests import vector_sha256
     from fedfair.plan.digest import format_digest
 
     return format_digest(vector_sha256(load(path)[1]))

@@ -167,7 +167,7 @@ class Federation:
     @property
     def clip(self) -> float | None:
         """Return the clip of the next masked training sum; None where sums are plain."""
-        return None if self._protection is None else self._protection.clip
+        return self._training_run.state.clip
 
     # -------------------------------------------------------------- the one way in
 
@@ -332,8 +332,9 @@ class Federation:
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         record = self._lost.take_record()
-        model, scaling = self._training_run.model, self._training_run.scaling
-        return MaskedSumRound(number, request, cohort, quorum, self._protection, model, scaling, record)
+        state = self._training_run.state
+        about = (state.model, state.scaling, 0.0 if state.clip is None else state.clip)
+        return MaskedSumRound(number, request, cohort, quorum, self._protection, *about, record)
 
     def _pass_on(self, sum_round: SumRound) -> Iterator[Effect]:
         """Say what the sum has to say, after what a later process needs to say the same is kept."""
@@ -481,7 +482,6 @@ class Federation:
             # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
             yield from self._lose(sum_round, fault.message)
             return
-        sum_round.commit()
         if progress.model_changed:
             self._model_version += 1
         yield Report(progress, sum_round.aftermath.clipping)

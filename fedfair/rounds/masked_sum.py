@@ -61,6 +61,7 @@ class MaskedSumRound:
         protection: SecaggSession,
         model: GlobalModel,
         scaling: FeatureScaling | None,
+        clip: float,
         record: bytes = b"",
     ) -> None:
         self.number = number
@@ -75,7 +76,7 @@ class MaskedSumRound:
         self._outgoing: list[tuple[ParticipantId, bytes]] = []
         self._suspicions: list[Suspicion] = []
         self._opened: OpenedSum | None = None
-        self._clip = 0.0
+        self._clip = clip
         self._settled: tuple[ParticipantId, ...] = ()
         self._missing: tuple[ParticipantId, ...] = ()
         self._reopens = False
@@ -86,7 +87,6 @@ class MaskedSumRound:
         for index in self._members:
             server.returned(index)
         if record:
-            self._clip = self._protection.clip
             self._take(self._protection.reopen(record))
         elif self._protection.renewal(self._members):
             self._take(server.open_session(self._members))
@@ -99,8 +99,8 @@ class MaskedSumRound:
             # Better no round than one that cannot be opened: an evaluation must not leave a site twice.
             self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
             return
-        self._clip = self._protection.clip
-        self._take(self._protection.start_round(self.request, self._model, self._scaling, keyed))
+        about = (self._model, self._scaling, self._clip)
+        self._take(self._protection.start_round(self.request, *about, keyed))
 
     # -------------------------------------------------------------- what anybody may look at
 
@@ -150,16 +150,6 @@ class MaskedSumRound:
         if self._opened is None:
             raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
         return self._protection.totals(self.request.purpose, self._opened)
-
-    def commit(self) -> None:
-        """Note that the run has taken the totals; only from here on does the clip follow them.
-
-        Raises:
-            LocalProtocolError: there are none.
-        """
-        if self._opened is None:
-            raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
-        self._protection.accept(self._opened)
 
     def take_outgoing(self) -> Outgoing:
         """Return what is to be said, once."""

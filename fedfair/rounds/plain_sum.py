@@ -206,9 +206,6 @@ class PlainSumRound:
             raise LocalProtocolError(f"sum {self.number} is {self.state.value} and has no totals")
         return self._running.totals()
 
-    def commit(self) -> None:
-        """Note that the run has taken the totals; nothing of a plain sum follows from it."""
-
     def _after(self, member: ParticipantId, step: Step) -> MemberStanding:
         """Return where `step` would lead `member`; change nothing."""
         self._refuse_when_closed(f"a step ({step.value}) of {member}")

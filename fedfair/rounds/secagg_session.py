@@ -1,4 +1,4 @@
-"""Keeps what outlives a single masked sum: the session, its members, when it must be renewed, and the clip.
+"""Keeps what outlives a single masked sum: the session, its members, and when it must be renewed.
 
 Joins the names of the federation to the numbers of the roster. `masked_sum` drives one sum with it; the protocol
 itself is `fedfair.secagg.server`'s. The clock is an argument: a session also ends after a day.
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.clip_rule import clip_rule
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.masked_encoding import clips_of, header_parts, plain_totals, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
@@ -92,11 +91,9 @@ class SecaggSession:
         schema: of the features.
         randomness: source of nonces: `secrets.token_bytes`.
         clock: seconds since any fixed moment.
-        clip: the clip that an earlier process of this run had come to; None for a new run.
 
     Attributes:
         server: the protocol's own state machine.
-        clip: the largest change of one parameter that is summed unclipped in the next round.
 
     Raises:
         PlanError: the plan cannot be protected, or its roster is incomplete.
@@ -110,7 +107,6 @@ class SecaggSession:
         schema: FeatureSchema,
         randomness: Randomness,
         clock: Callable[[], float],
-        clip: float | None = None,
     ) -> None:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
@@ -126,8 +122,6 @@ class SecaggSession:
         self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
         self._noised = distributed_dp(plan, layout.dimension)
-        self._clip_rule = clip_rule(plan)
-        self.clip = clip if self._clip_rule.follows and clip is not None else self._clip_rule.first
         self._clock = clock
         self._began = 0.0
         self._names = dict(enumerate((ParticipantId(name) for name in names), start=1))
@@ -174,11 +168,24 @@ class SecaggSession:
         self._without_keys -= set(self.server.members)
 
     def start_round(
-        self, request: SumRequest, model: GlobalModel, scaling: FeatureScaling | None, cohort: Iterable[int]
+        self,
+        request: SumRequest,
+        model: GlobalModel,
+        scaling: FeatureScaling | None,
+        clip: float,
+        cohort: Iterable[int],
     ) -> list[ServerEffect]:
-        """Ask `cohort`, who are members of the session, for a sum about `model` under `scaling`."""
+        """Ask `cohort`, who are members of the session, for a sum about `model` under `scaling`.
+
+        Args:
+            request: which sum.
+            model: the global model.
+            scaling: the feature scaling; None for none.
+            clip: the largest change of one parameter that counts in full.
+            cohort: roster indices.
+        """
         purpose = request.purpose
-        clips = clips_of(purpose, self.clip, self._shapes)
+        clips = clips_of(purpose, clip, self._shapes)
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
         unanimous = not sum_kind(purpose).is_round
@@ -207,7 +214,3 @@ class SecaggSession:
         if self._noised is not None:
             return self._noised.totals(opened.body, opened.contributors)
         return plain_totals(opened, self._parts[purpose])
-
-    def accept(self, opened: OpenedSum) -> None:
-        """Note that the run has taken the totals of an opened sum: the clip follows the sizes of its changes."""
-        self.clip = self._clip_rule.after(self.clip, opened.histogram)

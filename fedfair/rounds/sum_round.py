@@ -185,6 +185,3 @@ class SumRound(Protocol):
         Raises:
             LocalProtocolError: the sum is still open, or lost.
         """
-
-    def commit(self) -> None:
-        """Note that the run has taken the totals: only then does anything of a later sum follow from them."""

@@ -1,133 +1,154 @@
-"""The state that a journal needs to restore a training run after a crash, bit for bit.
+"""The state of a run: an immutable value that begins in the approved plan and moves only by opened sums.
 
-A snapshot is a value that JSON can hold and a few vectors that it should not. Decides the form and checks it when
-it comes back; where it is written, and how often, is the aggregator's business. Floats survive JSON exactly,
-because Python writes the shortest text that reads back as the same number.
+`rules.RunRules` has the rules; this module has the facts and their digest. The aggregator, every site and a
+simulation hold the same state, so the digest is what they compare. A digest covers everything that a later request
+or the outcome of the run depends on. It does not cover words: why an exact evaluation was given up is for people.
+Numbers are hashed by their bits, so two machines agree exactly where they hold the same numbers. No torch.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
-from fedfair.errors import LocalProtocolError
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
+from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.training_sum import IterateMean
+from fedfair.ids import RoundNumber
+from fedfair.run.progress import Stage
+from fedfair.signed_message import labelled_message
 
-LATEST_SUMS = "evaluated.latest"
-EARLIER_SUMS = "evaluated.earlier"
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationSubject:
-    """Which model a kept evaluation sum is about; the sum itself is a vector of the snapshot."""
-
-    vector_sha256: str
-    threshold: float
-    round: int
-    contributors: int
-    replaced: int = 0
+LABEL = "fedfair/run-state/1"
+NO_HISTORY = bytes(32)
+"""The digest of a history without an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Everything of a training run but its vectors.
+    """Everything that a run has come to.
 
     Attributes:
-        stage: what it is waiting for.
-        attempt: the attempt of the sum that is due.
-        rounds_done: training rounds applied.
-        threshold: the threshold of the global model.
+        stage: what is summed next.
+        model: the global model and its threshold; no array of a state is ever changed.
+        rounds_done: training rounds that are behind it.
+        scaling: the feature scaling; None where the plan wants none, and before its sum.
+        clip: the largest change of one parameter that the next masked sum takes unclipped; None where nothing is
+            clipped.
+        mean: the mean of the iterates; None where the plan keeps none.
+        best: the model with the lowest objective so far; None where none is kept.
         best_objective: the lowest objective so far; infinity before the first evaluation.
-        best_threshold: the threshold of the best model; 0 where none is kept.
-        mean_threshold: the mean of the thresholds; 0 where none is kept.
-        mean_count: how many iterates are in the means.
-        history: every evaluation so far.
-        left_out: rounds whose evaluation could not be had.
+        history: every evaluation so far, from round 0.
+        history_digest: 32 bytes, of the history.
+        left_out: rounds whose evaluation was due and could not be had.
         final: the evaluation of the output model, once there is one that is not the last of the history.
+        evaluated: the sums of the latest evaluation, and what they are about; None before it.
+        evaluated_earlier: those of an earlier one that the output model may turn out to be; None where none is.
         query: how far an exact evaluation has come; None while there is none.
         query_fault: why it was given up; empty where it was not.
-        subjects: what the kept evaluation sums are about, by the name of their vector.
-        lost_rounds: attempts at training rounds that were given up.
     """
 
-    stage: str
-    attempt: int
-    rounds_done: int
-    threshold: float
-    best_objective: float
-    best_threshold: float
-    mean_threshold: float
-    mean_count: int
-    history: tuple[Evaluation, ...]
-    left_out: tuple[int, ...]
-    final: Evaluation | None
-    query: ExactQuery | None
-    query_fault: str
-    subjects: Mapping[str, EvaluationSubject]
-    lost_rounds: int = 0
+    stage: Stage
+    model: GlobalModel
+    rounds_done: RoundNumber = RoundNumber(0)  # noqa: RUF009 - an int
+    scaling: FeatureScaling | None = None
+    clip: float | None = None
+    mean: IterateMean | None = None
+    best: GlobalModel | None = None
+    best_objective: float = math.inf
+    history: tuple[Evaluation, ...] = ()
+    history_digest: bytes = NO_HISTORY
+    left_out: tuple[RoundNumber, ...] = ()
+    final: Evaluation | None = None
+    evaluated: EvaluatedModel | None = None
+    evaluated_earlier: EvaluatedModel | None = None
+    query: ExactQuery | None = None
+    query_fault: str = ""
+
+    @property
+    def latest(self) -> Evaluation:
+        """Return the evaluation of the global model, at the end of training; there must have been one."""
+        return self.final or self.history[-1]
+
+    def digest(self, plan_digest: bytes) -> bytes:
+        """Return 32 bytes that two states share exactly where they are the same state of the same plan.
+
+        Args:
+            plan_digest: of the plan that is run, 32 bytes.
+        """
+        return hashlib.sha256(labelled_message(LABEL, self._parts(plan_digest))).digest()
+
+    def _parts(self, plan_digest: bytes) -> list[bytes]:
+        mean, best, sums = self.mean, self.best, (self.evaluated, self.evaluated_earlier)
+        return [
+            plan_digest,
+            self.stage.value.encode(),
+            struct.pack("<Q", self.rounds_done),
+            _model_bytes(self.model),
+            scaling_digest(self.scaling),
+            b"" if self.clip is None else struct.pack("<d", self.clip),
+            b"" if mean is None else _mean_bytes(mean),
+            b"" if best is None else _model_bytes(best),
+            struct.pack("<d", self.best_objective),
+            self.history_digest,
+            struct.pack(f"<{len(self.left_out)}Q", *self.left_out),
+            b"" if self.final is None else evaluation_bytes(self.final),
+            *(b"" if kept is None else _evaluated_bytes(kept) for kept in sums),
+            b"" if self.query is None else _canonical(_QUERY.dump_python(self.query)),
+            bytes([bool(self.query_fault)]),
+        ]
 
 
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
-    """A training run on its way to or from a journal.
-
-    Attributes:
-        state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
-        vectors: arrays by name, not copied: write them out before the training run applies anything else. `model`
-            always; `mean`, `best`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier` where
-            the training run has them.
-    """
-
-    state: dict[str, object]
-    vectors: Mapping[str, NDArray[np.floating]]
+_QUERY = TypeAdapter(ExactQuery)
+_EVALUATION = TypeAdapter(Evaluation)
 
 
-_ADAPTER = TypeAdapter(RunState)
+def extended_history(digest: bytes, evaluation: Evaluation) -> bytes:
+    """Return the digest of a history with one more evaluation, from the digest without it."""
+    fields = [digest, evaluation_bytes(evaluation)]
+    return hashlib.sha256(labelled_message("fedfair/run-history/1", fields)).digest()
 
 
-def state_to_json(state: RunState) -> dict[str, object]:
-    """Return the state in the form of `RunSnapshot.state`."""
-    packed: dict[str, object] = _ADAPTER.dump_python(state)
-    return packed
+def history_digest(history: tuple[Evaluation, ...]) -> bytes:
+    """Return the digest of a whole history."""
+    digest = NO_HISTORY
+    for evaluation in history:
+        digest = extended_history(digest, evaluation)
+    return digest
 
 
-def state_from_json(packed: Mapping[str, object]) -> RunState:
-    """Return the state that `state_to_json` was given, also after a journey through JSON.
-
-    Raises:
-        LocalProtocolError: it has another form; the journal is damaged or of another version.
-    """
-    try:
-        return _ADAPTER.validate_python(packed)
-    except ValidationError as error:
-        raise LocalProtocolError(
-            f"the snapshot of the training run cannot be read: {error.error_count()} entries are wrong",
-            "the journal is damaged or of another version of fedfair; start the run again",
-        ) from error
+def evaluation_bytes(evaluation: Evaluation) -> bytes:
+    """Return the bytes that stand for an evaluation."""
+    return _canonical(_EVALUATION.dump_python(evaluation))
 
 
-def subject_of(evaluated: EvaluatedModel) -> EvaluationSubject:
-    """Return which model an evaluation sum is about."""
-    return EvaluationSubject(
-        evaluated.vector_sha256.hex(),
-        evaluated.threshold,
-        int(evaluated.round),
-        evaluated.contributors,
-        evaluated.replaced,
-    )
+def _canonical(value: object) -> bytes:
+    # Python writes the shortest text that reads back as the same number, so equal texts are equal numbers.
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_listed).encode()
 
 
-def evaluated_model(snapshot: RunSnapshot, state: RunState, name: str) -> EvaluatedModel | None:
-    """Return one of the kept evaluation sums; None where there is none of that name."""
-    subject, header = state.subjects.get(name), snapshot.vectors.get(name)
-    if subject is None or header is None:
-        return None
-    digest = bytes.fromhex(subject.vector_sha256)
-    about = (digest, subject.threshold, subject.round, subject.contributors, subject.replaced)
-    return EvaluatedModel(np.array(header), *about)
+def _listed(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def _model_bytes(model: GlobalModel) -> bytes:
+    return model.vector_sha256 + struct.pack("<d", model.threshold)
+
+
+def _mean_bytes(mean: IterateMean) -> bytes:
+    return vector_sha256(mean.vector) + struct.pack("<dQ", mean.threshold, mean.count)
+
+
+def _evaluated_bytes(evaluated: EvaluatedModel) -> bytes:
+    about = (evaluated.threshold, int(evaluated.round), evaluated.contributors, evaluated.replaced)
+    return vector_sha256(evaluated.header) + evaluated.vector_sha256 + struct.pack("<dQQQ", *about)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfair.aggregation.clip_rule import ClipRule, simulated_clip_rule
+from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_file import EvaluationRecord
 from fedfair.aggregation.evaluation_record import evaluation_record
@@ -83,7 +83,7 @@ def simulate(
 
     Args:
         plan: the plan. Masks do not change a sum, and nothing is masked here; but what a masked sum clips is
-            clipped here too (`clip_rule.simulated_clip_rule`).
+            clipped here too (`clip_rule.clips_in_simulation`).
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
             same up to rounding; `auto` is vectorised where the model and the precision allow it.
@@ -135,7 +135,7 @@ def simulate_sites(
         sum_began = time.perf_counter()
 
     sum_began = start = time.perf_counter()
-    play(training_run, cohort, algorithm, note, simulated_clip_rule(plan))
+    play(training_run, cohort, algorithm, note, clips=clips_in_simulation(plan))
     judged, held = training_run, cohort.last_losses
     if is_unevaluated(plan):
         judged, held = _judged(plan, training_run, sites, model)
@@ -212,7 +212,8 @@ def play(
     cohort: Clients,
     algorithm: Algorithm | None = None,
     on_progress: OnProgress | None = None,
-    clip_rule: ClipRule | None = None,
+    *,
+    clips: bool = False,
 ) -> None:
     """Drive a training run to its end with everybody present in every sum.
 
@@ -221,19 +222,16 @@ def play(
         cohort: everybody.
         algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
         on_progress: called after every sum.
-        clip_rule: how changes are clipped, as in a deployment; None where they are not.
+        clips: whether changes are clipped, as in a deployment.
     """
-    clip = None if clip_rule is None else clip_rule.first
     while (request := training_run.next_sum()) is not None:
         if algorithm is not None and sum_kind(request.purpose).is_round:
             progress = training_run.apply_model(
                 algorithm.round(cohort, training_run.model, request.round), len(cohort.names)
             )
         else:
-            totals = cohort.totals(request, training_run.model, clip)
+            totals = cohort.totals(request, training_run.model, training_run.state.clip if clips else None)
             progress = training_run.apply_aggregate(totals)
-            if clip_rule is not None and clip is not None:
-                clip = clip_rule.after(clip, totals.sizes)
         if training_run.scaling is not None and not sum_kind(request.purpose).is_about_model:
             cohort.apply_scaling(training_run.scaling)
         if on_progress is not None:

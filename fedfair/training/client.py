@@ -21,13 +21,12 @@ from torch import Tensor
 
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.aggregation.evaluation_record import vector_sha256
 from fedfair.aggregation.evaluation_sums import evaluation_layout
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.data.dataset import Dataset, Splits

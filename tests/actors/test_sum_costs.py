@@ -63,7 +63,7 @@ def closed(kept: RunRecords, number: int) -> SumCost:
 
 
 def enter(kept: RunRecords) -> None:
-    kept.write(COURSE, (), None, journal=True)
+    kept.write(COURSE, (), journal=True)
 
 
 def test_the_cost_of_a_sum_outlives_the_process_with_its_total_and_whatever_becomes_of_the_logs(

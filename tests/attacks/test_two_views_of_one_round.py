@@ -158,9 +158,10 @@ def test_two_scalings_with_a_digest_that_fits_each_open_no_sum(
         request: SumRequest,
         model: GlobalModel,
         scaling: FeatureScaling | None,
+        clip: float,
         cohort: Iterable[int],
     ) -> list[ServerEffect]:
-        effects = start_round(self, request, model, scaling, cohort)
+        effects = start_round(self, request, model, scaling, clip, cohort)
         if scaling is None:
             return effects
         false = FeatureScaling(scaling.mean, np.full_like(scaling.scale, FEATURELESS))

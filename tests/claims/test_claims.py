@@ -223,8 +223,7 @@ def drifted_worst_risk(rho: float, local_steps: int) -> float:
     objective = {"worst_group_size": rho, "tradeoff": 0.01}
     plan = bc10.plan(2, objective=objective, rounds=60, learning_rate=0.02, local_steps=local_steps)
     federation = bc10.Federation(plan, bc10.sites(parts))
-    federation.training_run.model.vector[:] = best.vector
-    federation.training_run.model.threshold = best.threshold
+    federation.begin_at(best.vector, best.threshold)
     federation.run()
     return cvar(federation.losses(), rho)
 

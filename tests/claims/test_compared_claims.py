@@ -51,7 +51,7 @@ def trained(algorithm: str, split: str, rho: float) -> NDArray[np.float64]:
     )
     outcome = simulate_sites(plan, bc10.sites(parts), Path())
     federation = bc10.Federation(plan, bc10.sites(parts))
-    federation.training_run.model.vector[:] = outcome.model.vector
+    federation.begin_at(outcome.model.vector)
     return federation.losses()
 
 
@@ -83,7 +83,7 @@ def test_c9_at_their_optima_the_mean_of_dro_is_never_below_that_of_fedsrcvar(rho
         model = flat_model(bc10.plan(1), bc10.dataset().schema, torch.device("cpu"), Path())
         minimise_rcvar(model, *bc10.pooled(), Objective(rho, tradeoff, smoothing("zang", 0.005)))
         federation = bc10.Federation(bc10.plan(1), bc10.sites(bc10.everybody()))
-        federation.training_run.model.vector[:] = model.vector()
+        federation.begin_at(model.vector())
         means.append(federation.losses().mean())
     # At minima of (1 - eps) A + eps B, B falls with eps; the solver's points are exact to about 1e-5 in the mean.
     assert all(later <= earlier + 1e-5 for earlier, later in pairwise(means))
@@ -101,7 +101,7 @@ def test_c11_the_local_adversary_is_the_weaker_one_for_every_model() -> None:
     parts = bc10.random_thirds()
     federation = bc10.Federation(bc10.plan(3), bc10.sites(parts))
     for _ in range(20):
-        federation.training_run.model.vector[:] = source.normal(size=22)
+        federation.begin_at(source.normal(size=22))
         held = [task.losses(federation.training_run.model)["train"].values for task in federation.tasks]
         share = np.array([len(values) for values in held]) / 569
         for rho in (0.05, 0.1, 0.3, 0.7):

@@ -23,8 +23,8 @@ from collaborator.participation import ParticipationTerms, dial, driver_of, work
 from collaborator.preparation import Readiness, make_ready
 from collaborator.records import SiteLogs
 from fedfair.aggregation.evaluation_file import parse_evaluation
-from fedfair.aggregation.evaluation_record import vector_sha256
 from fedfair.aggregation.model_file import load
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import RecordReader, bounded_lines

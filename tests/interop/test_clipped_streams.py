@@ -18,7 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedfair.aggregation.clip_rule import simulated_clip_rule
+from fedfair.aggregation.clip_rule import clip_rule
 from fedfair.aggregation.masking_terms import session_terms
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.cli.loopback import Workspace, prepare
@@ -73,7 +73,7 @@ class SimulatedRounds:
 
 def growth_bound(plan: Plan, root: Path) -> tuple[float, list[float], int]:
     """Return the bound of this module, the clip of every round, and how many values were clipped."""
-    rounds, rule, terms = SimulatedRounds(plan, root), simulated_clip_rule(plan), session_terms(plan)
+    rounds, rule, terms = SimulatedRounds(plan, root), clip_rule(plan), session_terms(plan)
     assert rule is not None
     training_run, cohort, clip, clipped = rounds.training_run, rounds.cohort, rule.first, 0
     members = len(plan.federation.collaborators)

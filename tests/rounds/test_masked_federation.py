@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -256,20 +257,24 @@ def test_a_total_that_is_refused_leaves_the_clip_where_it_was() -> None:
 
 
 def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:
-    def clip_after(earlier: float | None, **stated: object) -> float:
-        plan = make_plan(3, **stated)
-        return SecaggSession(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, earlier).clip
+    def first_clip(**stated: object) -> float | None:
+        return TrainingRun(make_plan(3, **stated), LAYOUT, SCHEMA, np.zeros(5)).state.clip
 
-    assert clip_after(None, clip="auto") == 1.0
-    assert clip_after(None, clip="auto", max_clip=0.5) == 0.5
-    assert clip_after(2.0**-7, clip="auto") == 2.0**-7
-    assert clip_after(None, clip=3.0) == clip_after(2.0**-7, clip=3.0) == 3.0
+    assert first_clip(clip="auto") == 1.0
+    assert first_clip(clip="auto", max_clip=0.5) == 0.5
+    assert first_clip(clip=3.0) == 3.0
+    play = Play(make_plan(4, rounds=2, clip="auto"))
+    play.size = [0.5, 2.0**-10].__getitem__
+    play.begin()
+    again = TrainingRun(play.plan, LAYOUT, SCHEMA, np.zeros(5))
+    again.restore(play.training_run.snapshot())
+    assert again.state.clip == 2.0**-7
 
 
 def test_a_round_whose_clip_is_beyond_what_a_site_approved_is_not_contributed_to() -> None:
     play = Play(make_plan(3, rounds=1, clip="auto", max_clip=2.0))
     assert play.federation._protection is not None
-    play.federation._protection.clip = 4.0
+    play.training_run.state = replace(play.training_run.state, clip=4.0)
     with pytest.raises(SecaggError) as refusal:
         play.begin()
     assert refusal.value.check is Check.POLICY

@@ -21,7 +21,7 @@ from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
 from fedfair.rounds.secagg_session import SecaggSession, is_due
-from fedfair.run.state import RunSnapshot
+from fedfair.run.snapshot import RunSnapshot
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import Send
@@ -54,7 +54,6 @@ class Restarting(WaitingPlay):
         super().__init__(plan)
         self.written = copied(self.training_run)
         self.unfinished: events.UnfinishedSum | None = None
-        self.clip = self.federation.clip
         self.messages = 0
         self.notes: list[str] = []
 
@@ -64,7 +63,7 @@ class Restarting(WaitingPlay):
         for effect in self.effects[known:]:
             match effect:
                 case events.Report():
-                    self.written, self.clip = copied(self.training_run), self.federation.clip
+                    self.written = copied(self.training_run)
                 case events.SaveUnfinished(unfinished):
                     self.unfinished = unfinished
                 case events.SumLost(reason=reason):
@@ -79,7 +78,7 @@ class Restarting(WaitingPlay):
         )
         if unfinished is None and self.training_run.next_sum() is not None:
             self.training_run.retry()
-        protection = SecaggSession(self.plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0, self.clip)
+        protection = SecaggSession(self.plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0)
         last = self.federation.sum_number + 1000
         self.federation = Federation(
             self.plan,

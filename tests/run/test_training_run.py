@@ -15,13 +15,13 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.quantile_query import exact_header
 from fedfair.aggregation.requests import SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.training_sum import BLOCK, IterateMean, add_mean
+from fedfair.aggregation.training_sum import BLOCK, IterateMean, moved_by_mean
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.plan.derived import reported_group_sizes, threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.run.state import RunSnapshot
+from fedfair.run.snapshot import RunSnapshot
 from fedfair.run.training_run import TrainingRun
 from tests import plans
 from tests.oracles.header_places import block_length
@@ -513,16 +513,16 @@ def test_a_damaged_snapshot_is_refused() -> None:
 def test_adding_in_blocks_is_adding_at_once(size: int, weight: float) -> None:
     source = np.random.default_rng(size)
     vector, total = source.normal(size=size), source.normal(size=size)
-    expected = vector + total / weight
-    add_mean(vector, total, weight)
-    np.testing.assert_array_equal(vector, expected)
+    before = vector.copy()
+    np.testing.assert_array_equal(moved_by_mean(vector, total, weight), before + total / weight)
+    np.testing.assert_array_equal(vector, before)
 
 
 def test_the_iterate_mean_forgets_nothing() -> None:
     iterates = np.random.default_rng(1).normal(size=(50, BLOCK + 3))
-    mean = IterateMean(BLOCK + 3)
+    mean = IterateMean(np.zeros(BLOCK + 3))
     for number, iterate in enumerate(iterates):
-        mean.include(iterate, float(number))
+        mean = mean.including(iterate, float(number))
     # 50 updates, each with a rounding of numbers below 5.
     np.testing.assert_allclose(mean.vector, iterates.mean(axis=0), atol=50 * 5 * 2.0**-52)
     assert mean.threshold == pytest.approx(24.5, abs=1e-12)

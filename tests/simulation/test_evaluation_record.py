@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedfair.aggregation import model_file
 from fedfair.aggregation.cvar_bounds import summarise
 from fedfair.aggregation.evaluation_file import parse_evaluation
-from fedfair.aggregation.evaluation_record import vector_sha256
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.cli.commands import app
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.aggregation.clip_rule import simulated_clip_rule
+from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.evaluation_sums import evaluation_layout
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
@@ -79,7 +79,7 @@ class VectorisedClients:
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._with_records = np.flatnonzero(self._counts)
         # A change that is clipped must exist, and so everybody needs a model of its own.
-        clips = simulated_clip_rule(plan) is not None
+        clips = clips_in_simulation(plan)
         self._groups = self._grouped(self._with_records, None, own_models=clips)
         self._last: list[SiteLosses] = [{} for _ in self._sites]
 

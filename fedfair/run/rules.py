@@ -1,0 +1,402 @@
+"""The rules of a run: which sum a state asks for next, and what its opened sum makes of the state.
+
+    next_request(state) -> what is asked        step(state, totals) -> the next state
+
+Both are pure functions of their arguments and of the plan. The aggregator, every site and a simulation apply the
+same ones, so nobody has to be believed about the model, the scaling, the stage or the threshold. Which sums there
+are, and in which order, is `plan.schedule`'s. No torch: the aggregator imports this module.
+
+Arithmetic on vectors is elementwise. Decisions compare numbers that come from integers, so that every platform
+comes to the same bits; where one should not, its digest of the state differs and it says so.
+
+An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
+one request about one model twice, so it cannot be begun again.
+
+Source: Algorithm 1 of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold
+on [0, B]); the projection is here and nowhere else, because projecting at the collaborators would break the
+equality of one local step with centralised descent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.clip_rule import ClipRule, clip_rule
+from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluator import Evaluation, Evaluator
+from fedfair.aggregation.feature_scaling import scaling_from_sums
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT, IterateMean, check_mean, moved_by_mean
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.ids import RoundNumber
+from fedfair.plan.derived import (
+    is_masked,
+    is_unevaluated,
+    keeps_best,
+    protects_records,
+    returns_last,
+    threshold_limit,
+)
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schedule import schedule_of
+from fedfair.plan.schema import Plan
+from fedfair.run.progress import PURPOSE_OF, Progress, Stage
+from fedfair.run.state import RunState, extended_history
+
+_ROUNDING = 1e-9
+"""By how much a sum of thresholds may exceed its bound: far more than adding a million of them may round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What one total made of a state.
+
+    Attributes:
+        state: the next state.
+        progress: what happened, for records and people.
+    """
+
+    state: RunState
+    progress: Progress
+
+
+class RunRules:
+    """The rules of every run of one plan.
+
+    Args:
+        plan: the plan.
+        layout: of its model.
+        schema: of the features.
+    """
+
+    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema) -> None:
+        self._plan, self._layout, self._schema = plan, layout, schema
+        self._training = plan.training
+        self._is_noised = protects_records(plan)
+        self._keeps_best, self._returns_last = keeps_best(plan), returns_last(plan)
+        self._schedule = schedule_of(plan, len(schema.numeric))
+        self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
+        # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
+        self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
+        self._specs = sum_specs(plan, layout, schema)
+        self._evaluator = Evaluator.from_plan(plan, schema)
+        self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """Return how the plan wants models evaluated."""
+        return self._evaluator
+
+    # -------------------------------------------------------------- where a run begins
+
+    def initial(self, vector: NDArray[np.floating]) -> RunState:
+        """Return the state before the first sum, which the plan gives.
+
+        Args:
+            vector: array (d,), the plan's model before round 1; it is copied.
+
+        Raises:
+            LocalProtocolError: it has another shape than the plan's model.
+        """
+        if vector.shape != (self._layout.dimension,):
+            raise LocalProtocolError(
+                f"the initial model has shape {vector.shape}, not ({self._layout.dimension},)"
+            )
+        return RunState(
+            Stage.STANDARDISATION if self._schedule.standardises else self._first_with_model(),
+            GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
+            clip=None if self._clips is None else self._clips.first,
+            mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
+        )
+
+    # -------------------------------------------------------------- what is asked
+
+    def next_request(self, state: RunState) -> SumRequest | None:
+        """Return the first attempt at the sum that a state asks for; None at the end of the run."""
+        if state.stage is Stage.FINISHED:
+            return None
+        purpose = PURPOSE_OF[state.stage]
+        number = RoundNumber(state.rounds_done + sum_kind(purpose).is_round)
+        step = None if state.query is None else state.query.step
+        return SumRequest(purpose, number, 1, self._specs[purpose], step)
+
+    # -------------------------------------------------------------- what an opened sum does
+
+    def step(self, state: RunState, totals: Totals, members: Collection[str] = ()) -> Stepped:
+        """Return the state after the sum that `state` asks for.
+
+        Args:
+            state: the state; it stays as it is.
+            totals: the total of that sum.
+            members: who took part; the steps of an exact evaluation need the same members.
+
+        Raises:
+            LocalProtocolError: the run is finished, or the totals have another shape than the sum.
+            RemoteProtocolError: the totals cannot come from honest contributions.
+        """
+        request = self.next_request(state)
+        if request is None:
+            raise LocalProtocolError("a finished training run accepts no further total")
+        check_totals(totals, request)
+        if self._is_noised:
+            totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
+        evaluation, is_best, after = None, False, state
+        if state.stage is Stage.TRAINING:
+            after = self._trained(state, totals)
+        elif state.stage in {Stage.EVALUATION, Stage.OUTPUT_EVALUATION}:
+            after, evaluation, is_best = self._evaluated(state, totals)
+        elif state.stage is Stage.EXACT_EVALUATION:
+            after, evaluation = self._queried(state, totals, members)
+        else:
+            after = replace(state, scaling=scaling_from_sums(totals.header, self._schema.units))
+        if self._clips is not None and state.clip is not None:
+            after = replace(after, clip=self._clips.after(state.clip, totals.sizes))
+        stepped = self._closed(state, after, request.purpose, totals.contributors, evaluation, is_best=is_best)
+        progress = replace(stepped.progress, replaced=totals.replaced, replacing=totals.replacing)
+        return Stepped(stepped.state, progress)
+
+    def adopt(self, state: RunState, model: GlobalModel, contributors: int) -> Stepped:
+        """Return the state after a training round that no weighted sum carried; only a simulation can have one.
+
+        Args:
+            state: the state; it stays as it is.
+            model: the model after the round, of the same width and length as the last one.
+            contributors: how many took part.
+
+        Raises:
+            LocalProtocolError: no training round is due, or the model has another shape.
+            RemoteProtocolError: the model or the threshold holds a NaN or an infinity.
+        """
+        if state.stage is not Stage.TRAINING or model.vector.shape != state.model.vector.shape:
+            raise LocalProtocolError(f"a model of {model.vector.shape} cannot be adopted at {state.stage.value}")
+        check_mean(state.model.vector, model.vector - state.model.vector, 1.0)
+        self._check_threshold(state, model.threshold)
+        after = self._after_round(state, np.array(model.vector, state.model.vector.dtype), model.threshold)
+        return self._closed(state, after, Purpose.TRAINING, contributors, None, is_best=False)
+
+    # -------------------------------------------------------------- leaving out
+
+    def may_skip(self, state: RunState) -> bool:
+        """Return whether the sum that is due is an evaluation that the run can do without."""
+        if state.stage is Stage.EXACT_EVALUATION:
+            return True
+        if state.stage is not Stage.EVALUATION:
+            return False
+        if state.rounds_done < self._training.rounds:
+            return state.rounds_done > 0 or self._training.threshold_init != "quantile"
+        return state.mean is not None or (self._keeps_best and bool(state.history))
+
+    def skip(self, state: RunState, reason: str) -> RunState:
+        """Return the state without the evaluation that is due; the history has none of this round.
+
+        Args:
+            state: the state; it stays as it is.
+            reason: why it cannot be had.
+
+        Raises:
+            LocalProtocolError: the run cannot do without it.
+        """
+        if not self.may_skip(state):
+            raise LocalProtocolError(f"a training run at {state.stage.value} cannot do without its next sum")
+        if state.stage is Stage.EXACT_EVALUATION:
+            return replace(state, stage=Stage.FINISHED, query=None, query_fault=reason)
+        earlier = state.evaluated if state.mean is not None else state.evaluated_earlier
+        left_out = (*state.left_out, state.rounds_done)
+        return self._advanced(replace(state, left_out=left_out, evaluated_earlier=earlier))
+
+    # -------------------------------------------------------------- one kind of sum each
+
+    def _trained(self, state: RunState, totals: Totals) -> RunState:
+        """Set theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
+        sums = TRAINING_LAYOUT.read(totals.header)
+        weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
+        check_mean(state.model.vector, totals.body, weight)
+        self._check_threshold_sum(state, weighted_change, weight)
+        threshold = state.model.threshold + weighted_change / weight
+        self._check_threshold(state, threshold)
+        return self._after_round(state, moved_by_mean(state.model.vector, totals.body, weight), threshold)
+
+    def _after_round(self, state: RunState, vector: NDArray[np.floating], threshold: float) -> RunState:
+        """Return the state after a round; the paper averages theta^1 (the initial one) to theta^T."""
+        mean, before = state.mean, state.model
+        if mean is not None and state.rounds_done >= self._schedule.averaged_from:
+            mean = mean.including(before.vector, before.threshold)
+        model = GlobalModel(vector, min(max(threshold, 0.0), self._upper))
+        return replace(state, model=model, rounds_done=RoundNumber(state.rounds_done + 1), mean=mean)
+
+    def _check_threshold_sum(self, state: RunState, weighted_change: float, weight: float) -> None:
+        """Refuse a sum of changes of the threshold that honest sites do not have, because each clips its own."""
+        limit = self._threshold_limit
+        if abs(weighted_change) > limit * weight * (1.0 + _ROUNDING):
+            raise RemoteProtocolError(
+                f"round {state.rounds_done + 1} would move the threshold by {weighted_change / weight:g}, "
+                f"a round moves it by at most {limit:g}",
+                "a site sent a number that no honest site sends, and a sum does not tell which; compare the "
+                "software of the sites",
+            )
+
+    def _check_threshold(self, state: RunState, threshold: float) -> None:
+        if not math.isfinite(threshold):
+            raise RemoteProtocolError(f"round {state.rounds_done + 1} would set the threshold to {threshold}")
+
+    def _evaluated(self, state: RunState, totals: Totals) -> tuple[RunState, Evaluation, bool]:
+        """Return the state with an evaluation, the evaluation, and whether it is the best so far."""
+        model = state.model
+        found = self._evaluator.evaluate(totals.header, state.rounds_done, model.threshold)
+        evaluation = replace(found, replaced=totals.replaced)
+        about = (model.vector_sha256, evaluation.threshold, evaluation.round, totals.contributors, totals.replaced)
+        previous, latest = state.evaluated, EvaluatedModel(totals.header, *about)
+        state = replace(state, evaluated=latest)
+        if state.stage is Stage.OUTPUT_EVALUATION:
+            return replace(state, final=evaluation), evaluation, False
+        if state.rounds_done == 0 and self._training.threshold_init == "quantile":
+            highest = min(self._upper, self._threshold_limit)
+            learnt = min(max(self._evaluator.threshold(totals.header), 0.0), highest)
+            model = replace(model, threshold=learnt)
+            # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
+            evaluation = replace(evaluation, threshold=learnt)
+        is_best = evaluation.objective < state.best_objective
+        # What the output model may turn out to be without another evaluation: the best, or the last broadcast.
+        earlier = state.evaluated_earlier
+        if state.mean is not None:
+            earlier = previous
+        elif is_best:
+            earlier = latest
+        state = replace(
+            state,
+            model=model,
+            history=(*state.history, evaluation),
+            history_digest=extended_history(state.history_digest, evaluation),
+            evaluated_earlier=earlier,
+        )
+        if is_best:
+            best = model if self._keeps_best else state.best
+            state = replace(state, best=best, best_objective=evaluation.objective)
+        return state, evaluation, is_best
+
+    def _queried(
+        self, state: RunState, totals: Totals, members: Collection[str]
+    ) -> tuple[RunState, Evaluation | None]:
+        """Return the state after a step of an exact evaluation, and what the last step proves.
+
+        A step that cannot be right ends the query and not the run.
+        """
+        if state.query is None:
+            raise LocalProtocolError("an exact evaluation was answered that was not asked for")
+        try:
+            query = state.query.apply_aggregate(totals.header, members)
+            sharpened = self._evaluator.sharpened(state.latest, query) if query.step is None else None
+        except RemoteProtocolError as fault:
+            return replace(state, query=None, query_fault=fault.message), None
+        if sharpened is None:
+            return replace(state, query=query), None
+        return replace(state, query=None, final=sharpened), sharpened
+
+    # -------------------------------------------------------------- what follows
+
+    def _closed(
+        self,
+        before: RunState,
+        after: RunState,
+        purpose: Purpose,
+        contributors: int,
+        evaluation: Evaluation | None,
+        *,
+        is_best: bool,
+    ) -> Stepped:
+        """Go to the next stage; report what became of the sum."""
+        after = self._advanced(after)
+        last, model = after.evaluated, after.model
+        if after.stage is Stage.EVALUATION and last is not None and _is_of(last, model):
+            # The evaluation that is due is of the very model that was evaluated last: the sums would be the same.
+            totals = Totals(last.header, np.empty(0), last.contributors, last.replaced)
+            after, evaluation, is_best = self._evaluated(after, totals)
+            after = self._advanced(after)
+        # By now the model may have made way for the output model; the history says what was evaluated.
+        threshold = after.model.threshold if evaluation is None else evaluation.threshold
+        changed = after.model is not before.model
+        progress = Progress(purpose, after.rounds_done, threshold, contributors, evaluation, is_best, changed)
+        return Stepped(after, progress)
+
+    def _advanced(self, state: RunState) -> RunState:
+        """Return the state at its next stage; at the end of training with the output model."""
+        stage, done = state.stage, state.rounds_done
+        if stage is Stage.EXACT_EVALUATION:
+            return replace(state, stage=Stage.FINISHED if state.query is None else Stage.EXACT_EVALUATION)
+        if stage is Stage.STANDARDISATION:
+            return replace(state, stage=self._first_with_model())
+        if stage is Stage.OUTPUT_EVALUATION:
+            return self._ended(state)
+        if stage is Stage.TRAINING and self._schedule.evaluates_after(done):
+            return replace(state, stage=Stage.EVALUATION)
+        if done < self._schedule.rounds:
+            return replace(state, stage=Stage.TRAINING)
+        return self._training_ended(state)
+
+    def _training_ended(self, state: RunState) -> RunState:
+        """Return the state with the output model, and with its evaluation where that is known."""
+        if self._returns_last:
+            return self._ended(state)
+        state = self._with_output(state)
+        # No site would mask the evaluation of one model a second time, and it could say nothing new.
+        state = replace(state, final=self._earlier_evaluation(state))
+        if state.final is None and self._schedule.evaluates:
+            return replace(state, stage=Stage.OUTPUT_EVALUATION)
+        if state.final is not None:
+            state = replace(state, evaluated=state.evaluated_earlier)
+        return self._ended(state)
+
+    def _ended(self, state: RunState) -> RunState:
+        """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
+        if not self._schedule.exact or state.query_fault:
+            return replace(state, stage=Stage.FINISHED)
+        query = ExactQuery.of(self._evaluator.group_sizes)
+        return replace(state, stage=Stage.EXACT_EVALUATION, query=query)
+
+    def _earlier_evaluation(self, state: RunState) -> Evaluation | None:
+        """Return the evaluation that the output model has had already, if it has had one."""
+        if state.mean is None:
+            return min(state.history, key=lambda past: past.objective)
+        if self._schedule.evaluates_output:
+            return None
+        # The mean of one model: that of the last broadcast, if it was evaluated with this very threshold.
+        earlier, broadcast = state.evaluated_earlier, (state.rounds_done - 1, state.model.threshold)
+        if earlier is None or (earlier.round, earlier.threshold) != broadcast:
+            return None
+        return next((past for past in state.history if past.round == earlier.round), None)
+
+    def _with_output(self, state: RunState) -> RunState:
+        output = state.mean or state.best
+        if output is None:
+            raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
+        present = (past.objective for past in state.history[-1:] if past.round == state.rounds_done)
+        best = state.best
+        if best is None and state.best_objective in present:
+            best = state.model
+        vector = output.vector.astype(state.model.vector.dtype)
+        return replace(state, best=best, model=GlobalModel(vector, output.threshold))
+
+    def _first_with_model(self) -> Stage:
+        """Return the first stage that has a model: what comes after a standardisation, or where there is none."""
+        return Stage.EVALUATION if self._schedule.evaluates_after(0) else Stage.TRAINING
+
+    def _initial_threshold(self) -> float:
+        """Return c before round 1: a number of the plan, or the bound B; without either, 1 (the paper's B)."""
+        given = self._training.threshold_init
+        if isinstance(given, str):
+            return 1.0 if math.isinf(self._upper) else self._upper
+        return min(float(given), self._upper)
+
+
+def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:
+    return (evaluated.threshold, evaluated.vector_sha256) == (model.threshold, model.vector_sha256)

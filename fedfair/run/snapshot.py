@@ -1,0 +1,185 @@
+"""A state of a run on its way to a file or to another process, and back, bit for bit.
+
+A snapshot is a value that JSON can hold and a few vectors that it should not. Decides the form, and checks it when
+it comes back; where it is written, and how often, is its owner's business. Floats survive JSON exactly, because
+Python writes the shortest text that reads back as the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.training_sum import IterateMean
+from fedfair.errors import LocalProtocolError
+from fedfair.ids import RoundNumber
+from fedfair.run.progress import Stage
+from fedfair.run.state import RunState, history_digest
+
+LATEST_SUMS = "evaluated.latest"
+EARLIER_SUMS = "evaluated.earlier"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSubject:
+    """Which model a kept evaluation sum is about; the sum itself is a vector of the snapshot."""
+
+    vector_sha256: str
+    threshold: float
+    round: int
+    contributors: int
+    replaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Everything of a state but its vectors; attributes as in `RunState`."""
+
+    stage: str
+    rounds_done: int
+    threshold: float
+    clip: float | None
+    best_objective: float
+    best_threshold: float
+    mean_threshold: float
+    mean_count: int
+    history: tuple[Evaluation, ...]
+    left_out: tuple[int, ...]
+    final: Evaluation | None
+    query: ExactQuery | None
+    query_fault: str
+    subjects: Mapping[str, EvaluationSubject]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """A state without its Python types.
+
+    Attributes:
+        state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
+        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `scaling.mean`, `scaling.scale`,
+            `evaluated.latest`, `evaluated.earlier` where the state has them.
+    """
+
+    state: dict[str, object]
+    vectors: Mapping[str, NDArray[np.floating]]
+
+
+_ADAPTER = TypeAdapter(_Words)
+
+
+def snapshot_of(state: RunState) -> RunSnapshot:
+    """Return the snapshot of a state."""
+    mean, best = state.mean, state.best
+    vectors: dict[str, NDArray[np.floating]] = {"model": state.model.vector}
+    if mean is not None:
+        vectors["mean"] = mean.vector
+    if best is not None:
+        vectors["best"] = best.vector
+    sums = {LATEST_SUMS: state.evaluated, EARLIER_SUMS: state.evaluated_earlier}
+    kept = {name: evaluated for name, evaluated in sums.items() if evaluated is not None}
+    vectors |= {name: evaluated.header for name, evaluated in kept.items()}
+    if state.scaling is not None:
+        vectors |= {"scaling.mean": state.scaling.mean, "scaling.scale": state.scaling.scale}
+    words = _Words(
+        stage=state.stage.value,
+        rounds_done=state.rounds_done,
+        threshold=state.model.threshold,
+        clip=state.clip,
+        best_objective=state.best_objective,
+        best_threshold=best.threshold if best else 0.0,
+        mean_threshold=mean.threshold if mean else 0.0,
+        mean_count=mean.count if mean else 0,
+        history=state.history,
+        left_out=state.left_out,
+        final=state.final,
+        query=state.query,
+        query_fault=state.query_fault,
+        subjects={name: _subject_of(evaluated) for name, evaluated in kept.items()},
+    )
+    packed: dict[str, object] = _ADAPTER.dump_python(words)
+    return RunSnapshot(packed, vectors)
+
+
+def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
+    """Return the state that a snapshot is of.
+
+    Args:
+        snapshot: of a state, also after a journey through JSON.
+        initial: the state before the first sum of the same plan; it says how long vectors are, and which are kept.
+
+    Raises:
+        LocalProtocolError: the snapshot is damaged, of another version, or of another plan.
+    """
+    words, vectors = _words_of(snapshot.state), snapshot.vectors
+    stage = next((stage for stage in Stage if stage.value == words.stage), None)
+    like = initial.model.vector
+    wanted = {"model"} | ({"mean"} if initial.mean else set())
+    fits = all(vectors[name].shape == like.shape for name in ("model", "mean", "best") if name in vectors)
+    clips = (words.clip is None) == (initial.clip is None)
+    if stage is None or not wanted <= vectors.keys() or not (fits and clips):
+        raise LocalProtocolError(
+            f"a snapshot at stage {words.stage!r} with {sorted(vectors)} does not fit this training run",
+            "it belongs to another plan; start the run again",
+        )
+    best = scaling = mean = None
+    if "best" in vectors:
+        best = GlobalModel(np.array(vectors["best"], like.dtype), words.best_threshold)
+    if initial.mean is not None:
+        mean = IterateMean(np.array(vectors["mean"], np.float64), words.mean_threshold, words.mean_count)
+    if {"scaling.mean", "scaling.scale"} <= vectors.keys():
+        found = (np.array(vectors[f"scaling.{name}"], np.float64) for name in ("mean", "scale"))
+        scaling = FeatureScaling(*found)
+    return RunState(
+        stage=stage,
+        model=GlobalModel(np.array(vectors["model"], like.dtype), words.threshold),
+        rounds_done=RoundNumber(words.rounds_done),
+        scaling=scaling,
+        clip=words.clip,
+        mean=mean,
+        best=best,
+        best_objective=words.best_objective,
+        history=words.history,
+        history_digest=history_digest(words.history),
+        left_out=tuple(RoundNumber(number) for number in words.left_out),
+        final=words.final,
+        evaluated=_evaluated_model(words, vectors, LATEST_SUMS),
+        evaluated_earlier=_evaluated_model(words, vectors, EARLIER_SUMS),
+        query=words.query,
+        query_fault=words.query_fault,
+    )
+
+
+def _words_of(packed: Mapping[str, object]) -> _Words:
+    try:
+        return _ADAPTER.validate_python(packed)
+    except ValidationError as error:
+        raise LocalProtocolError(
+            f"the snapshot of the training run cannot be read: {error.error_count()} entries are wrong",
+            "it is damaged or of another version of fedfair; start the run again",
+        ) from error
+
+
+def _subject_of(evaluated: EvaluatedModel) -> EvaluationSubject:
+    about = (int(evaluated.round), evaluated.contributors, evaluated.replaced)
+    return EvaluationSubject(evaluated.vector_sha256.hex(), evaluated.threshold, *about)
+
+
+def _evaluated_model(
+    words: _Words, vectors: Mapping[str, NDArray[np.floating]], name: str
+) -> EvaluatedModel | None:
+    """Return one of the kept evaluation sums; None where there is none of that name."""
+    subject, header = words.subjects.get(name), vectors.get(name)
+    if subject is None or header is None:
+        return None
+    digest = bytes.fromhex(subject.vector_sha256)
+    about = (digest, subject.threshold, subject.round, subject.contributors, subject.replaced)
+    return EvaluatedModel(np.array(header), *about)

@@ -1,0 +1,126 @@
+"""The state of a run: immutable, equal bits everywhere, and a digest that covers every fact of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.training_sum import IterateMean
+from fedfair.ids import RoundNumber
+from fedfair.run.progress import Stage
+from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
+from fedfair.run.state import RunState
+from tests.run.test_training_run import answer, make_course, make_plan
+
+PLAN_DIGEST = bytes(range(32))
+
+
+def states(**stated: object) -> list[RunState]:
+    """Return every state of a run of three rounds, from the first to the last."""
+    plan = make_plan(**stated)  # type: ignore[arg-type]
+    training_run = make_course(plan)
+    found = [training_run.state]
+    while (request := training_run.next_sum()) is not None:
+        training_run.apply_aggregate(answer(request, plan), ["a", "b"])
+        found.append(training_run.state)
+    return found
+
+
+def changed(state: RunState) -> dict[str, RunState]:
+    """Return the state with another value of each of its attributes."""
+    sums = EvaluatedModel(np.ones(3), bytes(32), 0.5, 1, 2)
+    other: dict[str, object] = {
+        "stage": Stage.FINISHED if state.stage is not Stage.FINISHED else Stage.TRAINING,
+        "model": GlobalModel(state.model.vector + 1, state.model.threshold),
+        "rounds_done": RoundNumber(state.rounds_done + 1),
+        "scaling": FeatureScaling(np.ones(1), np.full(1, 2.0)),
+        "clip": 3.0,
+        "mean": IterateMean(np.ones(state.model.vector.shape), 0.25, 4),
+        "best": GlobalModel(state.model.vector + 2, 0.125),
+        "best_objective": -1.0,
+        "history_digest": bytes([1]) * 32,
+        "left_out": (RoundNumber(7),),
+        "final": state.history[0],
+        "evaluated": sums,
+        "evaluated_earlier": sums,
+        "query": ExactQuery.of((0.5,)),
+        "query_fault": "given up",
+    }
+    names = {field.name for field in dataclasses.fields(RunState)}
+    assert other.keys() == names - {"history"}, "a new attribute of the state needs a place in its digest"
+    return {name: replace(state, **{name: value}) for name, value in other.items()}  # type: ignore[arg-type]
+
+
+def test_every_attribute_of_a_state_changes_its_digest() -> None:
+    state = states()[-1]
+    digests = {name: found.digest(PLAN_DIGEST) for name, found in changed(state).items()}
+    assert len({state.digest(PLAN_DIGEST), *digests.values()}) == len(digests) + 1
+    assert state.digest(bytes(32)) != state.digest(PLAN_DIGEST)
+    threshold = replace(state, model=replace(state.model, threshold=math.nextafter(state.model.threshold, 9.0)))
+    assert threshold.digest(PLAN_DIGEST) != state.digest(PLAN_DIGEST)
+
+
+def test_an_evaluation_of_the_history_changes_the_digest_of_the_state() -> None:
+    found = states()
+    digests = [state.history_digest for state in found if state.history]
+    assert len(set(digests)) == len({len(state.history) for state in found if state.history})
+
+
+@pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
+@pytest.mark.parametrize("method", ["histogram", "exact"])
+def test_a_state_is_the_same_after_a_journey_through_json(output: str, method: str) -> None:
+    found = states(output=output, method=method)
+    initial = found[0]
+    assert len({state.digest(PLAN_DIGEST) for state in found}) == len(found)
+    for state in found:
+        taken = snapshot_of(state)
+        words = json.loads(json.dumps(taken.state))
+        vectors = {name: np.frombuffer(vector.tobytes(), vector.dtype) for name, vector in taken.vectors.items()}
+        again = state_of(RunSnapshot(words, vectors), initial)
+        assert again.digest(PLAN_DIGEST) == state.digest(PLAN_DIGEST)
+
+
+@pytest.mark.parametrize("output", ["last", "average", "best"])
+def test_a_step_leaves_the_state_before_it_as_it_was(output: str) -> None:
+    plan = make_plan(output=output)
+    training_run = make_course(plan)
+    while (request := training_run.next_sum()) is not None:
+        before, digest = training_run.state, training_run.state.digest(PLAN_DIGEST)
+        kept = before.model.vector.copy()
+        training_run.apply_aggregate(answer(request, plan), ["a", "b"])
+        assert before.model.vector.tobytes() == kept.tobytes()
+        # The digest of the vector is kept with the model, so it is taken again from the numbers.
+        fresh = replace(before, model=GlobalModel(before.model.vector, before.model.threshold))
+        assert fresh.digest(PLAN_DIGEST) == digest
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3))
+def test_the_same_sums_lead_two_owners_to_the_same_states(shifts: list[float]) -> None:
+    plan = make_plan()
+    runs = [make_course(plan), make_course(plan)]
+    for shift in shifts:
+        for training_run in runs:
+            request = training_run.next_sum()
+            if request is not None:
+                totals = answer(request, plan)
+                body = totals.body + np.array(shift, totals.body.dtype)
+                training_run.apply_aggregate(replace(totals, body=body), ["a", "b"])
+        assert len({training_run.state.digest(PLAN_DIGEST) for training_run in runs}) == 1
+
+
+def test_nobody_can_change_a_state() -> None:
+    state = states()[0]
+    for name in ("stage", "model", "history"):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(state, name, None)
