@@ -5,24 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.aggregation.requests import FeatureScaling
 from fedfair.plan.purpose import Purpose
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationRequest:
-    """One sum that a site is asked to add to.
+    """One sum that a site is asked to add to: the one that its own state of the run asks for next.
 
     Attributes:
         run: the run, as the aggregator names it.
         on_demand: whether that run evaluates a saved model and nothing else.
         purpose: why it is summed.
         round: the training round, from 1; with any other purpose, the number of rounds done so far.
-        attempt: the attempt, from 1, as the aggregator says.
         query: what an exact evaluation asks; None with any other purpose.
-        model_sha256: of the vector that the sum is about, 32 bytes; empty where it is about no model.
-        threshold: of that model, in units of the loss.
-        scaling: of the features, in force when the answer is computed; None for none.
+        state: 32 bytes, of the state of the run that the sum is about.
+        model_sha256: of the model vector of that state, 32 bytes.
         openers: roster indices of those who can open the sum together and only together; empty where sums are
             plain, and where a part of the cohort is enough.
     """
@@ -31,9 +28,7 @@ class AggregationRequest:
     on_demand: bool
     purpose: Purpose
     round: int
-    attempt: int
     query: QueryStep | None
+    state: bytes
     model_sha256: bytes
-    threshold: float
-    scaling: FeatureScaling | None
     openers: tuple[int, ...]

@@ -1,0 +1,85 @@
+"""A state of a run as bytes: in a site's own folder, and on its way to a site that is not in step.
+
+An 8-byte length, a JSON header (the words of the snapshot, and name, type and length of each vector), then the
+vectors, little-endian. Whoever reads it compares the digest of the state with one that it has reason to believe;
+the bytes themselves prove nothing. No torch.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import LocalProtocolError
+from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
+from fedfair.run.state import RunState
+
+FORMAT = "fedfair/packed-run-state/1"
+MAX_HEADER_BYTES = 1 << 26
+"""A history of ten thousand evaluations has a tenth of it."""
+
+_WIDTHS: dict[object, np.dtype[np.floating]] = {"<f4": np.dtype("<f4"), "<f8": np.dtype("<f8")}
+_Bytes = bytes | bytearray | memoryview
+
+
+def pack_state(state: RunState) -> list[bytes | memoryview]:
+    """Return the bytes of a state in parts; vectors of this machine's order are not copied."""
+    taken = snapshot_of(state)
+    vectors = {name: np.ascontiguousarray(vector, _little(vector)) for name, vector in taken.vectors.items()}
+    table = [[name, vector.dtype.str, vector.size] for name, vector in vectors.items()]
+    header = json.dumps({"format": FORMAT, "state": taken.state, "vectors": table}).encode()
+    return [struct.pack("<Q", len(header)), header, *(vector.data.cast("B") for vector in vectors.values())]
+
+
+def unpack_state(raw: _Bytes, initial: RunState) -> RunState:
+    """Return the state of `pack_state`.
+
+    Args:
+        raw: the bytes; anything that somebody has sent.
+        initial: the state before the first sum of the same plan.
+
+    Raises:
+        LocalProtocolError: they are cut, damaged, of another version or of another plan.
+    """
+    view = memoryview(raw).cast("B")
+    try:
+        (length,) = struct.unpack_from("<Q", view)
+        if not 0 < length <= min(MAX_HEADER_BYTES, len(view) - 8):
+            raise _unreadable(f"a header of {length} bytes in {len(view)}")
+        header = json.loads(bytes(view[8 : 8 + length]))
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise _unreadable("it is of another form")
+        vectors = _vectors(view[8 + length :], header["vectors"])
+        words = header["state"]
+    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _unreadable(str(error)) from error
+    if not isinstance(words, dict):
+        raise _unreadable("its words are no table")
+    return state_of(RunSnapshot(words, vectors), initial)
+
+
+def _vectors(view: memoryview, table: Sequence[Sequence[object]]) -> dict[str, NDArray[np.floating]]:
+    found, at = dict[str, NDArray[np.floating]](), 0
+    for name, width, size in table:
+        if not isinstance(name, str) or width not in _WIDTHS or not isinstance(size, int) or size < 0:
+            raise _unreadable(f"a vector {name!r} of {size!r} values of {width!r}")
+        stop = at + size * _WIDTHS[width].itemsize
+        if stop > len(view):
+            raise _unreadable(f"the vector {name!r} is cut off")
+        found[name] = np.frombuffer(view[at:stop], _WIDTHS[width])
+        at = stop
+    if at != len(view):
+        raise _unreadable(f"{len(view) - at} bytes too many")
+    return found
+
+
+def _little(vector: NDArray[np.floating]) -> np.dtype[np.floating]:
+    return vector.dtype.newbyteorder("<")
+
+
+def _unreadable(why: str) -> LocalProtocolError:
+    return LocalProtocolError(f"a state of the run cannot be read: {why}")

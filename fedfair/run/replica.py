@@ -1,0 +1,199 @@
+"""A site's own copy of a run: nobody's word moves it, only opened sums do.
+
+It begins in the approved plan. A request is right where it is about this very state; an evaluation that the run
+can do without may have been left out, which the digest of the request tells. A site that is not in step takes the
+state of somebody else only where it has held that state itself, or where enough members have signed its digest
+(`secagg.session`). No torch, no file: a `StateKeeper` remembers states between two starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.running_sum import Totals
+from fedfair.errors import FedfairError, LocalProtocolError, RemoteProtocolError
+from fedfair.run.packed_state import unpack_state
+from fedfair.run.progress import Progress, Stage
+from fedfair.run.rules import RunRules
+from fedfair.run.state import RunState
+
+LEFT_OUT = "the evaluation was left out by the aggregator"
+"""What a site's own records say of an evaluation that others could not have."""
+
+
+class OutOfStepError(RemoteProtocolError):
+    """A request, a sum or a snapshot is about another state of the run than this site's."""
+
+
+class StateKeeper(Protocol):
+    """What a site remembers of a run between two starts."""
+
+    def keep(self, run_id: str, state: RunState) -> None:
+        """Remember this as the present state."""
+
+    def has_held(self, digest: bytes) -> bool:
+        """Return whether this site has answered a request about a state with this digest."""
+
+
+class RunReplica:
+    """One site's copy of one run.
+
+    Args:
+        rules: what moves the state.
+        initial: the state before the first sum, which the plan gives.
+        plan_digest: of the plan, 32 bytes.
+        keeper: remembers states.
+
+    Attributes:
+        run_id: the run, as the aggregator names it; empty before the first greeting.
+        state: the present state.
+        on_progress: hears what each applied sum came to.
+    """
+
+    def __init__(self, rules: RunRules, initial: RunState, plan_digest: bytes, keeper: StateKeeper) -> None:
+        self.rules = rules
+        self._initial, self._plan_digest, self._keeper = initial, plan_digest, keeper
+        self.run_id = ""
+        self.state = initial
+        self._digest = initial.digest(plan_digest)
+        self._offered: RunState | None = None
+        self.on_progress: Callable[[Progress], None] = lambda _progress: None
+
+    @property
+    def digest(self) -> bytes:
+        """Return the 32 bytes that stand for the present state."""
+        return self._digest
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether no further sum is asked for."""
+        return self.state.stage is Stage.FINISHED
+
+    def restore(self, run_id: str, state: RunState) -> None:
+        """Continue where an earlier process of this site was."""
+        self.run_id = run_id
+        self._hold(state)
+
+    def join(self, run_id: str) -> None:
+        """Take part in a run: another one than before begins where the plan says."""
+        if run_id != self.run_id:
+            self.run_id, self._offered = run_id, None
+            self._move(self._initial)
+
+    def request(self, digest: bytes) -> SumRequest:
+        """Return the sum that is asked for about a state.
+
+        Args:
+            digest: of the state that the request is about, 32 bytes.
+
+        Raises:
+            OutOfStepError: it is not this site's state, nor what that becomes without an evaluation.
+        """
+        state = self._reached(digest)
+        request = None if state is None else self.rules.next_request(state)
+        if state is None or request is None:
+            raise OutOfStepError(
+                f"a request about state {digest.hex()[:16]} of the run, this site holds {self._digest.hex()[:16]}",
+                "the aggregator must send the sums that this site has missed",
+            )
+        if state is not self.state:
+            self._move(state)
+        return request
+
+    def apply(self, totals: Totals, members: Collection[str]) -> Progress:
+        """Apply an opened sum.
+
+        Raises:
+            RemoteProtocolError: it cannot come from honest contributions; the state is what it was.
+        """
+        stepped = self.rules.step(self.state, totals, members)
+        self._move(stepped.state)
+        self.on_progress(stepped.progress)
+        return stepped.progress
+
+    def offer(self, raw: bytes | bytearray | memoryview) -> None:
+        """Look at a state that somebody else has sent; take it at once where this site has held it itself.
+
+        Otherwise it is taken by `take_vouched`, or never.
+
+        Raises:
+            OutOfStepError: it cannot be read, or is no state of this plan.
+        """
+        try:
+            offered = unpack_state(raw, self._initial)
+        except FedfairError as fault:
+            raise OutOfStepError(fault.message, fault.remedy) from fault
+        digest = offered.digest(self._plan_digest)
+        if digest == self._digest:
+            return
+        if self._keeper.has_held(digest) or offered.digest(self._plan_digest) == self._initial.digest(
+            self._plan_digest
+        ):
+            self._offered = None
+            self._move(offered)
+            return
+        self._offered = offered
+
+    def take_vouched(self, digest: bytes) -> None:
+        """Come to a state that enough members have signed.
+
+        Raises:
+            OutOfStepError: this site neither holds it nor was sent it.
+        """
+        offered, self._offered = self._offered, None
+        if digest == self._digest:
+            return
+        reached = self._reached(digest)
+        if reached is None and offered is not None and offered.digest(self._plan_digest) == digest:
+            reached = offered
+        if reached is None:
+            raise OutOfStepError(
+                f"the other sites hold state {digest.hex()[:16]} of the run, this site holds "
+                f"{self._digest.hex()[:16]} and was sent no copy of theirs",
+                "let the aggregator send the present state; where this site is ahead, the aggregator was put back",
+            )
+        self._move(reached)
+
+    def trust(self) -> None:
+        """Take the state that was sent on the aggregator's word, as a plan with plain sums does."""
+        offered, self._offered = self._offered, None
+        if offered is not None:
+            self._move(offered)
+
+    def _reached(self, digest: bytes) -> RunState | None:
+        """Return the state with this digest: the present one, or that without the evaluation that is due."""
+        if digest == self._digest:
+            return self.state
+        if self.rules.may_skip(self.state):
+            without = self.rules.skip(self.state, LEFT_OUT)
+            if without.digest(self._plan_digest) == digest:
+                return without
+        return None
+
+    def _move(self, state: RunState) -> None:
+        self._hold(state)
+        self._keeper.keep(self.run_id, state)
+
+    def _hold(self, state: RunState) -> None:
+        self.state, self._digest = state, state.digest(self._plan_digest)
+
+
+def check_finished(replica: RunReplica) -> None:
+    """Refuse the end of a run whose sums this site has not all seen.
+
+    Raises:
+        LocalProtocolError: something is due that cannot be left out.
+    """
+    if replica.is_finished:
+        return
+    if replica.rules.may_skip(replica.state):
+        without = replica.rules.skip(replica.state, LEFT_OUT)
+        if without.stage is Stage.FINISHED:
+            replica.restore(replica.run_id, without)
+            return
+    raise LocalProtocolError(
+        f"the run ended, and this site has seen its sums up to round {replica.state.rounds_done} only",
+        "ask the aggregator's operator for save/last.safetensors; this site was away when the last sums opened",
+    )
