@@ -311,6 +311,8 @@ class Forks:
         while line := await reader.readline():
             words = json.loads(line)
             if "started" in words:
+                # The system gives a process the number of one that ended long ago.
+                self.statuses.pop(words["started"], None)
                 self._started.put_nowait(words["started"])
             else:
                 self.statuses[words["ended"]] = words["status"]
@@ -515,6 +517,8 @@ class Federation:
             tap=str(folder / f"{name}.tap"),
             sabotage=self._sabotage,
         )
+        self._expected.discard(self._pids[name])
+        self._ordered.pop(self._pids[name], None)
 
     async def _keep(self) -> None:
         """Start again whatever a fault has ended; what ended otherwise is finished, or needs a hand."""
