@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 150
 FULL_DISK_BYTES = 4096
+ROUND_DEADLINE_SECONDS, JOIN_DEADLINE_SECONDS = 60, 120
+PATIENCE_SECONDS = 2.0 * ROUND_DEADLINE_SECONDS + JOIN_DEADLINE_SECONDS + 60.0
+"""A fault may cost a sum both of its deadlines, and the next sum the wait for those who are away."""
 SUM_TOLERANCE = 1e-4
 """Of a training sum, beside its largest value: masks work on rounded numbers."""
 
@@ -311,6 +314,8 @@ class Forks:
         while line := await reader.readline():
             words = json.loads(line)
             if "started" in words:
+                # The system gives a process the number of one that ended long ago.
+                self.statuses.pop(words["started"], None)
                 self._started.put_nowait(words["started"])
             else:
                 self.statuses[words["ended"]] = words["status"]
@@ -402,8 +407,8 @@ def plan_of(number: int, draw: random.Random) -> dict[str, Any]:
             "name": "chaos",
             "collaborators": names,
             "reconnect_grace_seconds": 30,
-            "round_deadline_seconds": 60,
-            "join_deadline_seconds": 120,
+            "round_deadline_seconds": ROUND_DEADLINE_SECONDS,
+            "join_deadline_seconds": JOIN_DEADLINE_SECONDS,
             "max_attempts": 100,
         },
         "task": {
@@ -515,6 +520,8 @@ class Federation:
             tap=str(folder / f"{name}.tap"),
             sabotage=self._sabotage,
         )
+        self._expected.discard(self._pids[name])
+        self._ordered.pop(self._pids[name], None)
 
     async def _keep(self) -> None:
         """Start again whatever a fault has ended; what ended otherwise is finished, or needs a hand."""
@@ -719,7 +726,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--per-federation", type=int, default=25, help="faults in one federation, at most")
     parser.add_argument("--pause", type=float, default=0.4, help="mean seconds between two faults")
-    parser.add_argument("--patience", type=float, default=120.0, help="seconds to finish after the last fault")
+    parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="to finish after the last fault")
     parser.add_argument("--sabotage", choices=SABOTAGES, help="break something; the exit status must be 1")
     parser.add_argument("--zygote", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
