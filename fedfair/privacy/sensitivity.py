@@ -46,7 +46,7 @@ MAX_WIDENED = 1 << 13
 
 
 class Weighting(Protocol):
-    """What of an objective decides the weights: `fairness.rcvar.Objective`, or a plan's `objective`."""
+    """The part of an objective that decides the weights: `fairness.rcvar.Objective`, or a plan's `objective`."""
 
     @property
     def worst_group_size(self) -> float:
