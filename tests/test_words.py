@@ -15,8 +15,12 @@ import pytest
 from tests.conftest import REPOSITORY
 
 FOLDERS = ("fedfair", "aggregator", "collaborator")
+BESIDE = ("tests", "benchmarks", "examples")
 PRODUCT = sorted(
     path for package in FOLDERS for path in (REPOSITORY / package).rglob("*.py") if "v1" not in path.parts
+)
+OTHERS = sorted(
+    path for folder in BESIDE for path in (REPOSITORY / folder).rglob("*.py") if path != Path(__file__).resolve()
 )
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
@@ -67,10 +71,23 @@ def _prose(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{where}:{node.lineno}", node.value
 
 
-def test_no_sentence_of_the_product_or_its_pages_has_a_private_word() -> None:
-    texts = [found for path in PRODUCT for found in _prose(path)]
+def test_no_sentence_of_product_tests_or_pages_has_a_private_word() -> None:
+    texts = [found for path in (*PRODUCT, *OTHERS) for found in _prose(path)]
     texts += [(path.name, path.read_text(encoding="utf-8")) for path in PAGES]
     assert {f"{place}: {word[0]}" for place, text in texts for word in PRIVATE.finditer(text)} == set()
+
+
+def test_no_docstring_of_the_product_begins_with_what() -> None:
+    # A reader who looks a name up wants to know what it is; "What ..." leaves that to the end of the sentence.
+    riddles = {
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}"
+        for path in PRODUCT
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and str(node.value.value).startswith("What ")
+    }
+    assert riddles == set()
 
 
 def _long_sentences(page: str) -> list[str]:
