@@ -22,7 +22,10 @@ PRODUCT = sorted(
 OTHERS = sorted(
     path for folder in BESIDE for path in (REPOSITORY / folder).rglob("*.py") if path != Path(__file__).resolve()
 )
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [
+    REPOSITORY / "README.md", REPOSITORY / "SECURITY.md",
+    *sorted((REPOSITORY / "docs").rglob("*.md")), *sorted((REPOSITORY / "examples").rglob("*.md")),
+]  # fmt: skip
 
 PRIVATE = re.compile(
     r"\b(telephone|foresees?|leaves? (it |`--yes` )?away|declin(e|es|ed|ing)|reluctan\w+|inbox|in vain"
