@@ -1,4 +1,4 @@
-"""Why a collaborator takes no part: a closed list of reasons, the only words of its own that leave a site.
+"""Reasons why a collaborator takes no part: a closed list, the only words of its own that leave a site.
 
 No reason holds a number, a name or a word that depends on records. An `Abstain` frame carries the place of one of
 them in this list, so a frame has the same length whatever the records are. What a site knows beyond that (which

@@ -1,4 +1,4 @@
-"""By how much one record can move what a site releases: the unit that noise is counted in.
+"""The sensitivity: how far one record can move what a site releases, and the unit that noise is counted in.
 
 Clip, then weight. A record adds the vector
 

@@ -1,4 +1,4 @@
-"""Warns of what a plan allows and yet probably does not mean, each with its numbers.
+"""Warns of settings that a plan allows but probably does not mean, each with its numbers.
 
 A warning never stops anything; what must not run is refused by the plan's schema, or where its model is known.
 """

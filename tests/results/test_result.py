@@ -53,7 +53,7 @@ def run_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
         )
         for split in (TRAIN, {}, TEST)
     ]
-    # Whoever has a loss from 0.45 on, in class 1, was taken for class 0.
+    # Everybody with a loss from 0.45 on, in class 1, was taken for class 0.
     matrices = [
         sum(
             (confusion_matrix(*classes_of(part), CLASSES) for part in split.values()), np.zeros((CLASSES, CLASSES))
