@@ -92,7 +92,7 @@ class RequestLimits:
     """The rules of one site under one plan.
 
     Args:
-        table: what was answered so far; read here, and written by whoever carries the rows.
+        table: what was answered so far; read here, and written by the owner of the rows.
         plan: the plan.
         policy: the site's.
         name: the site's, for messages.
@@ -250,7 +250,7 @@ class RequestLimits:
         )
 
     def _trained_again(self, asked: AnsweredRequest) -> int:
-        """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
+        """Return how often a round was repeated: an aggregator that crashed continues with another model."""
         return max(0, self._facts.number(_place_key(asked.run, Purpose.TRAINING.value, asked.round, 0, "")) - 1)
 
     def _against_model(self, asked: AnsweredRequest) -> Refusal | None:

@@ -25,7 +25,7 @@ EARLIER_SUMS = "evaluated.earlier"
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSubject:
-    """Which model a kept evaluation sum is about; the sum itself is a vector of the snapshot."""
+    """The model that a kept evaluation sum is about; the sum itself is a vector of the snapshot."""
 
     vector_sha256: str
     threshold: float
