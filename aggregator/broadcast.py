@@ -1,11 +1,11 @@
 """A vector on its way to everybody, without a copy per collaborator.
 
 The chunks are cut from the one global vector at the moment in which they are written. The vector is changed in
-place when a training sum closes, so a publication can be withdrawn: whoever has not received all of it by then is
-too late for the sum it belonged to, loses its stream, and gets the next model when it returns. The alternative,
-copying the vector for laggards, would make the aggregator's memory depend on how slow its slowest reader is.
-A chunk of the changed vector can never leave under the old digest: cutting a chunk and looking at `withdrawn`
-happen without an interruption in between, and the receiver checks the digest of the whole.
+place when a training sum closes, so a publication can be withdrawn: a collaborator that has not received all of it
+by then is too late for its sum, loses its stream, and gets the next model when it returns. The alternative,
+copying the vector for laggards, would make the aggregator's memory depend on how slow its slowest reader is. A
+chunk of the changed vector can never leave under the old digest: cutting a chunk and looking at `withdrawn` happen
+without an interruption in between, and the receiver checks the digest of the whole.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def group() -> None:
 
 
 class Restored(enum.Enum):
-    """What to do where an older copy of the journal was restored."""
+    """The operator's choice where an older copy of the journal was restored."""
 
     STOP = "stop"
     CONTINUE = "continue"

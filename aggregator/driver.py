@@ -7,8 +7,8 @@ event is looked at only when the writing is done, because the training run may n
 written. What a masked sum did is written before anybody hears of it, because no site sends the same update twice;
 and so is the scaling of the features, because no site takes two of them in one run.
 
-When a training sum changes the global vector in place, whoever is still being sent the old one is cut off
-(`broadcast.py` says why).
+When a training sum changes the global vector in place, a collaborator that is still receiving the old one is cut
+off (`broadcast.py` says why).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class RunDriver:
             await done
 
     def stop(self, reason: str) -> None:
-        """Ask for an orderly end; collaborators are told and the run can be continued later."""
+        """Ask for an orderly end; collaborators learn of it, and the run can be resumed later."""
         self._stop_reason = reason
         self._farewell_over.set()
         self._put(StopRequested(reason))
@@ -302,7 +302,7 @@ class RunDriver:
         return self._federation.receive(event)
 
     def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
-        """Where a sum begins: tell nothing to those whose certificates are good no longer, and send them away."""
+        """Send away, before a sum begins, those whose certificates have become invalid, and tell them nothing."""
         if self._standing is None or not any(isinstance(effect, SendSum) for effect in effects):
             return effects
         lost = self._standing.lost(tuple(self._connections.values()))

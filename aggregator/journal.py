@@ -17,7 +17,7 @@ What every sum cost is written with the entry that has its total, and who left a
 and no log is read for it. A sum that a crash made the run forget is repeated, and counts once.
 
 Durability: SQLite's write-ahead log without a flush per entry. A killed process loses nothing; a power failure may
-lose the last entries, and the run then goes on from an older one to the same result.
+lose the last entries, and the run then continues from an older one to the same result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
 
 _UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
-"""What reading a damaged file raises: the database's own faults, and those of Python's strings and numbers."""
+"""Exceptions of reading a damaged file: the database's own faults, and those of Python's strings and numbers."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (
@@ -93,7 +93,7 @@ class Journal:
 
     Attributes:
         run_id: 32 hexadecimal digits that name the run, the same after every restart.
-        last_sum_number: no sum of an earlier start has a higher number; this start goes on from there.
+        last_sum_number: no sum of an earlier start has a higher number; this start continues from there.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class Journal:
             found = {name: self._select(name, digest) for name, digest in json.loads(digests).items()}
         except _UNREADABLE as error:
             raise _explained(error, self._path) from error
-        # What the result will need is looked at here too: damage is told before the run goes on.
+        # What the result will need is looked at here too: damage is reported before the run continues.
         self.costs()
         self.departures()
         return JournalEntry(RunSnapshot(json.loads(words), found), seconds)

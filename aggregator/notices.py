@@ -96,7 +96,7 @@ class SitesAwaited:
 
 @dataclass(frozen=True, slots=True)
 class AnswerUnawaited:
-    """A sum goes on without a collaborator.
+    """A sum continues without a collaborator.
 
     Attributes:
         who: its name.
@@ -171,7 +171,7 @@ class AttemptLost:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOmitted:
-    """The run goes on without an evaluation.
+    """The run continues without an evaluation.
 
     Attributes:
         round: after which it was due.
@@ -254,7 +254,7 @@ class AbsentSitesAwaited:
     """The run is over, and collaborators that are away do not know it.
 
     Attributes:
-        seconds: how long this side goes on listening.
+        seconds: how long this side continues to listen.
         names: who is away.
     """
 

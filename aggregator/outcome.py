@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EndState(enum.Enum):
-    """How a run ended; the value is the word in `result.json`."""
+    """The end state of a run; the value is the word in `result.json`."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -28,11 +28,11 @@ class EndState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         state: finished, stopped by the operator, or aborted; the last two can be continued.
-        why: the same, as sites are told.
+        why: the same, in the words for the sites.
         words: what happened.
         remedy: what to do about it; empty where there is nothing to do.
         signal_name: of the signal by which the operator stopped it; empty where it ended in another way.

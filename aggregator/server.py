@@ -46,7 +46,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
     Args:
         run: what to drive.
         listen: where.
-        observer: who is told what happens.
+        observer: receives what happens.
         announce: called with the port when connections are accepted.
 
     Raises:

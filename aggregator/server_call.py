@@ -3,7 +3,7 @@
 Two things are known here and nowhere else. First, every exception with which gRPC says that a call is over; all of
 them are `CallEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
 returned, or aborted, in the middle of a write would leave its peer waiting for ever. So a write that nobody waits
-for any more goes on, and the status follows it.
+for any more continues, and the status follows it.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Service:
 
     Args:
         admission: who may take part.
-        floor: who is told what was read.
+        floor: receives what was read.
         mirror: receives every message before it is looked at.
         budget: of bytes in the making.
         vector_lengths: the lengths that a masked vector may have; none where sums are plain.
@@ -143,7 +143,7 @@ class Service:
         try:
             await self._attend(call)
         except CallEnded:
-            # Whoever it was is gone, and the driver was told; gRPC would log a traceback of it.
+            # The peer is gone, and the driver knows it; gRPC would log a traceback of it.
             return
         finally:
             await call.settle()
@@ -181,8 +181,8 @@ class Service:
     async def _take_hello(self, peer: AuthenticatedPeer, incoming: FrameReader) -> Hello | Abstain:
         """Return an introduction that was checked, or why this site does not come.
 
-        A site that refuses introduces itself too, but without an approval: words in a site's name are taken from
-        whoever has the key that the plan pins for it, and from nobody else.
+        A site that refuses introduces itself too, but without an approval: words in a site's name are taken only
+        from the holder of the key that the plan pins for it.
         """
         frame = await incoming.frame()
         if not isinstance(frame, Hello):

@@ -1,7 +1,7 @@
-"""Whether those who are connected may still be: the check of a connection's certificate, again before every sum.
+"""Checks the certificate of each connection again before every sum.
 
 A list that cannot be relied upon stops no stream that an earlier one let in, but no new stream is let in either,
-and the operator is told.
+and the operator gets a notice.
 """
 
 from __future__ import annotations

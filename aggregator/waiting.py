@@ -1,4 +1,4 @@
-"""The words in which the operator is told whom the run waits for, until when, and what happens then.
+"""Words for the operator: whom the run waits for, until when, and what happens then.
 
 One text for the terminal, the log and the notes. `fedfair.rounds` decides the facts, the driver knows the time.
 """

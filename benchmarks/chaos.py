@@ -7,7 +7,7 @@ record at the end of each log after a kill; a full disk (RLIMIT_FSIZE). A sum ne
 
 Four counts must be 0. Wrong sums: what was opened is not what the sites put in, as each process wrote it down.
 Double messages: one site sent two different ones under one transcript. Tracebacks, in any output. Hands needed: a
-process ended although nothing had happened to it, or with a failure where it was stopped in order, or a federation
+process ended although nothing had happened to it, or with a failure where it was asked to stop, or a federation
 did not finish by itself within `--patience` seconds after its last fault. A process that a fault has ended is
 started again, as a service manager would.
 
@@ -543,7 +543,7 @@ class Federation:
                     continue
                 elif status not in self._ordered.get(pid, (status,)):
                     last = (self._folder / f"{name}.output").read_text(errors="replace")[-LAST_WORDS:]
-                    words = f"{self._label}: {name} was stopped in order and ended with {status}: {last!r}"
+                    words = f"{self._label}: {name} was asked to stop and ended with {status}: {last!r}"
                     self._found.note("hands needed", words)
                 await self._start(name)
 

@@ -1,11 +1,11 @@
 """Rounds per second of a simulation: one collaborator after the other, all at once, and (with --flower) Flower's.
 
 An MLP with 16 inputs, 512 hidden units and 2 classes, batches of 64 of 200 records each, FedSRCVaR in float32. The
-product's own course asks for every sum and takes it; a round is from asking to having the next model. The first
-rounds warm up and are left out; figures are the median and the best of the others, and the processor time of all
-threads, which a busy machine disturbs least (with --threads 1: waiting threads count too). One size is measured
-with the differential privacy of records, too. The last part shows that the time of a round is proportional to the
-number of collaborators, up to 10 000.
+product's own training run asks for every sum and takes it; a round is from asking to having the next model. The
+first rounds warm up and are left out; figures are the median and the best of the others, and the processor time of
+all threads, which a busy machine disturbs least (with --threads 1: waiting threads count too). One size is
+measured with the differential privacy of records, too. The last part shows that the time of a round is
+proportional to the number of collaborators, up to 10 000.
 
 Flower gets an environment of its own, which takes torch from this one; it trains the same sizes with plain
 averaging in its simulation engine (Ray), one process for each core.
@@ -92,7 +92,7 @@ def plan_of(local_steps: int, *, private: bool) -> Plan:
 
 
 def everybody(engine: str, plan: Plan, sites: Sites) -> tuple[TrainingRun, Clients]:
-    """Return a course and everybody in it."""
+    """Return a training run and everybody in it."""
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, torch.device("cpu"), Path())
     training_run = TrainingRun(plan, model.layout, schema, model.vector())
@@ -112,7 +112,7 @@ def measure(
     while len(rounds) < WARM_UP + FEWEST or (sum(rounds) < seconds and len(rounds) < MOST):
         request = training_run.next_sum()
         if request is None:
-            raise SystemExit("the course ended before the measurement")
+            raise SystemExit("the run ended before the measurement")
         start, worked = time.perf_counter(), time.process_time()
         training_run.apply_aggregate(cohort.totals(request, training_run.model))
         if request.purpose is Purpose.TRAINING:

@@ -82,7 +82,7 @@ class Ledger:
 
         Args:
             entry: what is about to be released.
-            permit: is told, under the lock, what was written since the last look, and may refuse.
+            permit: receives, under the lock, what was written since the last look, and may refuse.
 
         Raises:
             PrivacyError: it is not permitted, or cannot be written; nothing may be released.

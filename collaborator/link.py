@@ -81,7 +81,7 @@ class Egress(Protocol):
 
 
 class Status(Protocol):
-    """What is asked of a call that has ended: `grpc.aio.Call`."""
+    """The end of a call, as in `grpc.aio.Call`."""
 
     def done(self) -> bool:
         """Return whether it has ended."""

@@ -49,7 +49,7 @@ from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumSt
 from fedfair.wire.receiving import ReceivedRequest
 
 _NO_SUBJECT = RoundSubject(b"", b"")
-"""What every message but a round start is about: none of them names anything that this site could compare."""
+"""The subject of every message but a round start: none of them names anything that this site could compare."""
 
 
 class MaskedTask(PlainTask, Protocol):

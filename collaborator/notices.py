@@ -85,7 +85,7 @@ class EvaluationDone:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyForecast:
-    """What the run will cost this site's privacy budget.
+    """The cost of the run to this site's privacy budget.
 
     Attributes:
         line: one line of the forecast.

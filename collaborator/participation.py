@@ -159,7 +159,7 @@ async def dial(
 
     Raises:
         UnreachableError: nobody answers there now.
-        IdentityError: whoever answers is not this federation's aggregator, or does not accept this site.
+        IdentityError: the peer is not this federation's aggregator, or does not accept this site.
     """
     site = ready.site
     identity = site.identity()

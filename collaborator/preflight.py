@@ -142,7 +142,7 @@ def check_site(site: PreparedSite, find_address: Callable[[], Address], logs: Pa
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """What was found on this machine; None for what failed."""
+    """The findings on this machine; None for what failed."""
 
     binding: PlanBinding
     records: SiteRecords | None

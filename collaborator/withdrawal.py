@@ -1,6 +1,6 @@
 """Withdraws this site: records the refusal and tells the aggregator, during a run or before it.
 
-The aggregator is told the reason from a closed list (`refusal_reasons`), so that its operator need not wait and
+The aggregator receives the reason from a closed list (`refusal_reasons`), so that its operator need not wait and
 wonder. The words, which may hold values of this site, stay in its own log. A site that refuses a plan before it
 has anything to do with the run introduces itself without an approval: it has perhaps not approved the plan. Its
 certificate is bound to its pinned key all the same, so nobody else refuses for it. That the aggregator cannot be

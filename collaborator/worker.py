@@ -21,7 +21,7 @@ from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest
 
 MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
-"""What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
+"""The words in a site's log about a sum that its budget refuses; the figures are in its ledger."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MODE = 0o666
-"""What a file of anybody's may be, before the umask."""
+"""Permissions of an ordinary file, before the umask."""
 
 OWNER_ONLY = 0o600
 READABLE = 0o644

@@ -87,7 +87,7 @@ def plan(collaborators: int, *, objective: dict[str, object] | None = None, **tr
 
 
 class Federation:
-    """A course with everybody that takes part in it, in one process."""
+    """A training run with everybody that takes part in it, in one process."""
 
     def __init__(self, plan: Plan, members: dict[ParticipantId, Splits]) -> None:
         schema = next(iter(members.values())).train.schema
@@ -103,7 +103,7 @@ class Federation:
         self.training_run.state = replace(state, model=GlobalModel(vector.astype(state.model.vector.dtype), kept))
 
     def run(self) -> GlobalModel:
-        """Run the course to its end and return its model."""
+        """Run to the end and return the model."""
         play(self.training_run, LoopClients({task.participant: task for task in self.tasks}))
         return self.training_run.model
 
@@ -121,7 +121,7 @@ class Federation:
         return request
 
     def losses(self) -> NDArray[np.float64]:
-        """Return the training losses of everybody under the course's model."""
+        """Return the training losses of everybody under the run's model."""
         held = [task.losses(self.training_run.model)["train"].values for task in self.tasks]
         return np.concatenate(held)
 

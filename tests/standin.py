@@ -25,7 +25,7 @@ DEVICE = torch.device(NAME, 0)
 Arguments = dict[str, Any]
 
 WAITING = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default}
-"""A value or a number of elements that the CPU must know before it goes on."""
+"""A value or a number of elements that the CPU must know before it continues."""
 
 
 @dataclass(slots=True)

@@ -282,7 +282,7 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
 
 
 DECIDES_BY_PURPOSE = {"fedfair/plan/schedule.py"}
-"""Where it is told when sums of a purpose are due."""
+"""The modules that say when sums of a purpose are due."""
 
 
 def _is_a_purpose(node: ast.AST) -> bool:

@@ -10,13 +10,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import REPOSITORY
 
 FOLDERS = ("fedfair", "aggregator", "collaborator")
+BESIDE = ("tests", "benchmarks", "examples")
 PRODUCT = sorted(
     path for package in FOLDERS for path in (REPOSITORY / package).rglob("*.py") if "v1" not in path.parts
 )
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+OTHERS = sorted(
+    path for folder in BESIDE for path in (REPOSITORY / folder).rglob("*.py") if path != Path(__file__).resolve()
+)
+PAGES = [
+    REPOSITORY / "README.md", REPOSITORY / "SECURITY.md",
+    *sorted((REPOSITORY / "docs").rglob("*.md")), *sorted((REPOSITORY / "examples").rglob("*.md")),
+]  # fmt: skip
 
 PRIVATE = re.compile(
     r"\b(telephone|foresees?|leaves? (it |`--yes` )?away|declin(e|es|ed|ing)|reluctan\w+|inbox|in vain"
@@ -25,6 +34,27 @@ PRIVATE = re.compile(
     re.IGNORECASE,
 )
 """A private vocabulary; the field has a word for each: omit, refuse, withdraw, training run"""
+
+MAX_WORDS = 30
+"""Of a sentence in a page. Writers aim at 25; a name, a figure and a piece of code are one word each."""
+
+LONGER = {
+    "docs/explain/secure-aggregation.md": "rewritten with the protocol",
+    "docs/explain/threat-model.md": "rewritten with the protocol",
+}
+"""Pages that may have longer sentences, and why."""
+
+NO_SENTENCE = re.compile(
+    r"<!--.*?-->"
+    r"|^```.*?^```$"
+    r"|(?<=\n\n)(?: {4}[^\n]*\n)+"  # code that is indented
+    r"|^(?:#|\||> )[^\n]*$",  # a heading, a row of a table, words that a program prints
+    re.DOTALL | re.MULTILINE,
+)
+
+LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+ITEM = re.compile(r"\n\s*(?:[-*]|\d+\.)\s+|\n\s*\n")
+END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z0-9'\"(*]|code)")
 
 CITED = re.compile(r"`(?:[a-z_]+\.)*([a-z_]+)\.([A-Za-z_]+)`")
 FILE = re.compile(r"`(?:[a-z_]+/)*([a-z]\w+\.py)`")
@@ -44,10 +74,55 @@ def _prose(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{where}:{node.lineno}", node.value
 
 
-def test_no_sentence_of_the_product_or_its_pages_has_a_private_word() -> None:
-    texts = [found for path in PRODUCT for found in _prose(path)]
+def test_no_sentence_of_product_tests_or_pages_has_a_private_word() -> None:
+    texts = [found for path in (*PRODUCT, *OTHERS) for found in _prose(path)]
     texts += [(path.name, path.read_text(encoding="utf-8")) for path in PAGES]
     assert {f"{place}: {word[0]}" for place, text in texts for word in PRIVATE.finditer(text)} == set()
+
+
+def test_no_docstring_of_the_product_begins_with_what() -> None:
+    # A reader who looks a name up wants to know what it is; "What ..." leaves that to the end of the sentence.
+    riddles = {
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}"
+        for path in PRODUCT
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and str(node.value.value).startswith("What ")
+    }
+    assert riddles == set()
+
+
+def _long_sentences(page: str) -> list[str]:
+    """Return the sentences of a page that have more than `MAX_WORDS` words, without code, tables and links."""
+    prose = re.sub(r"`[^`]+`", "code", LINK.sub(r"\1", NO_SENTENCE.sub("", page)))
+    sentences = (one for item in ITEM.split(prose) for one in END.split(" ".join(item.replace("**", "").split())))
+    return [one for one in sentences if len(one.split()) > MAX_WORDS]
+
+
+def test_no_sentence_of_a_page_is_longer_than_a_reader_can_hold() -> None:
+    pages = {path.relative_to(REPOSITORY).as_posix(): path for path in PAGES}
+    assert LONGER.keys() <= pages.keys()
+    long = {name: _long_sentences(path.read_text(encoding="utf-8")) for name, path in pages.items()}
+    assert {name: found for name, found in long.items() if found and name not in LONGER} == {}
+
+
+@pytest.mark.parametrize("kind", ["{}.", "- {}.", "1. {}.", "**Bold.** {}.", "[{}](page.md).", "Two\n{}."])
+def test_a_long_sentence_is_found_wherever_it_stands(kind: str) -> None:
+    assert len(_long_sentences(f"# A page\n\n{kind.format('word ' * MAX_WORDS + 'more')}\n")) == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["```\n{}\n```", "Such as\n\n    {}\n    {}\n", "| {} |", "> {}", "`{}`", "<!-- {} -->", "# {}"]
+)
+def test_code_tables_and_quotations_are_no_sentences(kind: str) -> None:
+    words = "word " * MAX_WORDS + "more"
+    assert _long_sentences(f"# A page\n\n{kind.format(words, words)}\n\nAn end.\n") == []
+
+
+def test_two_short_sentences_are_not_one_long_one() -> None:
+    short = "Word" + " word" * (MAX_WORDS - 1)
+    assert _long_sentences(f"{short}. {short}:\n\n- {short};\n- {short}.\n\n**{short}.** {short}.\n") == []
 
 
 def test_prose_names_only_modules_that_exist_and_only_what_is_in_them() -> None:

@@ -204,7 +204,7 @@ def noise_of(octets: bytes) -> Noise:
 
 
 class _Rounds:
-    """The course of the model over the rounds; every round draws other images, so no update is sent twice."""
+    """The model over the rounds; every round draws other images, so no update is sent twice."""
 
     def __init__(self, consortium: Consortium, records: Sequence[Records]) -> None:
         self.consortium = consortium

@@ -1,4 +1,4 @@
-"""Which model an evaluation was of, with the sums that it is made of.
+"""The record of an evaluation: which model it is of, and the sums that it is made of.
 
 A training run keeps the sums behind the evaluation of its output model, so that they can be published
 (`fedfair.aggregation.evaluation_file`) and certified long after the run. No torch.

@@ -60,13 +60,13 @@ class Evaluation:
 
     @property
     def objective(self) -> float:
-        """What models are compared by: the objective on the validation split, or else on the training split."""
+        """The figure that compares models: the objective on the validation split, else on the training split."""
         return self.objectives.get("validation", self.objectives["train"]).midpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """How the plan wants models evaluated.
+    """Evaluates models as the plan asks.
 
     Attributes:
         spec: the loss histogram.

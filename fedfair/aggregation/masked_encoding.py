@@ -14,7 +14,7 @@ The one real number of a training sum, w times the change of the threshold, is a
 A float64 has 53 bits, so a site's own number already carries a larger error unless it is below 2^-3, and no range
 has to be declared for a column or a loss. A number that is too large is replaced by the bound at its site, and
 counted in the masked header. The body is the change of the model, clipped and rounded as `secagg.fixedpoint` says.
-What one site adds is told by `training.masked_update`, who masks and on which terms by `masking_terms`. No torch:
+`training.masked_update` says what one site adds, `masking_terms` who masks and on which terms. No torch:
 the aggregator imports this.
 """
 

@@ -1,4 +1,4 @@
-"""How a plan's sums are masked: the terms that every site expects, the pinned keys, and what that guarantees.
+"""Derives the masking of a plan's sums: the terms that every site expects, the pinned keys, and the guarantee.
 
 A plan states modes and numbers; secure aggregation needs terms, a roster and a session. Nothing here depends on
 what is summed: `masked_encoding.py` tells how numbers are written under masks. No torch: the aggregator imports

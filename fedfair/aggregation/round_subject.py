@@ -22,7 +22,7 @@ from fedfair.signed_message import labelled_message
 
 @dataclass(frozen=True, slots=True)
 class SumKey:
-    """Which sum of which run this is; all attempts at it have the same key.
+    """The identity of a sum in its run; all attempts at it have the same key.
 
     Attributes:
         run_id: the run, as the aggregator names it.

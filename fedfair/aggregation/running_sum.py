@@ -1,7 +1,7 @@
 """A sum that grows by one upload at a time and forgets each upload at once.
 
-`PlainSum` adds uploads in the clear. A masked sum offers the same three things (`spec`, `add`, `totals`), so
-whoever drives a sum need not know which of the two it drives.
+`PlainSum` adds uploads in the clear. A masked sum offers the same three things (`spec`, `add`, `totals`), so the
+driver of a sum need not know which of the two it drives.
 
 Memory: one body, whatever the number of collaborators. The body is added in the plan's own width; with float32
 the rounding error of a total is at most (contributors - 1) * 2^-24 * sum |addend|, below the rounding of the

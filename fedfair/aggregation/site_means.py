@@ -6,7 +6,7 @@ the others zero, so the sum over everybody IS the table. Its length says nothing
 and exactness are those of every other sum. A split of fewer records than the plan's `evaluation.min_group` leaves
 zeros, as a site without records and a site that is missing do.
 
-What this costs is the point: whoever opens the sum reads every site's row. That a site agrees is
+This has a price, on purpose: the aggregator, which opens the sum, reads every site's row. That a site agrees is
 `policy/terms.py`'s business. Nothing vouches for a row but the other sums: a site that lies can change any of
 them.
 """
@@ -25,7 +25,7 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.errors import RemoteProtocolError
 
 ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Field("losses", Number.REAL))
-"""What one site tells of one split; the losses are their sum."""
+"""The figures of one site about one split; the losses are their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: 
     Args:
         losses: array (n,), finite and not negative.
         correct: bool array (n,).
-        fewest: below so many records nothing is told.
+        fewest: below so many records nothing is published.
     """
     if len(losses) < fewest:
         return 0.0, 0.0, 0.0
@@ -84,9 +84,9 @@ def site_means(
 ) -> tuple[Mapping[str, SplitMeans], ...]:
     """Return the means of each site by split, for the splits that may be published.
 
-    Where the sites that say nothing have fewer than `fewest` records in all, whoever subtracts the table from the
-    sums over everybody would learn about those few people. The smallest of the other sites is kept back then: it
-    has `fewest` records or more, and so have those that are left over together.
+    Where the sites that say nothing have fewer than `fewest` records in all, a reader who subtracts the table from
+    the sums over everybody would learn about those few people. The smallest of the other sites is kept back then:
+    it has `fewest` records or more, and so have those that are left over together.
 
     Args:
         rows: array (sites, splits) of `ROW_FIELDS` that `check_site_sums` has passed.

@@ -1,4 +1,4 @@
-"""What is summed over sites: one row for each statistic, from which all that depends on its purpose follows.
+"""The table of sums over sites: one row for each statistic, from which all that depends on its purpose follows.
 
 A row says what a contribution looks like, what it discloses, which word of a policy allows it, and what sets it
 apart from the others. Lengths and masks follow from the header; `plan.schedule` tells when a sum is due. A new
@@ -84,7 +84,7 @@ def sum_kind(purpose: Purpose) -> SumKind:
 
 
 def sum_kinds() -> tuple[SumKind, ...]:
-    """Return every row, in the order in which disclosures are told."""
+    """Return every row, in the order in which disclosures are listed."""
     return tuple(_KINDS.values())
 
 

@@ -5,8 +5,8 @@
     signature = Ed25519(label "fedfair/egress-signature/v1", federation, participant, keeper, chain(n))
 
 An entry that is changed, removed, inserted or moved gives another value to itself or the next one, and to all that
-follow; whoever recomputes them cannot sign them. What neither shows is a tail that was cut off behind a signature:
-that takes a second copy (`compare.py`) or a note of an earlier end (`reader.py`, checkpoint).
+follow; an attacker can recompute them, but not sign them. What neither shows is a tail that was cut off behind a
+signature: that takes a second copy (`compare.py`) or a note of an earlier end (`reader.py`, checkpoint).
 """
 
 from __future__ import annotations

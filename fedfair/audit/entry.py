@@ -40,7 +40,7 @@ Purpose = SumPurpose | Literal["connection"]
 
 
 class _Entry(BaseModel):
-    """What every entry has: its number, from 1, and when it was written, on the writer's clock."""
+    """The fields of every entry: its number, from 1, and when it was written, on the writer's clock."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

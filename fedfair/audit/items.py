@@ -48,7 +48,7 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
     MessageKind.ABSTENTION: "why this site takes no part in a sum, or in the run: one reason of a closed list",
     MessageKind.OUT_OF_PLACE: "bytes that have no place in the protocol",
 }
-"""What is in each message, for people."""
+"""The content of each message, in words for people."""
 
 _SECAGG_ITEMS: Mapping[Kind, MessageKind] = {
     Kind.KEY_ADVERTISEMENT: MessageKind.PUBLIC_KEY,
@@ -63,7 +63,7 @@ _FOLLOWING: Mapping[MessageKind, MessageKind] = {
     MessageKind.PLAIN_ANNOUNCEMENT: MessageKind.PLAIN_CONTRIBUTION,
     MessageKind.PLAIN_CONTRIBUTION: MessageKind.PLAIN_CONTRIBUTION,
 }
-"""What a chunk is a piece of, by the message before it."""
+"""The whole that a chunk is a piece of, by the message before it."""
 
 
 class StreamItems:

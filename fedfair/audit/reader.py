@@ -20,8 +20,8 @@ from fedfair.errors import AuditError, IdentityError
 from fedfair.identity.signing import parse_signing_key
 
 MAX_TORN_BYTES = 64 << 10
-"""What an interrupted writer may leave. A killed process leaves less than a line; a machine that loses its power
-may leave a few blocks of the disk."""
+"""The most that an interrupted writer leaves. A killed process leaves less than a line; a machine that loses its
+power may leave a few blocks of the disk."""
 
 _REMEDY = "keep the file as evidence, and ask who had access to it; a record that was not touched verifies"
 

@@ -1,4 +1,4 @@
-"""Whether a certificate's figures follow from its own histogram, and whether it is about this plan and this model.
+"""Checks that a certificate's figures follow from its histogram, and that it is about this plan and this model.
 
 Everything is recomputed; nothing here trusts the signature, so that a signer cannot claim more than is proven.
 Whether the signature is right is `seal.py`'s business. Works on files alone, without a network.

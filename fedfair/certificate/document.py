@@ -38,7 +38,7 @@ class _Part(BaseModel):
 
 
 class Issuer(_Part):
-    """Who states all this.
+    """The issuer of the certificate.
 
     Attributes:
         name: the participant, usually `aggregator`.
@@ -50,7 +50,7 @@ class Issuer(_Part):
 
 
 class Training(_Part):
-    """What the model was trained for.
+    """The aim of the training.
 
     Attributes:
         algorithm: its name in the plan.
@@ -64,7 +64,7 @@ class Training(_Part):
 
 
 class Population(_Part):
-    """How much is claimed about people who were not evaluated.
+    """The strength of the claims about people who were not evaluated.
 
     Attributes:
         method: one of `fedfair.fairness.population_bounds.METHODS`.
@@ -76,7 +76,7 @@ class Population(_Part):
 
 
 class Statement(_Part):
-    """What holds for every group of at least one size.
+    """A claim about every group of at least one size.
 
     Attributes:
         group_size: the least share of everybody that such a group has (rho).

@@ -53,7 +53,7 @@ def authority(
     _say_fingerprint(fingerprint(made.certificate))
     if secret is None:
         _warn(
-            "the authority's key is not encrypted: whoever reads ca.key can pose as the aggregator. "
+            "the authority's key is not encrypted: anyone who reads ca.key can pose as the aggregator. "
             "Keep this host safe, or begin again with --passphrase"
         )
 

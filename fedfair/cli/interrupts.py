@@ -45,8 +45,8 @@ def interrupts_deferred() -> Iterator[None]:
 def interrupts_noticed() -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM raise a KeyboardInterrupt in the block, which gets a function to ask for lost ones.
 
-    Python swallows what is raised while it destroys an object or forgets a module's lock. Whoever asks at every
-    turn of a loop has the KeyboardInterrupt then. Call it in the main thread.
+    Python swallows what is raised while it destroys an object or forgets a module's lock. A caller that asks at
+    every turn of a loop has the KeyboardInterrupt then. Call it in the main thread.
     """
     came: list[int] = []
 

@@ -37,7 +37,7 @@ from fedfair.plan.schema import Plan
 from fedfair.training.binding import plan_binding
 
 PIPE_BYTES = 1 << 16
-"""What is read from a pipe at a time."""
+"""The most that is read from a pipe at a time."""
 
 STOP_SECONDS = 10.0
 """How long a process may take to stop cleanly before it is killed."""

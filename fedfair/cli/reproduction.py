@@ -25,7 +25,7 @@ Finished = list[tuple[Done, Mapping[str, Shares]]]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is shown at the end.
+    """The summary that is shown at the end.
 
     Attributes:
         tables: for the terminal.

@@ -37,7 +37,7 @@ MAX_FAILURES = 10
 
 
 class EngineName(enum.StrEnum):
-    """Where the points run."""
+    """The engine that runs the points."""
 
     LOCAL = "local"
     RAY = "ray"

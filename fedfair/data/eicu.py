@@ -43,7 +43,7 @@ RANGES = (
     (0, 250), (6.5, 8), (0, 70), (0, 20), (0, 7), (0, 600), (0, 150), (0, 200), (0, 1000), (0, 50), (0, 100),
     (0, 90), (50, 250), (0, 300),
 )  # fmt: skip
-"""What each of them may be in a person: the scores' own ends, otherwise round numbers about what is survived. In
+"""The range of each of them in a person: the scores' own ends, otherwise round numbers about what is survived. In
 the units of the tables: ml a day, thousands per microlitre, degrees Celsius, per minute, mmol/l, mmHg, %, mg/dl,
 g/dl, years, cm, kg. A value beyond them counts as the end."""
 

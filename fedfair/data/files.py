@@ -1,4 +1,4 @@
-"""Which files hold the records of a plan's source on this machine, and which module reads them.
+"""Finds the files that hold the records of a plan's source on this machine, and the module that reads them.
 
 Decides the way from the plan's (or the site's) paths to the whole data set, before it is divided or held out from.
 The formats are the business of the modules beside this one; each is imported when a plan needs it, because some

@@ -57,7 +57,7 @@ class ColumnProfile:
 
     @property
     def words(self) -> str:
-        """What there is to say about the column; empty where nothing is missing and nothing is other."""
+        """The sentence about the column; empty where nothing is missing and nothing is other."""
         parts = [f"missing {share(self.missing, self.records)}"] if self.missing else []
         if self.other:
             parts.append(f"other {share(self.other, self.records)}")

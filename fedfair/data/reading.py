@@ -33,13 +33,13 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_ERRORS = (OSError, EOFError, zlib.error)
-"""What a missing, unreadable or damaged file raises while it is read, plain or gzip."""
+"""Exceptions that a missing, unreadable or damaged file raises while it is read, plain or gzip."""
 
 FOLDER_REMEDY = "name the folder of the data set: data.root in collaborator.yaml, --data in a simulation"
 
 
 class CsvReader(Protocol):
-    """What `csv.reader` returns, for which the library has no public name."""
+    """The type that `csv.reader` returns, for which the library has no public name."""
 
     line_num: int
 

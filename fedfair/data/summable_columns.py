@@ -1,4 +1,4 @@
-"""Whether a site's numeric columns fit into the standardisation sum, before anything is added to it."""
+"""Checks that a site's numeric columns fit into the standardisation sum, before anything is added to it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ _INVERSE_ERROR = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LossHistogram:
-    """How many losses lie between which edges, and what they add up to.
+    """A histogram of losses: its edges, and the count and the sum of the losses in each bin.
 
     The plan's histogram has `bins` equal bins over [0, loss_range] and an open one above; neighbours may have been
     joined since.

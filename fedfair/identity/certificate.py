@@ -22,7 +22,7 @@ from fedfair.ids import AGGREGATOR, FederationName, ParticipantId, parse_federat
 
 SCHEME = "fedfair://"
 PARSE_FAULTS = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension)
-"""What `cryptography` raises on malformed input, at once or when a field is looked at for the first time."""
+"""Exceptions that `cryptography` raises on malformed input, at once or when a field is first read."""
 
 EXPIRY_WARNING = timedelta(days=30)
 """How long before its end a certificate, or a revocation list, begins to be warned about."""

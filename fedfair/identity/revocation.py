@@ -1,9 +1,9 @@
 """The revocation list: certificates that must no longer be accepted although they have not expired.
 
 An X.509 CRL, signed by the authority and carried to every site with each bundle. A list is made together with the
-authority, so "no list" never means "nobody is revoked": a missing, forged or stale list is refused, or whoever can
-hide it could undo a revocation. A list is good for 400 days, longer than a certificate, because it travels by hand
-and a short period would stop federations rather than intruders. Source: RFC 5280, section 5.
+authority, so "no list" never means "nobody is revoked": a missing, forged or stale list is refused. Otherwise,
+anyone who can hide it could undo a revocation. A list is good for 400 days, longer than a certificate, because it
+travels by hand and a short period would stop federations rather than intruders. Source: RFC 5280, section 5.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ AlgorithmName = Literal[
 
 
 class OptionsSection(Section):
-    """What only some algorithms take; each option is refused where it has no meaning."""
+    """Options of single algorithms; each is refused where it has no meaning."""
 
     adversary_learning_rate: PositiveFloat | None = Field(
         default=None,
@@ -90,7 +90,7 @@ class AlgorithmFacts:
     Attributes:
         title: its name in tables.
         minimises: what it minimises, in words; {worst}, {rest} and {mean} stand for shares of the objective.
-        reveals: what must become known to whoever steers the training in a round, in words.
+        reveals: what the aggregator, which steers the training, must learn in a round, in words.
         numbers: how many numbers that is: a count for each term of `disclosure_table.TERMS`.
         about_one: those of them that each tell about one collaborator (or one group), not about a sum.
         masked: what masked sums can carry of it.

@@ -1,4 +1,4 @@
-"""Whether a plan can be run by real processes, and not in simulation only."""
+"""Checks that a plan can be run by real processes, and not in simulation only."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ values.
 A new version of fedfair may add keys with defaults, and no plan needs another approval. So that one digest means
 one run, a default that was released never changes, nor what it does: a new behaviour is a new value. A key without
 a default is always written, even if its section has nothing else to say, so that the choice between sections stays
-visible. Two plans have one canonical form only if they are equal: whoever fills in the defaults has the plan
+visible. Two plans have one canonical form only if they are equal: with the defaults filled in, it is the plan
 again. For the same reason the label is still that of the form with every default written out. Filled in, such a
 text is the same plan, so that no text of either form stands for two plans.
 

@@ -16,7 +16,7 @@ class _Schema(GenerateJsonSchema):
     """Lets a value fit several branches of a choice: to JSON, 1 is an integer and a number."""
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
-        """Return a choice as anyOf: which branch is meant is told by a function of ours, not by one key."""
+        """Return a choice as anyOf: a function of ours says which branch is meant, not one key."""
         choice = super().tagged_union_schema(schema)
         return {"anyOf" if key == "oneOf" else key: value for key, value in choice.items()}
 

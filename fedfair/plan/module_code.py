@@ -24,7 +24,7 @@ from fedfair.errors import PlanError
 SOURCE_FOLDER = "src"
 CACHE_FOLDER = "__pycache__"
 IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
-"""What Python can import from a folder, on any system: the digest must be the same on all of them."""
+"""Endings that Python can import from a folder, on any system: the digest must be the same on all of them."""
 
 MAX_FILES = 1000
 

@@ -1,4 +1,4 @@
-"""Why something is summed: the words that a plan's schedule, the wire and the records share."""
+"""The purposes of a sum: the words that a plan's schedule, the wire and the records share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sums a run makes, and when: derived from the plan once, for everybody who has to know.
+"""The sums that a run makes, and when: derived from the plan once, for everybody who has to know.
 
 The run walks it, a site refuses what is not on it, terms and disclosures name its purposes, and the privacy
 forecast prices its sums. In order:
@@ -50,7 +50,7 @@ class DueSum:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Which sums a run makes, and when.
+    """The sums that a run makes, and when.
 
     Attributes:
         rounds: how many training rounds there are.

@@ -257,7 +257,7 @@ class SecureAggregationSection(Section):
 
 
 class EvaluationSection(Section):
-    """What is measured, from sums alone."""
+    """The evaluation, from sums alone."""
 
     every: PositiveInt = Field(
         default=10, le=10**9, description="rounds between two evaluations, an integer, at least 1"

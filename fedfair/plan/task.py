@@ -79,7 +79,7 @@ ModelSpec = Annotated[
 
 
 class TaskSection(Section):
-    """What is learnt."""
+    """The learning task: data, splits, scaling and model."""
 
     data: DataSource = Field(
         description="breast-cancer, digits, module:function, or a mapping with one of csv, mnist, images, "

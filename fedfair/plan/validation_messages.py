@@ -2,8 +2,8 @@
 
     plan.yaml:12: training.rounds: must be >= 1, found 0 -> training rounds (T), an integer, at least 1
 
-Decides how a fault is told. The remedy is the field's own description, or the key that was probably meant, or what
-the broken rule says. All faults of a file are told together, in the order of its lines.
+Decides how a fault is reported. The remedy is the field's own description, or the key that was probably meant, or
+what the broken rule says. All faults of a file are reported together, in the order of its lines.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A fact is a number, a text, or a member of a set; a set's size is a number of its own. Rows hold whole values, not
 changes, and those of one answer are written together: after a crash all of them are there, or none. Reads nothing
-but the rows that a request needs, and writes nothing: whoever carries the rows does. A new kind of fact is a key
+but the rows that a request needs, and writes nothing: the owner of the rows does. A new kind of fact is a key
 with a kind of its own.
 """
 

@@ -1,4 +1,4 @@
-"""What leaves a site in readable form under a plan, in kinds that a site's policy can allow or refuse.
+"""The readable information that leaves a site under a plan, in kinds that its policy can allow or refuse.
 
 A masked sum shows nothing but the sum. So what counts is what is known once the sums are open: sums over
 everybody, or something about one site, one group, one record. `plan.algorithms` says it of every algorithm,
@@ -27,7 +27,7 @@ MEANING: Mapping[Disclosure, str] = {
 }
 
 SUMS_ONLY: tuple[Disclosure, ...] = ("update-sums", "loss-sums", "loss-quantiles", "feature-sums")
-"""What deployments disclose; nothing of it is about one site."""
+"""Everything that deployments disclose; nothing of it is about one site."""
 
 
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:

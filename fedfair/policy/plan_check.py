@@ -1,4 +1,4 @@
-"""Whether a plan keeps to a site's policy.
+"""Checks that a plan keeps to a site's policy.
 
 The policy is the site's own file, read at its own start; the aggregator never sees it and cannot override it. A
 refusal names every term that the plan breaks, with the plan's value, the site's value and what to change.

@@ -1,7 +1,7 @@
-"""Whether a site reaches the aggregator directly or through an HTTP proxy, and why, in words.
+"""Decides whether a site reaches the aggregator directly or through an HTTP proxy, and says why.
 
 One rule for every connection of a site: the connection that looks at the aggregator first, and gRPC's own. It is a
-function of its arguments; whoever calls it has read the environment. Both connections are TLS from end to end, so
+function of its arguments; its caller has read the environment. Both connections are TLS from end to end, so
 the proxy is asked for a tunnel (CONNECT) and sees only host name, port and ciphertext.
 
 Source: RFC 9110, section 9.3.6 (CONNECT) and 11.7.1 (Proxy-Authorization); RFC 7617 (basic). No standard says what

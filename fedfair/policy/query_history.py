@@ -21,7 +21,7 @@ class QueryHistory:
     """The rules of one site under one plan.
 
     Args:
-        table: what was asked so far; read here, and written by whoever carries the rows.
+        table: what was asked so far; read here, and written by the owner of the rows.
     """
 
     def __init__(self, table: FactTable) -> None:
@@ -45,7 +45,7 @@ class QueryHistory:
         before = self._facts.text(_step_key(model, step.number - 1))
         if before is None:
             return False
-        # Every step finds one more digit of a key; step 2 goes on from no digits at all.
+        # Every step finds one more digit of a key; step 2 starts from no digits at all.
         bits = DIGIT_BITS[step.number - 2]
         shorter = tuple(prefix >> bits for prefix in step.prefixes)
         known = before or _in_words((0,) * len(step.prefixes))

@@ -1,4 +1,4 @@
-"""Why this site does not do what it is asked: a term, what was asked, what is allowed, and words for people."""
+"""The refusal of a request by this site: a term, what was asked, what is allowed, and words for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a collaborator takes no part: a closed list of reasons, the only words of its own that leave a site.
+"""Reasons why a collaborator takes no part: a closed list, the only words of its own that leave a site.
 
 No reason holds a number, a name or a word that depends on records. An `Abstain` frame carries the place of one of
 them in this list, so a frame has the same length whatever the records are. What a site knows beyond that (which
@@ -108,11 +108,11 @@ _NAMED: Mapping[str, RefusalReason] = MappingProxyType(
 
 
 def reason_for(term: str) -> RefusalReason:
-    """Return what the aggregator is told where a term of a site's rules refuses a request.
+    """Return the reason for the aggregator where a term of a site's rules refuses a request.
 
     Args:
         term: a key of the site's policy, such as "max_rounds"; a key of the plan; or "secure aggregation: " and
-            the word of a check. A term that has no reason of its own is told in general words.
+            the word of a check. A term that has no reason of its own gets general words.
     """
     if term.startswith("secure aggregation"):
         return _NAMED.get(term, RefusalReason.SECAGG)

@@ -1,4 +1,4 @@
-"""Whether one sum is within the plan that this site approved and within its policy, whatever came before it.
+"""Checks one sum against the plan that this site approved and against its policy, whatever came before it.
 
 The plan and the announced run were held against the policy before; this holds the aggregator to the same terms at
 every request, because it may ask for what it never announced. What counts how often is `request_limits.py`'s.

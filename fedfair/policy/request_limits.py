@@ -83,7 +83,7 @@ class RequestLimits:
     """The rules of one site under one plan.
 
     Args:
-        table: what was answered so far; read here, and written by whoever carries the rows.
+        table: what was answered so far; read here, and written by the owner of the rows.
         plan: the plan.
         policy: the site's.
         name: the site's, for messages.

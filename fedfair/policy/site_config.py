@@ -51,7 +51,7 @@ class SiteData(Section):
 
 
 class BudgetSection(Section):
-    """What may ever be released about this site's records, over all plans together."""
+    """The most that may ever be released about this site's records, over all plans together."""
 
     epsilon: PositiveFloat = Field(description="the most that all releases may cost together, above 0")
     delta: float = Field(
@@ -78,7 +78,7 @@ class NetworkSection(Section):
 
 
 class SitePolicy(Section):
-    """What a plan may ask of this site."""
+    """The terms that hold for every request of a plan to this site."""
 
     allow_plain_sums: bool = Field(
         default=False, description="true lets the aggregator see this site's updates in the clear"

@@ -51,7 +51,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class AskedTerms:
-    """What a site is asked to agree to.
+    """The request that a site is asked to agree to.
 
     Attributes:
         plan: the plan.

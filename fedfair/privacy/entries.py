@@ -28,7 +28,7 @@ START = bytes(32)
 """The chain value before the first entry."""
 
 Written: TypeAlias = Release | Unprotected
-"""What a line may be about."""
+"""The two subjects of a line."""
 
 _KINDS: Mapping[str, type[Written]] = {
     "gaussian": GaussianRelease,

@@ -25,7 +25,7 @@ EVERYBODY = slice(None)
 """All records of a batch."""
 
 BETWEEN = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity)
-"""What may stand between two layers: it treats every record by itself, and has nothing to train."""
+"""Modules that may stand between two layers: they treat every record by itself, and have nothing to train."""
 
 
 def is_row_of_linear_layers(module: nn.Module) -> bool:

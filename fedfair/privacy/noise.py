@@ -5,7 +5,7 @@ float noise would tell of a record by its low bits. Noise that is shared among s
 numbers too.
 
 At a collaborator every stream is seeded with fresh entropy of the operating system, by `system_entropy`, and never
-by the plan or the aggregator: whoever knows the seed can redraw the sample and take the noise off again. A
+by the plan or the aggregator: anyone who knows the seed can redraw the sample and take the noise off again. A
 simulation passes seeds that follow from the plan instead, so that it can be repeated; it holds everybody's records
 anyway, and its noise protects nobody. The generators are statistical, not cryptographic, and every statement says
 so. Seeds must at least be too many to try. PCG64 DXSM takes 128 bits. On a GPU the generator is Philox, whose 63

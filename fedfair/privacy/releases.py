@@ -103,7 +103,7 @@ Record: TypeAlias = Callable[[Release], None]
 
 
 class ReleaseLog:
-    """Releases in memory, in order: for a simulation, and for whoever wants to know what one run has spent.
+    """Releases in memory, in order: for a simulation, and to know what one run has spent.
 
     Attributes:
         releases: everything about single records that was recorded so far.

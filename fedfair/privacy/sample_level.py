@@ -48,7 +48,7 @@ Weighed: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Trained(Protocol):
-    """What is trained: `training.flat_model.FlatModel`, whose gradients are views into one vector."""
+    """The trained model: `training.flat_model.FlatModel`, whose gradients are views into one vector."""
 
     flat: Tensor
     gradient: Tensor

@@ -1,4 +1,4 @@
-"""By how much one record can move what a site releases: the unit that noise is counted in.
+"""The sensitivity: how far one record can move what a site releases, and the unit that noise is counted in.
 
 Clip, then weight. A record adds the vector
 
@@ -46,7 +46,7 @@ MAX_WIDENED = 1 << 13
 
 
 class Weighting(Protocol):
-    """What of an objective decides the weights: `fairness.rcvar.Objective`, or a plan's `objective`."""
+    """The part of an objective that decides the weights: `fairness.rcvar.Objective`, or a plan's `objective`."""
 
     @property
     def worst_group_size(self) -> float:

@@ -1,7 +1,7 @@
 """The only two sentences in which fedfair states differential privacy, and when it refuses to say them.
 
-Decides what a statement must name, and which facts make one false. Whoever prints an epsilon, anywhere, prints one
-of these. Epsilon itself is `accounting.py`'s, so that this needs neither torch nor an accountant.
+Decides what a statement must name, and which facts make one false. Code that prints an epsilon, anywhere, prints
+one of these. Epsilon itself is `accounting.py`'s, so that this needs neither torch nor an accountant.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import GaussianRelease, combined
 
 STATISTICAL = "statistical PRNG"
-"""What noise is drawn from: a generator that statistics cannot tell from chance, and cryptography may."""
+"""The source of noise: a generator that statistics cannot tell from chance, but cryptography may."""
 
 ZERO_OUT = "zero-out: replaced by one that contributes nothing; how many records there are is public"
-"""What happens to the record that nobody may tell of: it is in its place, and adds nothing."""
+"""The neighbour in the definition: the protected record keeps its place, and adds nothing."""
 
 _UPWARDS = Context(prec=4, rounding=ROUND_CEILING)
 

@@ -19,7 +19,7 @@ from fedfair.errors import FedfairError, StoppedError
 
 
 class ExitStatus(IntEnum):
-    """How a command ended."""
+    """The exit status of a command."""
 
     DONE = 0
     """The work was done; or a service was asked to stop (SIGTERM), and did so cleanly."""
@@ -57,7 +57,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
 
 
 _NO_USE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
-"""What the system says of a file that the person at the keyboard named wrongly."""
+"""Errors of the system about a file that the user named wrongly."""
 
 
 def exit_status(fault: FedfairError | OSError) -> ExitStatus:

@@ -3,7 +3,7 @@
 Signals that follow each other closely are one request, so the last words of a program are said in peace.
 
 Python cannot raise an exception out of a callback of a weak reference, of a finaliser, or of the lock of an
-import. It prints a traceback there and goes on, so the signal would be lost. Such a signal is sent again.
+import. It prints a traceback there and continues, so the signal would be lost. Such a signal is sent again.
 Imports nothing that takes time.
 """
 
@@ -28,8 +28,9 @@ EXIT_BY_SIGNAL = 130
 """As `exit_status.ExitStatus.INTERRUPTED`, which takes longer to import."""
 
 SAME_REQUEST_SECONDS = 1.0
-"""Signals within this time of the first are one request: a terminal sends Ctrl-C to everybody in it, and whoever
-started this process (`timeout`, a script, a service) may pass it on. Nobody could have read the answer sooner."""
+"""Signals within this time of the first are one request: a terminal sends Ctrl-C to everybody in it, and the
+parent of this process (`timeout`, a script, a service) may pass it on. Nobody could have read the answer
+sooner."""
 
 AGAIN_SECONDS = 0.02
 """After this time a lost signal is sent again: the callback is over by then, or the signal is lost once more."""

@@ -1,7 +1,7 @@
 """Launches a program: loads its commands, then runs them.
 
 Loading takes a second or two, in which Ctrl-C is as good as ever: it ends the program without a traceback. So this
-module imports nothing that takes time, and whoever calls it imports nothing but this.
+module imports nothing that takes time, and its caller imports nothing but this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file that one process alone may hold, and in which it writes its number for whoever is started next.
+"""A file that one process alone may hold, and in which it writes its number for the process that is started next.
 
 Decides how it is held and how the holder is named; what the file guards, and the words about it, are the caller's.
 The lock ends with the process, however it ends; the number in a file that nobody holds means nothing.

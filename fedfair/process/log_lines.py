@@ -14,7 +14,7 @@ def log_line(now: datetime, run_id: str, fields: Mapping[str, object]) -> str:
     """Return one line without its end: `time` and `run_id` first, then the writer's own keys.
 
     Args:
-        now: when the line is written, with a time zone; it is told in UTC, to the millisecond.
+        now: when the line is written, with a time zone; it is written in UTC, to the millisecond.
         run_id: 32 hexadecimal digits that name the run; empty where the writer does not know the run yet.
         fields: what the line tells; everything in it can be written as JSON.
     """

@@ -46,7 +46,7 @@ PLAIN: Mapping[str, str] = MappingProxyType(
         "\N{BOX DRAWINGS HEAVY RIGHT}": "-",
     }
 )
-"""What is written in place of what cannot be; an accent is dropped, and anything else becomes a question mark."""
+"""Substitutes for characters that cannot be written; an accent is dropped, anything else becomes a `?`."""
 
 
 def plain(text: str) -> str:
@@ -58,7 +58,7 @@ def accept_every_text() -> None:
     """Let both streams of this process write every text; called once, before anything is written."""
     codecs.register_error(ERRORS, _replaced)
     for stream in (sys.stdout, sys.stderr):
-        # A test, or whoever embeds a command, may have put another object in their place.
+        # A test, or a program that embeds a command, may have put another object in their place.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ERRORS)
 

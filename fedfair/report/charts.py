@@ -1,4 +1,4 @@
-"""Which pictures a run's page has: results as charts, with the words that stand under them.
+"""Draws the charts of a run's page, with the words that stand under them.
 
 Decides what is drawn against what; how is `figures.py`'s business. Each picture is drawn for one to a few results,
 the one that the page is about first.

@@ -17,9 +17,9 @@ from fedfair.policy import site_config
 
 INTRODUCTION = """# The plan and the site's own file, key by key
 
-Written from the schema by `python -m fedfair.report.plan_keys`. A key that is not listed here is refused, with the
-nearest one that is. `required` keys have no default. A value that equals its default is no part of the plan's
-digest: a version with new keys voids no approval, and a default that was released never changes.
+Written from the schema by `python -m fedfair.report.plan_keys`. A key that is not listed here is refused, and the
+error suggests the nearest key. `required` keys have no default. A value that equals its default is no part of
+the plan's digest. So a version with new keys voids no approval, and a default that was released never changes.
 
 Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB, because the parser takes up to a
 second for that. That is room for some 8,000 names of collaborators or 900 keys of a roster.

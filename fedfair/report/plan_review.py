@@ -1,4 +1,4 @@
-"""Warns of what a plan allows and yet probably does not mean, each with its numbers.
+"""Warns of settings that a plan allows but probably does not mean, each with its numbers.
 
 A warning never stops anything; what must not run is refused by the plan's schema, or where its model is known.
 """
@@ -28,7 +28,7 @@ from fedfair.training.assembly import flat_model, objective_of
 from fedfair.training.dp_sgd import planned_releases
 
 TYPICAL_RECORDS = (1000, 100_000)
-"""For so many training records at a site epsilon is told, which no plan knows."""
+"""Epsilon is stated for so many training records at a site, because no plan knows their number."""
 
 
 def plan_review(plan: Plan) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from fedfair.plan.dataset_presets import ACS_INCOME, ADULT, HEART, Table
 INTRODUCTION = """# Published tables, to copy into a plan
 
 Written by `python -m fedfair.report.presets_page`. Each block is the `task.data` of a plan for files as their
-authors publish them; a simulation adds the paths (`train`, `test`, or `train_of` for a file of each site), a
+authors publish them. A simulation adds the paths (`train`, `test`, or `train_of` for a file of each site). A
 deployed site names its own file in `collaborator.yaml`. [plan.md](../reference/plan.md) explains every key.
 """
 

@@ -1,4 +1,4 @@
-"""States the cost of noise for whole collaborators, for whoever writes a plan: epsilon, and what noise does.
+"""States the cost of noise for whole collaborators, for the author of a plan: epsilon, and what noise does.
 
 With few collaborators a useful epsilon needs noise that is as long as what they learn together, unless the model
 is small. That is no fault of the method, and is said before anybody trains. No torch.

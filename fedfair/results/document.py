@@ -38,7 +38,7 @@ _FORMAT_FIELD = Field(description="the name of this contract", json_schema_extra
 
 
 class ResultDocument(BaseModel):
-    """What a run came to."""
+    """The result of a run."""
 
     model_config = FROZEN
 
@@ -117,7 +117,7 @@ class ResultDocument(BaseModel):
 
 
 class UnfinishedResult(BaseModel):
-    """What there is of a run that ended before its first evaluation: its state, and no figures."""
+    """The result of a run that ended before its first evaluation: its state, and no figures."""
 
     model_config = FROZEN
 

@@ -16,7 +16,7 @@ KEPT = ConfigDict(frozen=True, strict=True, extra="allow")
 
 
 class PlanWords(BaseModel):
-    """What was agreed: the objective, and the whole plan as headings and sentences."""
+    """The agreement: the objective, and the whole plan as headings and sentences."""
 
     model_config = FROZEN
 
@@ -38,7 +38,7 @@ class EvaluationWords(BaseModel):
 
 
 class SampleLevelWords(BaseModel):
-    """What protects single records."""
+    """The protection of single records."""
 
     model_config = KEPT
 
@@ -56,7 +56,7 @@ class SampleLevelWords(BaseModel):
 
 
 class CollaboratorLevelWords(BaseModel):
-    """What protects whole collaborators."""
+    """The protection of whole collaborators."""
 
     model_config = KEPT
 
@@ -74,7 +74,7 @@ class CollaboratorLevelWords(BaseModel):
 
 
 class PrivacyWords(BaseModel):
-    """What differential privacy is promised; a level is None where there is none."""
+    """The promised differential privacy; a level is None where there is none."""
 
     model_config = KEPT
 

@@ -19,7 +19,7 @@ MAX_RESULT_BYTES = 64 << 20
 
 _REMEDY = "give the result.json of a finished run"
 _OPENING = b'{\n  "format": "fedfair/result/'
-"""What every result file of any version begins with."""
+"""The first bytes of every result file, of any version."""
 
 
 def _refuse_controls(value: JsonValue, place: str, where: str) -> None:

@@ -103,7 +103,7 @@ class Moment(BaseModel):
 
 
 class ObjectiveFigures(BaseModel):
-    """What the plan minimises, over training records."""
+    """The value of the plan's objective, over training records."""
 
     model_config = FROZEN
 
@@ -116,7 +116,7 @@ class ObjectiveFigures(BaseModel):
 
 
 class MeanRisk(BaseModel):
-    """What one collaborator's records of one split come to; None where it is not told."""
+    """The figures of one collaborator's records of one split; None where they are not reported."""
 
     model_config = FROZEN
 

@@ -1,4 +1,4 @@
-"""Warns of what is possible in a result and yet probably not meant, each with its numbers.
+"""Warns of figures that a result may have but that are probably not meant, each with its numbers.
 
 A warning never stops anything. What is doubtful in a plan is the business of `fedfair.report.plan_review`.
 """

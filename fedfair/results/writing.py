@@ -53,7 +53,7 @@ there is one."""
 
 
 RisksBySplit: TypeAlias = Mapping[str, SplitRisk | None]
-"""What a result says of every split; None of one without records."""
+"""The risks of every split in a result; None for a split without records."""
 
 Matrix: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -179,7 +179,7 @@ def _smoothed(run: RunResult) -> float | None:
 
 
 class Setting(enum.Enum):
-    """What kind of run a result is of; the value is the word in it."""
+    """The kind of run that a result is of; the value is the word in it."""
 
     SIMULATION = "simulation"
     DEPLOYMENT = "deployment"
@@ -187,7 +187,7 @@ class Setting(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What a result says of a run beside its risks; attributes as in `simulated_result`."""
+    """The facts of a run in a result, apart from its risks; attributes as in `simulated_result`."""
 
     plan: Plan
     plan_digest: str

@@ -55,7 +55,7 @@ class CohortSelection:
         self._why = f"the {due} was interrupted, and {who} can open it from what they have sent"
 
     def ask_anybody(self) -> None:
-        """Take whoever is connected next time."""
+        """Take everybody who is connected next time."""
         self._only, self._needs_all, self._why = (), False, ""
 
     def note_opened(self, sum_round: SumRound, following: SumRequest | None) -> None:
@@ -70,7 +70,7 @@ class CohortSelection:
         """Ask the very sites that helped to open a lost sum; where nobody did, leave those out who owed it.
 
         The very sites do not come together again where one of them was sent away for a lie. Then the others are
-        asked; whoever of them has helped to open the lost sum refuses in words, as its policy has it.
+        asked; each of them that has helped to open the lost sum refuses in words, as its policy has it.
         """
         left = sum_round.aftermath
         if left.settled and not any(who in self._liars for who in left.settled):

@@ -5,8 +5,8 @@ process of the aggregator takes them from a block of its own, by the clock. Each
 number and which round it has seen.
 
 One site alone could say anything. A statement about the run is believed only where more than the plan's number of
-colluders say at least as much, so that one honest site vouches for it; what fewer say is told to the operator, and
-changes nothing.
+colluders say at least as much, so that one honest site vouches for it; what fewer say is reported to the operator,
+and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which deadlines are running, without a clock: the driver owns the time, this owns the meaning.
+"""Keeps the deadlines that are running, without a clock: the driver owns the time, this module the meaning.
 
 A token is issued once and never again, so a deadline that fires although it was cancelled a moment before is
 recognised as stale instead of ending the wrong wait.

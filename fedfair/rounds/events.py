@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class DeadlineKind(enum.Enum):
-    """Which patience a deadline measures."""
+    """The wait that a deadline ends."""
 
     JOIN = "join"
     """Until enough collaborators are connected for a sum to start."""
@@ -41,7 +41,7 @@ class DeadlineKind(enum.Enum):
     SUM = "sum"
     """Until a sum closes with those who have answered."""
     MASKS = "masks"
-    """Until a masked sum goes on without those who have not answered in its present phase; after `SUM`."""
+    """Until a masked sum continues without those who have not answered in its present phase; after `SUM`."""
     GRACE = "grace"
     """Until a collaborator who dropped out of an open sum is no longer waited for."""
 
@@ -55,7 +55,7 @@ class DeadlineToken:
 
 
 class CheckpointKind(enum.Enum):
-    """Which model file is to be written from the training run's present state."""
+    """The model file to write from the training run's present state."""
 
     INITIAL = "init"
     LAST = "last"
@@ -327,7 +327,7 @@ class SumLost:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An evaluation that cannot be had any more is left out, and the run goes on without it.
+    """An evaluation that has become impossible is omitted, and the run continues without it.
 
     `model_changed` says that the output model has taken the place of the last one and must be broadcast again.
     """

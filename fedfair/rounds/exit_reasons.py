@@ -1,7 +1,7 @@
-"""Why a stream or a run ends for a site, and whether the site should come back by itself.
+"""Reasons for the end of a stream or a run at a site, and whether the site should come back by itself.
 
-What an operator can mend, or time heals, is worth another try: the site goes on with growing pauses until its own
-patience is over. What stays as it is however long the site waits is final. Nothing else decides this.
+A fault that an operator can mend, or that time heals, is worth another try: the site tries again with growing
+pauses until its own patience is over. A fault that no waiting changes is final. Nothing else decides this.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Theory of operation. The training run (`run.training_run`) knows which sum comes next. This state machine knows the
 people: it waits for enough of them, opens a `PlainSumRound` over those who are connected, hands its total to the
-training run, and goes on until the training run is finished. `phases.PHASES` is the whole rule of which event may
-come when and where it may lead; the driver carries out the effects in order and has no rule of its own.
+training run, and continues until the training run is finished. `phases.PHASES` is the whole rule of which event
+may come when and where it may lead; the driver carries out the effects in order and has no rule of its own.
 
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that
 a quorum is back: the others get `reconnect_grace_seconds` to return with it. A join deadline that passes without a
-quorum aborts the run. Whom it waits for, until which deadline and what happens then is told in facts
-(`events.Waiting`), and again only when they change. Before the first sum after a restart, what the sites know is
+quorum aborts the run. It reports in facts (`events.Waiting`) whom it waits for, until which deadline and what
+happens then, and again only when they change. Before the first sum after a restart, what the sites know is
 compared with the journal (`continued`).
 
 Summing. The cohort is everybody who is connected when the sum begins. `plain_sum` or `masked_sum` says who is

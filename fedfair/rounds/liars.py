@@ -50,7 +50,7 @@ class Liars:
 
         Args:
             suspicions: what was found.
-            sum_round: the sum that is open and goes on without a liar; None for none.
+            sum_round: the sum that is open and continues without a liar; None for none.
         """
         for suspicion in suspicions:
             who = suspicion.member

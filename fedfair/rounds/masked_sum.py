@@ -302,7 +302,7 @@ def _suspicion(protection: SecaggSession, found: Contradicted) -> Suspicion:
 
 
 def abstention(sum_round: SumRound, reason: str) -> str:
-    """Return that somebody takes no part, its reason, and how the sum goes on, unless its loss is told next."""
+    """Return that somebody takes no part, its reason, and how the sum continues, unless its loss follows."""
     told = f"it abstains: {reason}"
     if sum_round.state is SumState.LOST:
         return told

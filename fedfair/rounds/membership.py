@@ -29,7 +29,7 @@ class Presence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What the present connection of a participant has been sent."""
+    """The model version and the scaling that the present connection of a participant has received."""
 
     model_version: int | None = None
     scaling: bool = False

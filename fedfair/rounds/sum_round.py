@@ -82,7 +82,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """The facts that a sum leaves for the next one, and for whoever took part.
+    """The facts that a sum leaves for the next one, and for those who took part.
 
     Attributes:
         accepted: whose contributions are acknowledged only now that the sum is opened.

@@ -2,7 +2,7 @@
 
 Two honest members never contradict each other, so of two that do, at least one lies; which one, a single
 contradiction does not tell. A member that is contradicted by more others than there can be liars is one itself.
-Decides whom a sum goes on without, and who is proven to lie; what counts as a contradiction is `recovery`'s
+Decides which members a sum omits, and who is proven to lie; what counts as a contradiction is `recovery`'s
 business. Every decision is polynomial: at most n steps over at most n² pairs.
 """
 
@@ -65,9 +65,9 @@ class Disputes:
     def settle(self, members: Sequence[int], pairs: Collection[Pair]) -> tuple[int, ...]:
         """Return the members to exclude from a sum, so that no two of the others contradict each other.
 
-        Whoever is contradicted most goes first: a single liar that contradicts two or more never takes an honest
-        member's place. Of two that contradict only each other, nobody can say who lies, and they are left out in
-        turn.
+        The member that is contradicted most goes first: a single liar that contradicts two or more never takes an
+        honest member's place. Of two that contradict only each other, nobody can say who lies, and they are left
+        out in turn.
 
         Args:
             members: who has contributed, in the order of arrival.

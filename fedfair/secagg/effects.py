@@ -1,7 +1,7 @@
-"""What a site or the aggregator must do next, as values; whoever owns sockets and files does it, in order.
+"""The effects of the protocol: what a site or the aggregator must do next, in order, as values.
 
-What is written must have reached the disk before the `Send` after it begins: that is what keeps a killed and
-restarted site from ever sending two different things for one round.
+The owner of sockets and files carries them out. A write must have reached the disk before the `Send` after it
+begins. This keeps a killed and restarted site from ever sending two different things for one round.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Contradicted:
         member: its roster index.
         reason: in words, with the names of the others.
         proven: whether it lies, if most members are honest; it is not to be asked again.
-        left_out: whether the sum under way goes on without it.
+        left_out: whether the sum under way continues without it.
     """
 
     member: int

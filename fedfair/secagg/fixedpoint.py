@@ -35,7 +35,7 @@ from fedfair.secagg.checks import Check, require
 from fedfair.secagg.shape import MAX_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
 
 Body: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
-"""What one site adds to the long part of a sum: real numbers, or whole ones that carry noise already."""
+"""The summand of one site in the long part of a sum: real numbers, or whole ones that carry noise already."""
 
 HEADER_BITS = 64
 GRID_BITS = 16

@@ -85,7 +85,7 @@ class History:
     """The facts of one site under one plan.
 
     Args:
-        settled: the table of settled rows; read here, written by whoever carries out `Remember`.
+        settled: the table of settled rows; read here, written by the driver, which carries out `Remember`.
         pending: rows that are newer than the table.
         settlings: how often rows were settled when `pending` was written.
 

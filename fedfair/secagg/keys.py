@@ -214,8 +214,8 @@ class Chain:
 def confirmation_tag(seed: Secret, transcript: bytes) -> bytes:
     """Return 16 bytes that both members of a pair compute from s_uv.
 
-    It comes from the seed itself, not from the chain, so that whoever recovers the seed of a member that vanished
-    can check it before using it.
+    It comes from the seed itself, not from the chain, so that the aggregator, which recovers the seed of a member
+    that vanished, can check it before using it.
     """
     return derive(seed, "tag", transcript, length=TAG_BYTES).reveal()
 

@@ -103,7 +103,7 @@ class SessionTerms:
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """What a session is for, and under which terms; the aggregator proposes it, and every site has its own copy.
+    """The purpose and the terms of a session; the aggregator proposes it, and every site has its own copy.
 
     Attributes:
         digest: 32 bytes, of the plan that was approved.

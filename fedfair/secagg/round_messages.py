@@ -56,8 +56,8 @@ class RoundStart:
 class Upload:
     """Member to aggregator: beside the masked vector, all that makes its masks recoverable by enough members.
 
-    `share_digests` has, for everybody in the cohort, the digests of all shares that it holds: whoever answers with
-    another share than the one that it was given is known at once.
+    `share_digests` has, for everybody in the cohort, the digests of all shares that it holds: a member that
+    answers with another share than it was given is known at once.
     """
 
     transcript: bytes

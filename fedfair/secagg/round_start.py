@@ -139,8 +139,8 @@ def _settled(session: Session, start: RoundStart, computed: bytes) -> bytes:
     """Return `set_digest` of the sites for which this computation was opened before; empty where it was not.
 
     Two openings of one computation for two sets of sites could be subtracted, so the second is for the same set.
-    Attempts of which this site opened nothing do not count: whoever helped to open one of them refuses another set
-    itself.
+    Attempts of which this site opened nothing do not count: a site that helped to open one of them refuses another
+    set itself.
     """
     if start.purpose in session.site.policy.any_cohort:
         return b""

@@ -21,8 +21,8 @@ from fedfair.secagg.transcript import digest, labelled, u16
 
 AEAD_TAG_BYTES = 16
 SHARE_DIGEST_BYTES = 8
-"""Of the digest of a share. A share has 255 random bits, so its digest tells nothing of it. Whoever wants to
-answer with another one of the same digest tries 2^64 of them, and gains that a round fails without a name."""
+"""Of the digest of a share. A share has 255 random bits, so its digest tells nothing of it. A liar that wants
+another one of the same digest tries 2^64 of them, and gains that a round fails without a name."""
 
 
 def envelope_bytes(cohort_size: int) -> int:

@@ -1,7 +1,7 @@
 """The aggregator's order of events: a transition table; messages, departures and deadlines in, effects out.
 
 IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. A round that was interrupted begins
-again at UPLOADS, with the bytes of its record. Whoever drives it says who sent a message (from the certificate,
+again at UPLOADS, with the bytes of its record. Its driver says who sent a message (from the certificate,
 never from the message), who is gone and when time is up. A refused message changes nothing. Cryptography is in
 `recovery`; this module decides when a phase is complete.
 """
@@ -82,7 +82,7 @@ REMEMBERED_PROPOSALS = 8
 
 @dataclass(slots=True)
 class Closed:
-    """What is still heard of a round after its answers: the refusal of a member that others were quicker than.
+    """A round after its answers: only the refusal of a slower member is still heard.
 
     Attributes:
         survivors: whose sum was to be opened.
@@ -139,7 +139,7 @@ class Server:
         self._session_id = b""
         self._round_state: RoundState | None = None
         self._disputes = Disputes(len(roster))
-        self._told: set[int] = set()  # who is proven to lie, and whoever drives this knows
+        self._told: set[int] = set()  # the proven liars that the driver knows
         self._record: RoundRecord | None = None
         self._is_reopened = False
         self._opened: OpenedSum | None = None
@@ -153,7 +153,7 @@ class Server:
     def round_record(self) -> RoundRecord | None:
         """Return what `reopen` needs for the round under way, or for the last one of this session.
 
-        Whoever drives the server keeps it before anything that was asked meanwhile is sent.
+        The driver keeps it before it sends anything that was asked meanwhile.
         """
         return self._record
 
@@ -188,8 +188,8 @@ class Server:
             subject: what it is about.
             clips: C of each group of the body.
             cohort: whom to ask, members of the session.
-            unanimous: whether the sum is opened for the whole cohort or for nobody. Then whoever has not answered
-                may send the same update again, because no sum with it can be open.
+            unanimous: whether the sum is opened for the whole cohort or for nobody. Then a member that has not
+                answered may send the same update again, because no sum with it can be open.
 
         Raises:
             LocalProtocolError: no session is ready, or the cohort is not part of it.
@@ -478,7 +478,7 @@ class Server:
         try:
             self._opened = round_state.open(self._body_dtype, self._threads)
         except SecaggError as error:
-            # Not the fault of whoever answered last, so it is no refusal of that message.
+            # Not the fault of the member that answered last, so it is no refusal of that message.
             if not error.liar:
                 return self._abort(error.message)
             self._disputes.convict(error.liar)

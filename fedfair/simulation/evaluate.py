@@ -1,9 +1,9 @@
 """Evaluates a saved model on this machine, with the plan's data: the result of a run without the run.
 
 The sums are those of a deployment's evaluation, and the figures those of a simulation, which knows every loss. The
-features are scaled as the model's file says. What is in that file is `saved_model.py`'s business. Whoever holds
-all the data on one machine has nothing to hide from it, so that a plan's differential privacy adds no noise here,
-and the result promises none.
+features are scaled as the model's file says. What is in that file is `saved_model.py`'s business. A user who holds
+all the data on one machine has nothing to hide from it. So a plan's differential privacy adds no noise here, and
+the result promises none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which records make up the batches of one round, as a function of seed, round, attempt, participant and step.
+"""Draws the batches of one round, as a function of seed, round, attempt, participant and step.
 
 A simulation, a deployed site and a vectorised simulation draw the same batches because all of them ask here.
 Taking the records is the business of `device.py`.

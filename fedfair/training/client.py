@@ -2,7 +2,7 @@
 
 Decides which records make up a batch, what a site weighs, and what the segments of a contribution hold. The steps
 are `local_sgd.py`'s, the shapes `requests.py`'s. A contribution is a function of (plan, records, model, request),
-so that a simulation and a deployed site compute the same one. What a plan's words mean is told by `assembly.py`.
+so that a simulation and a deployed site compute the same one. `assembly.py` says what a plan's words mean.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class LocalChange:
     Attributes:
         weight: what it counts among the others' (w), at least 1.
         threshold: change of the threshold, in units of the loss.
-        model: array (d,): change of every parameter, in memory that the model's next round overwrites; whoever
-            needs it for longer copies it.
+        model: array (d,): change of every parameter, in memory that the model's next round overwrites; a caller
+            that needs it for longer copies it.
         replaced: how many of these numbers are zeros because there was no change to be had.
     """
 
@@ -467,7 +467,7 @@ class TrainingClient:
             if self._protection is None:
                 seed = derived_seed(self._plan.training.seed, *words, self._participant)
             else:
-                # Whoever knew which units drop out for which place in a batch could tell who is not in it.
+                # Anyone who knew which units drop out for which place in a batch could tell who is not in it.
                 seed = self._protection.entropy(*words) % (1 << 63)
             torch.manual_seed(seed)
             yield

@@ -1,8 +1,8 @@
 """Chooses the device of tensors, and moves records and vectors there and back.
 
 Decides `device: auto`, whether a split stays on the device, what memory is page-locked, and what arithmetic means;
-what is computed is not its business. An accelerator copies from page-locked memory while the CPU goes on, and from
-any other only after the CPU has waited. `docs/how-to/gpu.md` says what is copied when.
+what is computed is not its business. An accelerator copies from page-locked memory while the CPU continues, and
+from any other only after the CPU has waited. `docs/how-to/gpu.md` says what is copied when.
 """
 
 from __future__ import annotations

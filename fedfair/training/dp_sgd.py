@@ -136,7 +136,7 @@ class PoissonBatches:
 
 @dataclass(frozen=True, slots=True)
 class PrivateStepping:
-    """How noised steps are made on one model; the same object serves everybody who shares that model.
+    """Makes noised steps on one model; the same object serves everybody who shares that model.
 
     Attributes:
         model: what is trained, in place.

@@ -97,7 +97,7 @@ class Assembler:
     """One vector that is arriving; holds exactly `expected_length` bytes from the start.
 
     The length must have been checked against the plan (`expect_upload`, `expect_broadcast`,
-    `agreed_vector_length`). Without a digest, whoever takes the vector checks it.
+    `agreed_vector_length`). Without a digest, the receiver of the vector checks it.
     """
 
     def __init__(self, expected_length: int, sha256: bytes | None) -> None:

@@ -314,8 +314,8 @@ Frame = CollaboratorFrame | AggregatorFrame | CheckRequest | CheckItem | CheckRe
 def _check_introduction(frame: Hello | CheckRequest) -> None:
     """Check the fields that `Hello` and `CheckRequest` share.
 
-    A foreign protocol version is not refused here: whoever answers wants to say so in words, and can, because
-    these five fields keep their numbers in every version.
+    A foreign protocol version is not refused here: the peer that answers says so in words, and can, because these
+    five fields keep their numbers in every version.
     """
     _within(frame, "protocol_version", frame.protocol_version, 1, 2**32 - 1)
     _make_showable(frame, "software_version", frame.software_version, MAX_NAME_CHARACTERS)

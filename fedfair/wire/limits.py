@@ -12,7 +12,7 @@ MAX_CHUNK_BYTES = 1 << 20
 """Loopback over mutual TLS carries no more with 4 MiB chunks than with 1 MiB (about 1 GB/s); memory is dearer."""
 
 MAX_MASKED_MESSAGE_BYTES = 1 << 21
-"""What secure aggregation itself allows: the sealed shares of 200 members."""
+"""The greatest message that secure aggregation itself allows: the sealed shares of 200 members."""
 
 MAX_FRAME_BYTES = MAX_MASKED_MESSAGE_BYTES + (1 << 14)
 """The longest message of secure aggregation with its tags; a chunk is half as long, all else is far shorter."""
@@ -26,7 +26,7 @@ MAX_NAME_CHARACTERS = 64
 MAX_CHECK_ITEMS = 16
 
 MAX_PREFIXES = 60
-"""What an exact evaluation may ask about at once: three splits at twenty group sizes."""
+"""The most that an exact evaluation asks about at once: three splits at twenty group sizes."""
 
 MAX_MEMBER = 2**16 - 1
 """A place in the roster, as secure aggregation writes it."""

@@ -31,7 +31,7 @@ from fedfair.wire.frames import (
     Welcome,
 )
 
-"""What may be asked for where a saved model is evaluated and nothing else."""
+"""The requests that are allowed where a saved model is evaluated and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

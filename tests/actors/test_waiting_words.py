@@ -1,4 +1,4 @@
-"""Whoever waits is told for whom, until when and what then, in the same words in a terminal and in a log."""
+"""A terminal and a log say in the same words whom the run waits for, until when, and what happens then."""
 
 from __future__ import annotations
 

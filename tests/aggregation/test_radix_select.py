@@ -134,7 +134,7 @@ def test_a_step_over_other_records_than_the_one_before_proves_nothing_and_change
         query = query.apply_aggregate(summed(sites, query))
     with pytest.raises(RemoteProtocolError, match=f"step {step} of a query is not over the losses"):
         query.apply_aggregate(summed(sites[:1], query))
-    # The same query goes on with the right sum, for nothing has changed.
+    # The same query continues with the right sum, for nothing has changed.
     while query.step <= STEPS:
         query = query.apply_aggregate(summed(sites, query))
     assert query.risks[0.5].at_least == 0.5

@@ -251,7 +251,7 @@ def test_a_session_for_another_approved_plan_is_refused_and_two_plans_are_two_se
     proposal, adverts = _adverts(lies)
     other = replace(Proposal.decode(proposal), plan_digest=noise())
     assert refused(lies.sites[1], other.encode()) is Check.PLAN
-    # Whoever approved the other plan signs a proposal that nobody here has seen.
+    # The members that approved the other plan sign a proposal that nobody here has seen.
     lies.plan = replace(lies.plan, digest=other.plan_digest)
     (_, stranger) = lies.site(2).receive(other.encode(), MODEL)
     assert isinstance(stranger, Send)

@@ -109,18 +109,18 @@ class Liar:
         on_demand: bool,
     ) -> ReceivedRequest:
         """Return what one site understands of the frames."""
-        inbox = Receiver(self.ready.shapes, SumNumber(0), RunScalings())
-        inbox.take(Welcome(f"{run:032x}", 0, ROUNDS, on_demand))
+        receiver = Receiver(self.ready.shapes, SumNumber(0), RunScalings())
+        receiver.take(Welcome(f"{run:032x}", 0, ROUNDS, on_demand))
         vector = np.array(self.ready.binding.vector)
         vector.view(np.uint64)[0] += bit
         raw = vector.astype("<f8").tobytes()
         digest = hashlib.sha256(raw).digest()
         for frame in broadcast_frames(BroadcastKind.MODEL, raw, digest, threshold):
-            inbox.take(frame)
+            receiver.take(frame)
         digest = b"" if purpose is Purpose.STANDARDISATION else digest
         query = QueryStep(1, ()) if purpose is EXACT else None
         start = SumStart(SumNumber(next(self.numbers)), purpose, round_number, attempt, digest, 60, query)
-        question = inbox.take(start)
+        question = receiver.take(start)
         assert isinstance(question, ReceivedRequest)
         return question
 

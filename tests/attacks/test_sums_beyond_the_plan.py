@@ -83,10 +83,10 @@ def test_features_are_scaled_only_under_a_plan_that_standardises(liar_under: Mad
     sites = {plan: liar_under(plan) for plan in ("none", "secure")}
     for plan, site in sites.items():
         refuses = plan == "none"
-        inbox = Receiver(site.ready.shapes, SumNumber(0), RunScalings())
-        inbox.take(Welcome("0" * 32, 0, ROUNDS))
+        receiver = Receiver(site.ready.shapes, SumNumber(0), RunScalings())
+        receiver.take(Welcome("0" * 32, 0, ROUNDS))
         with pytest.raises(RemoteProtocolError, match="no use for one") if refuses else nullcontext():
-            inbox.take(start)
+            receiver.take(start)
     # What computes refuses too: it is the last that could.
     with pytest.raises(LocalProtocolError, match="nothing scales its features"):
         sites["none"].ready.task.apply_scaling(FeatureScaling(np.zeros(30), np.ones(30)))

@@ -139,7 +139,7 @@ def test_an_end_that_was_cut_off_is_noticed_by_what_is_missing_there(whole: byte
     lines = whole.splitlines(keepends=True)
     for count in range(1, len(lines)):
         found = read(b"".join(lines[:count]))
-        assert not found.closed, "a process that ended in order says so in its last entry"
+        assert not found.closed, "a process that shut down cleanly says so in its last entry"
     before, full = read(b"".join(lines[:11])), read(whole)
     read(whole, (before.entries, before.chain))
     read(whole, (full.entries, full.chain))

@@ -1,4 +1,4 @@
-"""Whoever edits a certificate, or claims more than its histogram proves, is found out; by name where possible."""
+"""Anyone who edits a certificate, or claims more than its histogram proves, is caught; by name where possible."""
 
 from __future__ import annotations
 

@@ -201,14 +201,14 @@ def test_nothing_of_somebody_else_s_is_replaced(workspace: Path) -> None:
 
 
 def test_the_document_names_no_option_that_does_not_exist() -> None:
-    text = (REPOSITORY / "docs" / "explain" / "certificate.md").read_text()
+    text = " ".join((REPOSITORY / "docs" / "explain" / "certificate.md").read_text().split())
     helped = "".join(attempt(*words, "--help").output for words in ((), ("verify",)))
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--save"}  # which is `fedfair simulate`'s
     assert {"--delta", "--method", "--split", "--fewest", "--key", "--unsigned"} <= named
     assert [option for option in sorted(named) if option not in helped] == []
     assert CliRunner().invoke(app, ["simulate", "--help"]).output.count("--save") == 1
     for fact in (
-        f"at least\n  {MIN_RECORDS} losses",
+        f"at least {MIN_RECORDS} losses",
         f"(`--delta`, {IssueTerms('test', (1.0,)).delta})",
         *METHODS,
     ):

@@ -75,7 +75,7 @@ def test_the_sums_of_a_run_are_told_as_they_are_taken_and_no_log_is_read_for_it(
     with Processes(workspace) as processes:
         told = processes.progress()
         found = [next(told)]
-        # Whoever reads the pipe does not need the log, which may be gone by now.
+        # The reader of the pipe does not need the log, which may be gone by now.
         workspace.metrics.unlink()
         found += told
         processes.wait()

@@ -101,7 +101,7 @@ def test_an_older_copy_of_a_site_s_own_ledger_is_not_summed_up_as_if_it_were_who
     told = CliRunner().invoke(app, ["show", "-c", str(site)])
     assert isinstance(told.exception, PrivacyError)
     assert "no longer holds entry 2" in told.exception.message
-    # Whoever names a file asks about that file, and not about a site.
+    # A user who names a file asks about that file, and not about a site.
     assert "ε=" in shown("--ledger", str(path))
 
 

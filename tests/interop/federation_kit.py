@@ -162,7 +162,7 @@ def play(
 
     Args:
         workspace: the federation.
-        scenario: what the sites do; the run is over after it or goes on to its end.
+        scenario: what the sites do; the run is over after it or continues to its end.
         fresh: forget the journal.
         model: a saved model that is evaluated in place of a run.
         binding: how the first model and its layout are made; a lie of the aggregator where a test wants one.

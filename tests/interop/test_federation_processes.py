@@ -54,7 +54,7 @@ def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path
     rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
     assert rounds == sorted(set(rounds))
     model_files_agree(started.workspace, 1e-8)
-    # The mirror goes on where the killed process left it; it may lack what that one had not read any more.
+    # The mirror continues where the killed process left it; it may lack what that one had not read any more.
     for name in NAMES:
         arrived, site = (read_record(tmp_path / side / f"{name}.jsonl") for side in ("received", "egress"))
         assert compare(site, [arrived]).foreign == MessageTally(0, 0)

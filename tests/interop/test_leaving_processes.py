@@ -1,4 +1,4 @@
-"""Three sites as real processes, one of them with a small budget: what the operators are told."""
+"""Three sites as real processes, one of them with a small budget: what their operators read."""
 
 from __future__ import annotations
 

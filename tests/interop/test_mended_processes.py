@@ -1,4 +1,4 @@
-"""What an operator can mend: the aggregator goes away in words, the sites wait, and the run goes on by itself."""
+"""Faults that an operator can mend: the aggregator ends in words, the sites wait, and the run resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lead is told of a run in which nothing went wrong, and a site that is started twice."""
+"""The notices to the lead of a run in which nothing went wrong, and a site that is started twice."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def tolerant(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A federation that goes on with two of three; its runs are begun anew by each attack."""
+    """A federation that continues with two of three; its runs are begun anew by each attack."""
     plan = small_plan(rounds=2, federation={"min_collaborators": 2})
     return prepare(tmp_path_factory.mktemp("tolerant"), plan)
 

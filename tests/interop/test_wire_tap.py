@@ -117,7 +117,7 @@ def test_a_site_that_is_killed_has_on_its_record_whatever_left_it(tmp_path: Path
     for connection in tapped_sites["clinic-a"].connections:
         left += seen([taken_apart(bytes(connection), cut=True)])
     # An entry stands before its message leaves, so the killed process may have entries over for what never left;
-    # never the other way round, and the process that ended in order has none.
+    # never the other way round, and the process that shut down cleanly has none.
     for one in told[::-1]:
         if one not in left:
             assert told.index(one) < killed_at

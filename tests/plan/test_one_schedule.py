@@ -162,7 +162,7 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
 
 
 def asked_for(plan: Plan) -> list[DueSum]:
-    """Run a course to its end; return every sum that it asked for, in order."""
+    """Run a plan to its end; return every sum that it asked for, in order."""
     schema, asked = schema_of(plan), []
     training_run = TrainingRun(plan, LAYOUT, schema, np.zeros(DIMENSION))
     while (request := training_run.next_sum()) is not None:

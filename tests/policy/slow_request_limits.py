@@ -137,7 +137,7 @@ class SlowRequestLimits:
         )
 
     def _trained_again(self, asked: AnsweredRequest) -> int:
-        """Return how often a round was repeated: an aggregator that crashed goes on with another model."""
+        """Return how often a round was repeated: an aggregator that crashed continues with another model."""
         return max(0, self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""] - 1)
 
     def _against_model(self, asked: AnsweredRequest) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""Whoever starts a participant a second time is told the number of the process that runs already."""
+"""A second start of a participant names the number of the process that runs already."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def make_plan(worst_group_size: float = 0.4, *, min_group: int = 1) -> Plan:
     )
 
 
-def course_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
+def run_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
     spec = histogram_spec(plan, SCHEMA)
     blocks = [
         sum(
@@ -53,7 +53,7 @@ def course_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
         )
         for split in (TRAIN, {}, TEST)
     ]
-    # Whoever has a loss from 0.45 on, in class 1, was taken for class 0.
+    # Everybody with a loss from 0.45 on, in class 1, was taken for class 0.
     matrices = [
         sum(
             (confusion_matrix(*classes_of(part), CLASSES) for part in split.values()), np.zeros((CLASSES, CLASSES))
@@ -83,13 +83,11 @@ def losses() -> dict[ParticipantId, dict[str, Losses]]:
 
 
 def simulated(plan: Plan) -> JsonObject:
-    return to_json(
-        simulated_result(plan, DIGEST, course_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
-    )
+    return to_json(simulated_result(plan, DIGEST, run_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS))
 
 
 def deployed(plan: Plan) -> JsonObject:
-    return to_json(deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=()))
+    return to_json(deployed_result(plan, DIGEST, run_result(plan), classes=4, seconds=2.0, costs=()))
 
 
 def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
@@ -202,7 +200,7 @@ def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_n
     plan = make_plan()
     exact, known = (
         simulated(plan),
-        to_json(deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=2.0, costs=COSTS)),
+        to_json(deployed_result(plan, DIGEST, run_result(plan), classes=4, seconds=2.0, costs=COSTS)),
     )
     assert "collaborators" not in known
     assert set(known) == set(exact) - {"collaborators"}
@@ -245,12 +243,12 @@ def test_a_run_without_an_evaluation_has_no_result() -> None:
 
 def test_an_instant_run_has_no_speed() -> None:
     plan = make_plan()
-    result = to_json(deployed_result(plan, DIGEST, course_result(plan), classes=4, seconds=0.0, costs=()))
+    result = to_json(deployed_result(plan, DIGEST, run_result(plan), classes=4, seconds=0.0, costs=()))
     assert result["timing"] == {"seconds": 0.0, "rounds_per_second": None, "rounds": None}
     assert result["traffic"] is None
 
 
-def test_course_and_result_do_not_import_torch() -> None:
+def test_the_training_run_and_the_result_do_not_import_torch() -> None:
     code = (
         "import sys; import fedfair.run.training_run, fedfair.results.writing, fedfair.run.state; "
         "sys.exit('torch' in sys.modules)"

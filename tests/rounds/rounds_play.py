@@ -65,7 +65,7 @@ def plan_of(
     )
 
 
-def course_of(plan: Plan) -> TrainingRun:
+def training_run_of(plan: Plan) -> TrainingRun:
     layout = Layout((LayoutEntry("weight", (len(NAMES),), trainable=True),), np.dtype("<f8"))
     return TrainingRun(plan, layout, SCHEMA, np.zeros(len(NAMES)))
 
@@ -100,7 +100,7 @@ class Play:
         continued: Continued | None = None,
     ) -> None:
         self.plan = plan
-        self.training_run = training_run or course_of(plan)
+        self.training_run = training_run or training_run_of(plan)
         self.quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
         self.members = tuple(ParticipantId(name) for name in plan.federation.collaborators)
         self.federation = Federation(
@@ -245,8 +245,8 @@ class Play:
         return totals.header[3 : 3 + len(NAMES)]  # the first bins of the first block: [n, correct, sum, counts...]
 
     def replayed(self) -> TrainingRun:
-        """Return a second course, driven by a plain loop over the same survivors."""
-        training_run = course_of(self.plan)
+        """Return a second training run, driven by a plain loop over the same survivors."""
+        training_run = training_run_of(self.plan)
         for outcome, number in self.story:
             if outcome == "skipped":
                 training_run.skip("nobody came")

@@ -13,7 +13,20 @@ from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import AfterWaiting, DeadlineKind
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.phases import PHASES, Phase
-from tests.rounds.rounds_play import ENDED, NAMES, A, B, C, D, Play, course_of, kinds, of_kind, plan_of, state_of
+from tests.rounds.rounds_play import (
+    ENDED,
+    NAMES,
+    A,
+    B,
+    C,
+    D,
+    Play,
+    kinds,
+    of_kind,
+    plan_of,
+    state_of,
+    training_run_of,
+)
 
 
 def messages(effects: list[events.Effect]) -> list[str]:
@@ -179,14 +192,14 @@ def test_who_leaves_before_the_beginning_is_waited_for() -> None:
     assert play.federation.phase is Phase.SUMMING
 
 
-def test_a_course_that_was_restored_goes_on_with_larger_numbers() -> None:
+def test_a_training_run_that_was_restored_continues_with_larger_numbers() -> None:
     play = Play(plan_of(), last_sum_number=41, continued=Continued("0" * 32, 0, 1, 2))
     play.start(A, B, C)
     assert play.federation.sum_number == 42
     assert events.Checkpoint(events.CheckpointKind.INITIAL) not in play.effects
 
 
-def test_a_course_that_was_finished_before_ends_at_once() -> None:
+def test_a_training_run_that_was_finished_before_ends_at_once() -> None:
     earlier = playing()
     earlier.run_to_the_end()
     play = Play(earlier.plan, earlier.training_run, continued=Continued("0" * 32, 2, 1, 2))
@@ -663,4 +676,4 @@ def test_every_participant_of_the_plan_has_a_unit_vector() -> None:
     play = training(collaborators=4)
     play.upload(A, B, C, D)
     assert [play.counted_in(SumNumber(number)).tolist() for number in (1, 2)] == [[1.0] * len(NAMES)] * 2
-    assert course_of(play.plan).rounds_done == 0
+    assert training_run_of(play.plan).rounds_done == 0

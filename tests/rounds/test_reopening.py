@@ -42,7 +42,7 @@ Silence = frozenset[tuple[ParticipantId, Kind, int]]
 
 
 def copied(training_run: TrainingRun) -> RunSnapshot:
-    """Return what a journal would hold of a course."""
+    """Return what a journal would hold of a training run."""
     snapshot = training_run.snapshot()
     return RunSnapshot(snapshot.state, {name: vector.copy() for name, vector in snapshot.vectors.items()})
 

@@ -49,7 +49,7 @@ def make_plan(
     )
 
 
-def make_course(plan: Plan) -> TrainingRun:
+def make_training_run(plan: Plan) -> TrainingRun:
     return TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(DIMENSION))
 
 
@@ -83,7 +83,7 @@ def answer(request: SumRequest, plan: Plan, scale: float = 1.0) -> Totals:
 
 
 def finish(training_run: TrainingRun, plan: Plan) -> list[str]:
-    """Run a course to its end; return purpose and round of every sum."""
+    """Run to the end; return purpose and round of every sum."""
     taken = []
     while (request := training_run.next_sum()) is not None:
         taken.append(f"{request.purpose.value} {request.round}")
@@ -92,7 +92,7 @@ def finish(training_run: TrainingRun, plan: Plan) -> list[str]:
 
 
 def fingerprint(training_run: TrainingRun) -> tuple[object, ...]:
-    """Return all that a course's state consists of, as values."""
+    """Return all that the state of a training run consists of, as values."""
     snapshot = training_run.snapshot()
     return (
         snapshot.state,
@@ -103,7 +103,7 @@ def fingerprint(training_run: TrainingRun) -> tuple[object, ...]:
 
 def test_a_run_evaluates_first_then_every_so_many_rounds_and_after_the_last() -> None:
     plan = make_plan()
-    assert finish(make_course(plan), plan) == [
+    assert finish(make_training_run(plan), plan) == [
         "evaluation 0",
         "training 1",
         "training 2",
@@ -115,7 +115,7 @@ def test_a_run_evaluates_first_then_every_so_many_rounds_and_after_the_last() ->
 
 def test_secure_standardisation_comes_before_everything() -> None:
     plan = make_plan(standardize="secure")
-    assert finish(make_course(plan), plan)[:2] == ["standardisation 0", "evaluation 0"]
+    assert finish(make_training_run(plan), plan)[:2] == ["standardisation 0", "evaluation 0"]
 
 
 def test_features_without_numeric_columns_are_not_standardised() -> None:
@@ -127,7 +127,7 @@ def test_features_without_numeric_columns_are_not_standardised() -> None:
 
 
 def test_the_scaling_is_mean_and_standard_deviation_of_everybody() -> None:
-    training_run = make_course(make_plan(standardize="secure"))
+    training_run = make_training_run(make_plan(standardize="secure"))
     assert training_run.scaling is None
     # Two records (0, 2) and (2, 2): sums 2, 4; squares 4, 8. The second column never varies.
     training_run.apply_aggregate(Totals(np.array([2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 8.0]), np.zeros(0), 2))
@@ -139,12 +139,12 @@ def test_the_scaling_is_mean_and_standard_deviation_of_everybody() -> None:
 @pytest.mark.parametrize("output", ["average", "tail"])
 def test_a_mean_model_is_evaluated_once_more(output: str) -> None:
     plan = make_plan(output=output)
-    assert finish(make_course(plan), plan)[-2:] == ["evaluation 3", "evaluation 3"]
+    assert finish(make_training_run(plan), plan)[-2:] == ["evaluation 3", "evaluation 3"]
 
 
 def test_a_training_total_moves_the_model_by_the_weighted_mean() -> None:
     plan = make_plan()
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [0.5]))
     progress = training_run.apply_aggregate(training(4.0, -1.0, 4.0, -2.0, 1.0))
     assert training_run.model.vector.tolist() == [1.0, -0.5, 0.25]
@@ -153,13 +153,13 @@ def test_a_training_total_moves_the_model_by_the_weighted_mean() -> None:
 
 
 def test_the_next_sum_is_the_same_until_something_happens() -> None:
-    training_run = make_course(make_plan())
+    training_run = make_training_run(make_plan())
     assert training_run.next_sum() == training_run.next_sum()
 
 
 def test_a_retry_asks_for_the_same_sum_one_attempt_later_and_success_counts_anew() -> None:
     plan = make_plan()
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     first = training_run.next_sum()
     training_run.retry()
     second = training_run.next_sum()
@@ -175,7 +175,7 @@ def test_a_retry_asks_for_the_same_sum_one_attempt_later_and_success_counts_anew
 @pytest.mark.parametrize(("change", "bound", "expected"), [(-20.0, None, 0.0), (8.0, 2.0, 2.0), (20.0, None, 6.0)])
 def test_the_threshold_is_projected_on_its_range(change: float, bound: float | None, expected: float) -> None:
     plan = make_plan(loss_bound=bound, threshold_init=1.0)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [0.5]))
     training_run.apply_aggregate(training(4.0, change))
     assert training_run.model.threshold == expected
@@ -186,12 +186,12 @@ def test_the_threshold_is_projected_on_its_range(change: float, bound: float | N
     [("bound", None, 1.0), ("bound", 3.0, 3.0), (0.25, None, 0.25)],
 )
 def test_the_threshold_starts_where_the_plan_says(init: object, bound: float | None, expected: float) -> None:
-    assert make_course(make_plan(threshold_init=init, loss_bound=bound)).model.threshold == expected
+    assert make_training_run(make_plan(threshold_init=init, loss_bound=bound)).model.threshold == expected
 
 
 def test_a_quantile_start_takes_the_threshold_from_the_first_evaluation() -> None:
     plan = make_plan(threshold_init="quantile", worst_group_size=0.25)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     # One of four losses is above 0.9; alone in its bin, 0.9 is known exactly.
     progress = training_run.apply_aggregate(evaluation(plan, [0.1, 0.4, 1.7, 0.9]))
     assert progress.model_changed
@@ -202,7 +202,7 @@ def test_a_quantile_start_takes_the_threshold_from_the_first_evaluation() -> Non
 
 def test_average_output_is_the_mean_of_the_models_that_were_broadcast() -> None:
     plan = make_plan(output="average")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     broadcast, thresholds = [], []
     while (request := training_run.next_sum()) is not None:
         if request.purpose is Purpose.TRAINING:
@@ -216,7 +216,7 @@ def test_average_output_is_the_mean_of_the_models_that_were_broadcast() -> None:
 
 def test_tail_output_is_the_mean_over_the_second_half() -> None:
     plan = make_plan(output="tail", rounds=5, every=9)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     broadcast = []
     while (request := training_run.next_sum()) is not None:
         if request.purpose is Purpose.TRAINING:
@@ -227,7 +227,7 @@ def test_tail_output_is_the_mean_over_the_second_half() -> None:
 
 def test_best_output_is_the_model_with_the_lowest_objective_on_validation_records() -> None:
     plan = make_plan(output="best", every=1)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [0.1], [2.0]))
     best = []
     for validation in (0.5, 0.3, 0.9):
@@ -242,7 +242,7 @@ def test_best_output_is_the_model_with_the_lowest_objective_on_validation_record
 @pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
 def test_the_best_model_is_the_evaluated_one_even_where_the_output_is_another(output: str) -> None:
     plan = make_plan(output=output, every=3)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [2.0, 2.0]))
     for _ in range(3):
         training_run.apply_aggregate(training(1.0, 0.0, 1.0, 1.0, 1.0))
@@ -253,7 +253,7 @@ def test_the_best_model_is_the_evaluated_one_even_where_the_output_is_another(ou
 
 def test_without_validation_records_the_training_records_decide() -> None:
     plan = make_plan(output="best", every=1, rounds=1)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     assert training_run.apply_aggregate(evaluation(plan, [0.7])).is_best
     training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
     assert not training_run.apply_aggregate(evaluation(plan, [0.8])).is_best
@@ -263,7 +263,7 @@ def test_without_validation_records_the_training_records_decide() -> None:
 def test_a_mean_of_one_model_is_not_evaluated_a_second_time(output: str) -> None:
     # A site refuses to mask its part in the evaluation of one and the same model twice.
     plan = make_plan(output=output, rounds=1)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     assert finish(training_run, plan) == ["evaluation 0", "training 1", "evaluation 1"]
     assert training_run.result().evaluation == training_run.history[0]
     assert training_run.model.vector.tolist() == [0.0, 0.0, 0.0]
@@ -271,7 +271,7 @@ def test_a_mean_of_one_model_is_not_evaluated_a_second_time(output: str) -> None
 
 def test_a_model_that_did_not_change_is_not_asked_about_again() -> None:
     plan = make_plan(every=1, rounds=3)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     first = training_run.apply_aggregate(evaluation(plan, [0.2, 0.4]))
     still = training_run.apply_aggregate(training(1.0, 0.0))
     assert first.evaluation is not None
@@ -287,7 +287,7 @@ def test_a_model_that_did_not_change_is_not_asked_about_again() -> None:
     assert training_run.apply_aggregate(training(1.0, 0.0)).evaluation is not None
     assert training_run.next_sum() is None
     assert [past.round for past in training_run.history] == [0, 1, 2, 3]
-    restored = make_course(plan)
+    restored = make_training_run(plan)
     restored.restore(
         RunSnapshot(json.loads(json.dumps(training_run.snapshot().state)), training_run.snapshot().vectors)
     )
@@ -297,7 +297,7 @@ def test_a_model_that_did_not_change_is_not_asked_about_again() -> None:
 @pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
 def test_an_evaluation_on_the_way_can_be_left_out_and_is_named(output: str) -> None:
     plan = make_plan(every=1, rounds=3, output=output)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     while (request := training_run.next_sum()) is not None:
         if request.purpose is Purpose.EVALUATION and request.round == 1:
             assert training_run.may_skip
@@ -316,7 +316,7 @@ def test_an_evaluation_on_the_way_can_be_left_out_and_is_named(output: str) -> N
 @pytest.mark.parametrize(("output", "needed"), [("last", True), ("best", False), ("average", False)])
 def test_only_the_evaluation_of_the_output_model_is_needed(output: str, needed: bool) -> None:
     plan = make_plan(every=1, rounds=2, output=output)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     for total in (evaluation(plan, [0.3]), answer_training(), evaluation(plan, [0.2]), answer_training()):
         training_run.apply_aggregate(total)
     assert training_run.may_skip is not needed
@@ -338,10 +338,10 @@ def test_only_the_evaluation_of_the_output_model_is_needed(output: str, needed: 
 
 
 def test_what_an_evaluation_teaches_cannot_be_left_out() -> None:
-    training_run = make_course(make_plan(threshold_init="quantile"))
+    training_run = make_training_run(make_plan(threshold_init="quantile"))
     assert not training_run.may_skip
-    assert make_course(make_plan()).may_skip
-    assert not make_course(make_plan(standardize="secure")).may_skip
+    assert make_training_run(make_plan()).may_skip
+    assert not make_training_run(make_plan(standardize="secure")).may_skip
 
 
 def answer_training() -> Totals:
@@ -350,7 +350,7 @@ def answer_training() -> Totals:
 
 def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() -> None:
     plan = make_plan(output="average", every=1, rounds=2)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     for losses in ([0.2], [0.5], [0.4], [0.25]):
         training_run.apply_aggregate(evaluation(plan, losses))
         if training_run.rounds_done < 2:
@@ -379,7 +379,7 @@ def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() 
 )
 def test_a_bad_training_total_is_refused_and_changes_nothing(totals: Totals, fault: str) -> None:
     plan = make_plan(output="average")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [0.5]))
     training_run.apply_aggregate(training(1.0, 0.1, 1.0, 1.0, 1.0))
     before = fingerprint(training_run)
@@ -391,7 +391,7 @@ def test_a_bad_training_total_is_refused_and_changes_nothing(totals: Totals, fau
 @pytest.mark.parametrize(("bound", "highest"), [(None, threshold_limit(make_plan(), 2)), (3.0, 3.0)])
 def test_round_0_sets_no_threshold_above_what_a_round_may_move_it_by(bound: float | None, highest: float) -> None:
     plan = make_plan(loss_bound=bound, threshold_init="quantile")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [1e15, 1e15]))
     assert training_run.model.threshold == highest
 
@@ -406,7 +406,7 @@ def test_round_0_sets_no_threshold_above_what_a_round_may_move_it_by(bound: floa
 )
 def test_totals_of_another_shape_are_refused_and_change_nothing(totals: Totals) -> None:
     plan = make_plan()
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     training_run.apply_aggregate(evaluation(plan, [0.5]))
     before = fingerprint(training_run)
     with pytest.raises(LocalProtocolError, match="totals have shapes"):
@@ -416,7 +416,7 @@ def test_totals_of_another_shape_are_refused_and_change_nothing(totals: Totals) 
 
 def test_an_evaluation_over_nobody_is_refused_and_changes_nothing() -> None:
     plan = make_plan(threshold_init="quantile", output="best")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     before = fingerprint(training_run)
     with pytest.raises(RemoteProtocolError, match="no training record"):
         training_run.apply_aggregate(evaluation(plan, []))
@@ -424,7 +424,7 @@ def test_an_evaluation_over_nobody_is_refused_and_changes_nothing() -> None:
 
 
 def test_impossible_sums_for_standardisation_are_refused() -> None:
-    training_run = make_course(make_plan(standardize="secure"))
+    training_run = make_training_run(make_plan(standardize="secure"))
     before = fingerprint(training_run)
     for header in ([0.0] * 7, [2.0, 2.0, 2.0, 4.0, 4.0, 1.0, 8.0], [2.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0]):
         with pytest.raises(RemoteProtocolError):
@@ -432,9 +432,9 @@ def test_impossible_sums_for_standardisation_are_refused() -> None:
     assert fingerprint(training_run) == before
 
 
-def test_a_finished_course_absorbs_nothing() -> None:
+def test_a_finished_training_run_takes_no_aggregate() -> None:
     plan = make_plan()
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     finish(training_run, plan)
     assert training_run.next_sum() is None
     with pytest.raises(LocalProtocolError, match="finished"):
@@ -446,7 +446,7 @@ def test_an_initial_model_of_another_length_is_refused() -> None:
         TrainingRun(make_plan(), LAYOUT, SCHEMA, np.zeros(DIMENSION + 1))
 
 
-def test_the_course_owns_its_model() -> None:
+def test_the_training_run_owns_its_model() -> None:
     vector: NDArray[np.float64] = np.zeros(DIMENSION)
     plan = make_plan()
     training_run = TrainingRun(plan, LAYOUT, SCHEMA, vector)
@@ -463,11 +463,11 @@ def test_the_course_owns_its_model() -> None:
     method=st.sampled_from(["histogram", "exact"]),
     stop=st.integers(0, 25),
 )
-def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
+def test_a_training_run_that_crashed_anywhere_continues_to_the_same_bytes(
     output: str, standardize: str, init: object, method: str, stop: int
 ) -> None:
     plan = make_plan(output=output, standardize=standardize, threshold_init=init, method=method, rounds=9, every=3)
-    whole, crashed = make_course(plan), make_course(plan)
+    whole, crashed = make_training_run(plan), make_training_run(plan)
     sums = 0
     while (request := crashed.next_sum()) is not None and sums < stop:
         crashed.apply_aggregate(answer(request, plan, 1.0 + 0.1 * request.round))
@@ -477,7 +477,7 @@ def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
     # What a journal does: words through JSON, vectors through bytes.
     words = json.loads(json.dumps(taken.state))
     vectors = {name: np.frombuffer(vector.tobytes(), vector.dtype) for name, vector in taken.vectors.items()}
-    restored = make_course(plan)
+    restored = make_training_run(plan)
     restored.restore(RunSnapshot(words, vectors))
     assert fingerprint(restored) == fingerprint(crashed)
     for training_run in (whole, restored):
@@ -490,10 +490,10 @@ def test_a_course_that_crashed_anywhere_goes_on_to_the_same_bytes(
 
 def test_a_snapshot_of_another_plan_is_refused_and_changes_nothing() -> None:
     plan = make_plan(output="average")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     before = fingerprint(training_run)
     with pytest.raises(LocalProtocolError, match="does not fit"):
-        training_run.restore(make_course(make_plan()).snapshot())
+        training_run.restore(make_training_run(make_plan()).snapshot())
     longer = Layout((LayoutEntry("weight", (9,)),), np.dtype(np.float64))
     with pytest.raises(LocalProtocolError, match="does not fit"):
         training_run.restore(TrainingRun(plan, longer, SCHEMA, np.zeros(9)).snapshot())
@@ -501,7 +501,7 @@ def test_a_snapshot_of_another_plan_is_refused_and_changes_nothing() -> None:
 
 
 def test_a_damaged_snapshot_is_refused() -> None:
-    training_run = make_course(make_plan())
+    training_run = make_training_run(make_plan())
     taken = training_run.snapshot()
     for damage in ({"rounds_done": "many"}, {"history": [{}]}, {"stage": "dinner"}):
         with pytest.raises(LocalProtocolError):
@@ -536,7 +536,7 @@ def until_the_query(training_run: TrainingRun, plan: Plan) -> None:
 @pytest.mark.parametrize("output", ["last", "average", "best"])
 def test_an_exact_evaluation_follows_the_last_and_sharpens_it(output: str) -> None:
     plan = make_plan(method="exact", output=output)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     until_the_query(training_run, plan)
     coarse = training_run.result().evaluation
     assert finish_query(training_run, plan) == [1, 2, 3, 4]
@@ -568,7 +568,7 @@ def finish_query(training_run: TrainingRun, plan: Plan) -> list[int]:
 
 def test_a_query_that_other_members_go_on_with_is_given_up_and_the_histogram_stands() -> None:
     plan = make_plan(method="exact")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     until_the_query(training_run, plan)
     coarse = training_run.result().evaluation
     for members in (["a", "b"], ["a"]):
@@ -584,7 +584,7 @@ def test_a_query_that_other_members_go_on_with_is_given_up_and_the_histogram_sta
 
 def test_a_query_over_other_records_than_the_evaluation_is_given_up() -> None:
     plan = make_plan(method="exact")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     until_the_query(training_run, plan)
     sizes = len(reported_group_sizes(plan))
     while (request := training_run.next_sum()) is not None:
@@ -596,7 +596,7 @@ def test_a_query_over_other_records_than_the_evaluation_is_given_up() -> None:
 
 def test_an_exact_evaluation_that_cannot_be_had_is_given_up_in_words() -> None:
     plan = make_plan(method="exact")
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     until_the_query(training_run, plan)
     assert training_run.may_skip
     training_run.skip("nobody came")
@@ -609,7 +609,7 @@ def test_an_exact_evaluation_that_cannot_be_had_is_given_up_in_words() -> None:
 @pytest.mark.parametrize("output", ["last", "best", "average", "tail"])
 def test_the_threshold_of_an_evaluation_is_one_number_wherever_it_is_told(init: str, output: str) -> None:
     plan = make_plan(threshold_init=init, output=output, every=1)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     told: dict[int, float] = {}
     started: dict[int, float] = {}
     while (request := training_run.next_sum()) is not None:

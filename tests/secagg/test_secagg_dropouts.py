@@ -12,8 +12,8 @@ from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SecaggPolicy, least_survivors, threshold
 from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
-# The step at which a member vanishes. Between "after upload" and "before vote" only the moment differs at which
-# the aggregator learns of it: at once, or by waiting in vain.
+# The step at which a member vanishes. Only the moment at which the aggregator learns of it differs between "after
+# upload" and "before vote": at once, or when a wait is over.
 STEPS = ("before upload", "after upload", "before vote", "before answer")
 
 

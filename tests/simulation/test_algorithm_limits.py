@@ -27,7 +27,7 @@ ROUNDING = 1e-12
 
 
 def averaged(rounds: int, **training: object) -> list[runs.Vector]:
-    """Return FedAvg's models, by the course's own sums, after each round."""
+    """Return FedAvg's models, by the training run's own sums, after each round."""
     plans = [bc10.plan(3, algorithm="fedavg", rounds=number + 1, **training) for number in range(rounds)]
     return [bc10.final_model(plan, bc10.random_thirds()).vector for plan in plans]
 

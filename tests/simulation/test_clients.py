@@ -87,7 +87,7 @@ def test_a_member_without_training_records_is_named() -> None:
         cohort_of(federation).changes(GlobalModel(np.zeros(22), 1.0), FIRST)
 
 
-def test_a_course_adopts_only_finite_models_in_a_training_round() -> None:
+def test_a_training_run_applies_only_finite_models_in_a_training_round() -> None:
     federation = thirds()
     with pytest.raises(LocalProtocolError, match="cannot be adopted at evaluation"):
         federation.training_run.apply_model(GlobalModel(np.zeros(22), 1.0), 3)

@@ -357,7 +357,7 @@ def test_no_other_sum_exists_and_no_change_leaves_a_site_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("output", ["last", "average", "tail"])
-def test_a_course_asks_for_training_sums_only_and_counts_the_attempts_that_were_lost(output: str) -> None:
+def test_a_training_run_asks_for_training_sums_only_and_counts_the_attempts_that_were_lost(output: str) -> None:
     plan = noised(output=output)
     tasks, model = tasks_of(plan, bc10.random_thirds())
     layout = tasks[ParticipantId("site-0")].layout

@@ -48,10 +48,10 @@ def question(
 def fed(
     *frames: AggregatorFrame, last_sum: int = 0, shapes: Shapes = SHAPES, scalings: RunScalings | None = None
 ) -> Receiver:
-    inbox = Receiver(shapes, SumNumber(last_sum), scalings or RunScalings())
+    receiver = Receiver(shapes, SumNumber(last_sum), scalings or RunScalings())
     for frame in frames:
-        inbox.take(frame)
-    return inbox
+        receiver.take(frame)
+    return receiver
 
 
 def test_a_model_and_a_sum_become_a_question_about_that_model() -> None:
@@ -63,22 +63,22 @@ def test_a_model_and_a_sum_become_a_question_about_that_model() -> None:
 
 def test_a_feature_scaling_is_split_into_means_and_scales() -> None:
     frames = model_frames((1.0, -1.0, 2.0, 3.0), BroadcastKind.FEATURE_SCALING, 0.0)
-    inbox = fed(WELCOME, *frames[:-1])
-    scaling = inbox.take(frames[-1])
+    receiver = fed(WELCOME, *frames[:-1])
+    scaling = receiver.take(frames[-1])
     assert np.array_equal(scaling.mean, [1.0, -1.0])
     assert np.array_equal(scaling.scale, [2.0, 3.0])
 
 
 def test_the_same_model_serves_several_sums_and_numbers_may_skip() -> None:
-    inbox = fed(WELCOME, *model_frames(), question(1, 5))
-    assert inbox.take(question(7, 5, Purpose.EVALUATION)).start.sum_number == 7
+    receiver = fed(WELCOME, *model_frames(), question(1, 5))
+    assert receiver.take(question(7, 5, Purpose.EVALUATION)).start.sum_number == 7
 
 
 def test_after_an_interruption_the_last_question_may_come_again_once() -> None:
-    inbox = fed(WELCOME, *model_frames(), last_sum=3)
-    assert inbox.take(question(3)).start.sum_number == 3
+    receiver = fed(WELCOME, *model_frames(), last_sum=3)
+    assert receiver.take(question(3)).start.sum_number == 3
     with pytest.raises(RemoteProtocolError, match="sum 3 follows sum 3"):
-        inbox.take(question(3))
+        receiver.take(question(3))
 
 
 def test_the_last_words_pass_even_in_the_middle_of_a_broadcast() -> None:
@@ -110,18 +110,18 @@ def test_the_last_words_pass_even_in_the_middle_of_a_broadcast() -> None:
 def test_an_aggregator_that_breaks_the_order_is_found_out(
     frames: tuple[AggregatorFrame, ...], complaint: str
 ) -> None:
-    inbox = fed(*frames[:-1])
+    receiver = fed(*frames[:-1])
     with pytest.raises(RemoteProtocolError, match=complaint):
-        inbox.take(frames[-1])
+        receiver.take(frames[-1])
 
 
 @pytest.mark.parametrize("purpose", [Purpose.TRAINING, Purpose.STANDARDISATION])
 def test_a_run_that_was_announced_as_an_evaluation_may_ask_for_nothing_else(purpose: Purpose) -> None:
-    inbox = fed(Welcome("0" * 32, 4, 20, evaluation_only=True), *model_frames())
+    receiver = fed(Welcome("0" * 32, 4, 20, evaluation_only=True), *model_frames())
     with pytest.raises(RemoteProtocolError, match="announced as an evaluation only"):
-        inbox.take(question(purpose=purpose, digest=b"" if purpose is Purpose.STANDARDISATION else None))
+        receiver.take(question(purpose=purpose, digest=b"" if purpose is Purpose.STANDARDISATION else None))
     # Nothing has moved: what was announced is still answered, under the same number.
-    assert inbox.take(question(purpose=Purpose.EVALUATION)).start.purpose is Purpose.EVALUATION
+    assert receiver.take(question(purpose=Purpose.EVALUATION)).start.purpose is Purpose.EVALUATION
 
 
 # ------------------------------------------------------------------ the scaling of the features
@@ -132,9 +132,9 @@ OTHER_SCALING = model_frames((1.0, -1.0, 2.0, 1e300), BroadcastKind.FEATURE_SCAL
 
 def test_a_scaling_under_a_plan_that_has_no_use_for_one_is_refused_before_any_of_it_is_taken() -> None:
     unscaled = dataclasses.replace(SHAPES, numeric=0)
-    inbox = fed(WELCOME, shapes=unscaled)
+    receiver = fed(WELCOME, shapes=unscaled)
     with pytest.raises(RemoteProtocolError, match="the plan that this site approved has no use for one"):
-        inbox.take(SCALING[0])
+        receiver.take(SCALING[0])
 
 
 def test_a_second_scaling_in_one_run_is_refused_also_on_the_next_stream() -> None:

@@ -23,7 +23,7 @@ ERRORS = 2.0
 
 
 class Verdict(enum.StrEnum):
-    """How a claim fares."""
+    """The outcome of a claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -64,7 +64,7 @@ def _not_above_baselines(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _close_to_central(evidence: Evidence) -> Iterator[Finding]:
-    """C9: the worst-group risk is that of the centralised BPF and DRO; a difference to either side is told."""
+    """C9: the worst-group risk is that of the centralised BPF and DRO; a difference to either side is reported."""
     for ours in evidence.of(Figure.BASELINES, method="fedsrcvar"):
         for name in ("bpf", "dro"):
             yield from _compared("C9", ours, _same(evidence, ours, name), "test")

@@ -23,7 +23,7 @@ Results = Mapping[str, ResultDocument]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What one cell came to.
+    """The outcome of one cell.
 
     Attributes:
         cell: which.
@@ -49,7 +49,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a study found.
+    """The findings of a study.
 
     Attributes:
         marks: in the order of the cells.

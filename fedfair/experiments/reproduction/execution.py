@@ -1,4 +1,4 @@
-"""Running a study: its points by the sweep's engine, kept in its folder, so that a restart goes on."""
+"""Running a study: its points by the sweep's engine, kept in its folder, so that a restart resumes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Method:
         label: its name in figures.
         knows_group_size: it is trained for a group size.
         has_tradeoff: it has a tradeoff between the worst group and the mean.
-        knows_groups: it is told the groups.
+        knows_groups: whether it knows the groups.
         has_adversary: an adversary looks at all losses.
         adversary_steps: that adversary makes steps, instead of answering at once.
         by_epochs: it makes passes over the records instead of steps.

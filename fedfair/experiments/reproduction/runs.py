@@ -1,4 +1,4 @@
-"""Which plans a study runs, and which of them stand behind each mark of each figure.
+"""Lists the plans that a study runs, and those behind each mark of each figure.
 
 A `Cell` is one mark before its error bar: a method under one group size, tradeoff and number of local steps. It
 has candidates (learning rates, and tradeoffs where several stand for "about 0"), and every candidate has one run

@@ -26,24 +26,24 @@ OPEN = (
     "The paper does not state the number of rounds; ours are in the first line under the title.",
     "Numeric features are standardised by federated means and variances; the paper does not say what it did.",
     (
-        "Every choice (learning rate, small tradeoff) is made by each repetition on its own validation records, a "
-        "tenth of what it is not tested on; the paper takes the combination with the best solution and does not "
+        "Each repetition makes every choice (learning rate, small tradeoff) on its own validation records, a "
+        "tenth of what it is not tested on. The paper takes the combination with the best solution, and does not "
         "say on which records."
     ),
     (
-        "Learning rates: the paper tries 0.01 to 0.00001, here are those in the first line. FedSRCVaR's threshold "
-        "begins at the losses' quantile and moves with the model's rate; in the paper it begins at 1 and moves "
-        "with 0.001, as the adversaries of the other methods do here and there."
+        "Learning rates: the paper tries 0.01 to 0.00001, here are those in the first line. FedSRCVaR's "
+        "threshold begins at the losses' quantile and moves with the model's rate. In the paper it begins at 1 "
+        "and moves with 0.001. The adversaries of the other methods do the same, in the paper and here."
     ),
     (
-        "One batch size for each method, where the paper chooses among 32, 64 and 128, and one number of FedAvg's "
-        "epochs, where it chooses among 3, 8 and 15. The fan and the local steps are at the first learning rate "
-        "and the local steps at the largest small tradeoff, without a choice; their rounds are equally many, so "
-        "that ten local steps make ten times as many steps as one."
+        "Each method has one batch size, where the paper chooses among 32, 64 and 128. FedAvg has one number of "
+        "epochs, where the paper chooses among 3, 8 and 15. The fan and the local steps use the first learning "
+        "rate, without a choice; the local steps use the largest small tradeoff. All have equally many rounds, "
+        "so ten local steps make ten times as many steps as one."
     ),
     (
-        "AFL, FedMinMax, DRO and BPF give the mean model of the second half of the rounds, of which their theory "
-        "speaks; at the quick size their adversaries look at large data only every 20 rounds."
+        "AFL, FedMinMax, DRO and BPF give the mean model of the second half of the rounds; their theory is about "
+        "such a mean. At the quick size their adversaries look at large data only every 20 rounds."
     ),
 )
 
@@ -81,7 +81,7 @@ _ACS_STATED = (
 )
 _ACS_CHOSEN = (
     (
-        "The records are those of 14 states of 2018, ages 17 to 89, not of the whole country: the race mix "
+        "The records are those of 14 states of 2018, ages 17 to 89, not of the whole country. The race mix "
         "differs from the paper's, whose own table suggests California."
     ),
     *OPEN,
@@ -137,8 +137,8 @@ MNIST = Study(
     full=Size(20_000, 60, 3, ALL_SIZES, (0.01,), ALL_TRADEOFFS, RATES),
     stated=(
         (
-            "MNIST, each digit allocated to a collaborator, an MLP with one hidden layer of 512, cross-entropy, "
-            "soft-ReLU with gamma 0.05, batches of 64, the authors' own test records, three runs."
+            "MNIST, each digit allocated to a collaborator, and an MLP with one hidden layer of 512. "
+            "Cross-entropy, soft-ReLU with gamma 0.05, batches of 64, the authors' own test records, three runs."
         ),
     ),
     chosen=OPEN,
@@ -172,8 +172,8 @@ EICU = Study(
     ),
     chosen=(
         (
-            "The data are the open demo (2,179 stays of 186 hospitals), not the credentialed database, and a "
-            "hospital is too small to be a collaborator: there are five by region, where the paper has eleven "
+            "The data are the open demo (2,179 stays of 186 hospitals), not the credentialed database. A "
+            "hospital is too small to be a collaborator. So there are five by region, where the paper has eleven "
             "hospitals."
         ),
         *OPEN,
@@ -257,7 +257,7 @@ ACS_INCOME_STATES = Study(
         (
             "The paper does not use these data; they are here for scale: 48 collaborators with 1.4 million "
             "records. Their authors recoded race and marital status, and dropped positive labels of one race in "
-            "eleven of these states, so the figures say nothing about incomes."
+            "eleven of these states. So the figures say nothing about incomes."
         ),
         *OPEN[1:],
     ),

@@ -18,7 +18,7 @@ Values: TypeAlias = Mapping[str, object]
 
 
 class Figure(enum.StrEnum):
-    """What of the paper a study repeats."""
+    """A figure or table of the paper that a study repeats."""
 
     BASELINES = "baselines"
     """Figure 2: worst risk, utility and disparity against the group size, for all methods."""
@@ -31,7 +31,7 @@ class Figure(enum.StrEnum):
 
 
 class Repeats(enum.StrEnum):
-    """How a study is repeated, for the error bars."""
+    """The kind of a study's repetitions, for the error bars."""
 
     FOLDS = "folds"
     """Cross-validation: every repetition tests on another share of the records."""
@@ -41,7 +41,7 @@ class Repeats(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run.
+    """The size of a repetition.
 
     Attributes:
         rounds: training rounds of every method that makes one step per round.
@@ -77,7 +77,7 @@ class Study:
         repeats: how it is repeated.
         figures: what of the paper it repeats.
         methods: the names of the compared methods (`methods.py`), in the order of the legend.
-        group_column: the column of the groups that FedMinMax is told.
+        group_column: the column of the groups that FedMinMax knows.
         quick: a size for minutes.
         full: a size for hours.
         stated: sentences: what the paper states and this study does.

@@ -30,7 +30,7 @@ except ImportError as missing:
 
 
 class _Worker:
-    """What an actor is: a runner on one thread."""
+    """An actor of the cluster: a runner on one thread."""
 
     def __init__(self, root: Path) -> None:
         torch.set_num_threads(1)

@@ -6,7 +6,7 @@
     table.csv, table.json
 
 A folder belongs to one base plan; the grid may grow, shrink or change from run to run. Data files are not looked
-at: whoever changes them under the same names takes another folder.
+at: a user who changes them under the same names takes another folder.
 """
 
 from __future__ import annotations

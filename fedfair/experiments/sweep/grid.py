@@ -1,4 +1,4 @@
-"""Which plans a sweep runs: the base plan under every combination of the grid's values.
+"""Lists the plans that a sweep runs: the base plan under every combination of the grid's values.
 
 An item of the grid is written `KEY=VALUE,VALUE,...`. The key is a place of the plan, such as training.batch_size,
 or one of the short words below; the values are YAML as in the plan itself. Every combination is validated by the

@@ -29,7 +29,7 @@ REPORT_SECONDS = 0.25
 """How often a worker tells how far it is; nobody reads faster."""
 
 Message = int | ResultDocument | Failure
-"""What a worker says: rounds done, the result, or why there is none."""
+"""A message of a worker: rounds done, the result, or why there is none."""
 
 
 def run_locally(points: Sequence[Point], root: Path, workers: int) -> Generator[Event, None, None]:

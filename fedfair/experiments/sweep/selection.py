@@ -1,4 +1,4 @@
-"""Which point of a sweep is best, judged on validation records alone.
+"""Selects the best point of a sweep, by validation records alone.
 
 A test split answers for people whom nothing was chosen by. Hence a candidate holds validation figures and nothing
 else: no rule here could look at the test split, or at training losses, by mistake or on purpose. Every candidate
@@ -18,7 +18,7 @@ from fedfair.plan.schema import Plan
 
 
 class Criterion(enum.StrEnum):
-    """What is to be small on the validation records."""
+    """The figure to minimise on the validation records."""
 
     WORST = "worst"
     MEAN = "mean"

@@ -1,7 +1,7 @@
 """The one table that comes out of a sweep: a row for every setting, averaged over seeds, best first.
 
 Decides what a row says and what it keeps back: test figures stand only in the rows that validation has chosen,
-because whoever compares test figures chooses by them. `show_test` opens them all, for curves. How a row is
+because to compare test figures is to choose by them. `show_test` opens them all, for curves. How a row is
 drawn is `fedfair.report`'s business, what is best `selection.py`'s.
 """
 
@@ -26,7 +26,7 @@ RUN_FIGURES = ("threshold", "seconds")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How points are compared and shown.
+    """The rule by which points are compared and shown.
 
     Attributes:
         criterion: what is to be small on the validation records.

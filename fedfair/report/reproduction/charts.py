@@ -19,7 +19,7 @@ from fedfair.experiments.sweep.figures import DISPARITY, WORST, figure_name
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw
 
 Lines = Sequence[tuple[str, Sequence[Mark]]]
-"""What stands in the legend, and the marks of one line."""
+"""For each line, its text in the legend and its marks."""
 
 _SIZE = ChartAxis("size of the worst group, as a share of everybody", share=True)
 _PANELS = {

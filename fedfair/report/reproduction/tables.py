@@ -62,8 +62,8 @@ def worst_groups(done: Done) -> Rows:
     rows += [("uniform guess", *[f"{floor:.3f}"] * (2 * len(sizes) + 1), "") for floor in floors]
     caption = (
         "Mean loss in nats, mean over the repetitions ± one standard error. A method that knows the group size "
-        "was trained for the one in its column; the mean and the accuracy are those of its model for the smallest."
-        " Where a risk is above that of the uniform guess, guessing would serve the group better."
+        "was trained for the size in its column. Its mean and accuracy are those of its model for the smallest "
+        "size. Where a risk is above that of the uniform guess, guessing would serve the group better."
     )
     return Rows(caption, tuple(head), tuple(rows))
 

@@ -27,7 +27,7 @@ from fedfair.training.local_sgd import LossWeighting
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """How a group makes its steps; see `LocalSteps`, which makes one collaborator's.
+    """The local steps of a group; `LocalSteps` makes those of one collaborator.
 
     Attributes:
         layout: where the tensors of the model lie.

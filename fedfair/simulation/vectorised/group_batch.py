@@ -28,7 +28,7 @@ NOTHING = torch.empty(0, dtype=torch.int64)
 
 @dataclass(frozen=True, slots=True)
 class GroupBatch:
-    """What one local step of a group is made on.
+    """The batches of one local step of a group.
 
     Attributes:
         features: tensor (k, b, columns) on the device.

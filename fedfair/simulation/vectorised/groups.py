@@ -1,4 +1,4 @@
-"""Which collaborators make their local steps together: few enough for the cache, alike enough to be padded.
+"""Groups collaborators that make their local steps together: few enough for the cache, alike enough to be padded.
 
 Decides the groups; a group's batches are made in `group_batch.py`. A group on the CPU is as large as the cache
 bears, because every step goes over its activations several times, and no larger; on an accelerator it is as

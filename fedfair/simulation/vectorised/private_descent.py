@@ -66,7 +66,7 @@ def group_samples(
 
 @dataclass(frozen=True, slots=True)
 class PrivateDescent:
-    """How a group makes its steps; see `privacy.sample_level.PrivateSteps`, which makes one collaborator's.
+    """The private steps of a group; `privacy.sample_level.PrivateSteps` makes those of one collaborator.
 
     Attributes:
         layout: where the tensors of the model lie.
