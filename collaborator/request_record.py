@@ -11,9 +11,10 @@ from threading import Lock
 
 from collaborator.table_file import Content, TableFile
 from collaborator.worker import Granted
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.policy.request_limits import state_key
 
 ANSWERED = Content(
     "this site's record of what it has answered",
@@ -39,7 +40,7 @@ class RequestRecord:
         self._lock = Lock()
         self._closed = False
 
-    def admit(self, question: ReceivedRequest) -> Refusal | Granted:
+    def admit(self, request: AggregationRequest) -> Refusal | Granted:
         """Return why a request must not be answered; otherwise it is on the record from now on.
 
         Raises:
@@ -48,12 +49,21 @@ class RequestRecord:
         with self._lock:
             if self._closed:
                 return Refusal("this site is withdrawing and answers no further request")
-            decided = self._rules.decide(question.request, self._table)
+            decided = self._rules.decide(request, self._table)
             if isinstance(decided, Refusal):
                 return decided
             if decided.rows:
                 self._table.write(decided.rows)
             return Granted(decided.attempt)
+
+    def has_answered(self, state: bytes) -> bool:
+        """Return whether this site has answered a request about a state of the run.
+
+        Args:
+            state: its digest, 32 bytes.
+        """
+        with self._lock:
+            return not self._closed and self._table.get(state_key(state.hex())) is not None
 
     def close(self) -> None:
         """Let the file go, after the request that is being checked."""

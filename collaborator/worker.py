@@ -7,18 +7,17 @@ matter, and nobody else's.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fedfair.aggregation.requests import FeatureScaling
+from collaborator.run_follower import HeldRun
 from fedfair.errors import PrivacyError
 from fedfair.ids import SumNumber
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
-from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.frames import CollaboratorFrame, SumStart, Welcome
+from fedfair.wire.receiving import ForWorker, ReceivedRequest
 
 MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """The words in a site's log about a sum that its budget refuses; the figures are in its ledger."""
@@ -36,7 +35,7 @@ class Granted:
     attempt: int
 
 
-Rule = Callable[[ReceivedRequest], Refusal | Granted]
+Rule = Callable[[AggregationRequest], Refusal | Granted]
 """From a request to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
 more."""
 
@@ -87,10 +86,18 @@ class Worker(Protocol):
     def session(self) -> bytes:
         """Return the name of the session that this process has keys of; empty for none."""
 
-    async def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features before anything else is computed."""
+    @property
+    def held(self) -> HeldRun:
+        """Return what this site says of its copy of the run."""
 
-    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def join(self, welcome: Welcome) -> None:
+        """Take part in the run that the aggregator announces, after what is computed now.
+
+        Raises:
+            FedfairError: it evaluates a saved model that this site neither has nor has approved.
+        """
+
+    async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
@@ -99,10 +106,3 @@ class Worker(Protocol):
 
     def close(self) -> None:
         """Wait for the computation to end, then close every file."""
-
-
-async def in_thread(
-    thread: ThreadPoolExecutor, scale: Callable[[FeatureScaling], None], scaling: FeatureScaling
-) -> None:
-    """Scale the features in the thread that computes, after what it does now."""
-    await asyncio.get_running_loop().run_in_executor(thread, scale, scaling)

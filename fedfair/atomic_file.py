@@ -38,13 +38,16 @@ def write_whole(path: Path, text: str, mode: int = MODE) -> None:
         replace_file(path, [text.encode("utf-8")], mode)
 
 
-def replace_file(path: Path, parts: Iterable[bytes | bytearray | memoryview], mode: int = MODE) -> None:
+def replace_file(
+    path: Path, parts: Iterable[bytes | bytearray | memoryview], mode: int = MODE, *, durable: bool = True
+) -> None:
     """Write `parts`, one after the other, to `path`, by way of a temporary file beside it.
 
     Args:
         path: the file; its folder exists.
         parts: the content.
         mode: the permissions of the file before the umask.
+        durable: whether to wait for the disk; without, a power failure may leave an empty file.
 
     Raises:
         OSError: the file cannot be written; it names `path`, and what was there before is as it was.
@@ -56,7 +59,8 @@ def replace_file(path: Path, parts: Iterable[bytes | bytearray | memoryview], mo
             with os.fdopen(handle, "wb") as target:
                 target.writelines(parts)
                 target.flush()
-                os.fsync(target.fileno())
+                if durable:
+                    os.fsync(target.fileno())
             temporary.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ state of somebody else only where it has held that state itself, or where enough
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from fedfair.aggregation.requests import SumRequest
@@ -49,7 +49,6 @@ class RunReplica:
     Attributes:
         run_id: the run, as the aggregator names it; empty before the first greeting.
         state: the present state.
-        on_progress: hears what each applied sum came to.
     """
 
     def __init__(self, rules: RunRules, initial: RunState, plan_digest: bytes, keeper: StateKeeper) -> None:
@@ -59,7 +58,6 @@ class RunReplica:
         self.state = initial
         self._digest = initial.digest(plan_digest)
         self._offered: RunState | None = None
-        self.on_progress: Callable[[Progress], None] = lambda _progress: None
 
     @property
     def digest(self) -> bytes:
@@ -110,7 +108,6 @@ class RunReplica:
         """
         stepped = self.rules.step(self.state, totals, members)
         self._move(stepped.state)
-        self.on_progress(stepped.progress)
         return stepped.progress
 
     def offer(self, raw: bytes | bytearray | memoryview) -> None:

@@ -40,10 +40,10 @@ def masked_frames(message: bytes, vector: bytes | bytearray | memoryview) -> Ite
 
 
 def broadcast_frames(
-    kind: BroadcastKind, payload: bytes | bytearray | memoryview, sha256: bytes, threshold: float = 0.0
+    kind: BroadcastKind, payload: bytes | bytearray | memoryview, sha256: bytes
 ) -> Iterator[BroadcastStart | Chunk]:
     """Yield every frame of one broadcast; the digest is an argument because many receive the same vector."""
-    yield BroadcastStart(kind, memoryview(payload).nbytes, sha256, threshold)
+    yield BroadcastStart(kind, memoryview(payload).nbytes, sha256)
     yield from (Chunk(piece) for piece in chunks(payload))
 
 
@@ -56,13 +56,18 @@ def expect_upload(start: UploadStart, spec: SumSpec) -> Assembler:
     return Assembler(_agreed(start.length, spec.upload_bytes, f"{spec.purpose.value} upload"), start.sha256)
 
 
-def expect_broadcast(start: BroadcastStart, expected_bytes: int) -> Assembler:
-    """Return an assembler for an announced broadcast of which the plan fixes the length.
+def expect_broadcast(start: BroadcastStart, greatest_bytes: int) -> Assembler:
+    """Return an assembler for an announced broadcast, whose length the plan limits.
 
     Raises:
-        RemoteProtocolError: the announced length is another one; nothing was allocated.
+        RemoteProtocolError: the announced length is greater; nothing was allocated.
     """
-    return Assembler(_agreed(start.length, expected_bytes, start.kind.value), start.sha256)
+    if start.length > greatest_bytes:
+        raise RemoteProtocolError(
+            f"the {start.kind.value} is announced with {start.length} bytes, the plan allows {greatest_bytes}",
+            "compare the plan digests and the versions of fedfair on both sides",
+        )
+    return Assembler(start.length, start.sha256)
 
 
 def agreed_vector_length(start: SecaggMessage, lengths: frozenset[int]) -> int:

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
@@ -40,7 +39,6 @@ from fedfair.wire.limits import (
     MAX_CHECK_ITEMS,
     MAX_FRAME_BYTES,
     MAX_NAME_CHARACTERS,
-    MAX_PREFIXES,
     MAX_TEXT_CHARACTERS,
 )
 from fedfair.wire.v1 import federation_pb2 as pb
@@ -50,8 +48,8 @@ _Built = TypeVar("_Built")
 _Number = TypeVar("_Number")
 
 _BROADCAST_KINDS = {
-    BroadcastKind.MODEL: pb.BroadcastStart.KIND_MODEL,
-    BroadcastKind.FEATURE_SCALING: pb.BroadcastStart.KIND_FEATURE_SCALING,
+    BroadcastKind.STATE: pb.BroadcastStart.KIND_STATE,
+    BroadcastKind.TOTALS: pb.BroadcastStart.KIND_TOTALS,
 }
 _PURPOSES = {
     Purpose.TRAINING: pb.SumStart.PURPOSE_TRAINING,
@@ -119,6 +117,7 @@ def _hello_message(frame: Hello) -> pb.Hello:
         last_sum_number=frame.last_sum_number,
         run_id=frame.run_id,
         rounds_done=frame.rounds_done,
+        state=frame.state,
     )
 
 
@@ -133,6 +132,7 @@ def _hello(message: pb.Hello) -> Hello:
         SumNumber(message.last_sum_number),
         _short(message.run_id, "Hello.run_id", MAX_NAME_CHARACTERS),
         message.rounds_done,
+        message.state,
     )
 
 
@@ -153,13 +153,17 @@ def _abstain(message: pb.Abstain) -> Abstain:
 def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 - one line per frame
     """Return the bytes of a frame that the aggregator sends."""
     match frame:
-        case Welcome(run_id, done, total, only):
-            welcome = pb.Welcome(run_id=run_id, rounds_done=done, rounds_total=total, evaluation_only=only)
-            return pb.AggregatorFrame(welcome=welcome).SerializeToString()
-        case BroadcastStart(kind, length, sha256, threshold):
-            broadcast = pb.BroadcastStart(
-                kind=_BROADCAST_KINDS[kind], length=length, sha256=sha256, threshold=threshold
+        case Welcome():
+            welcome = pb.Welcome(
+                run_id=frame.run_id,
+                rounds_done=frame.rounds_done,
+                rounds_total=frame.rounds_total,
+                evaluation_only=frame.evaluation_only,
+                model=frame.model,
             )
+            return pb.AggregatorFrame(welcome=welcome).SerializeToString()
+        case BroadcastStart(kind, length, sha256):
+            broadcast = pb.BroadcastStart(kind=_BROADCAST_KINDS[kind], length=length, sha256=sha256)
             return pb.AggregatorFrame(broadcast=broadcast).SerializeToString()
         case Chunk(data):
             return pb.AggregatorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
@@ -205,12 +209,13 @@ def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - o
 
 
 def _welcome(message: pb.Welcome) -> Welcome:
-    return Welcome(message.run_id, message.rounds_done, message.rounds_total, message.evaluation_only)
+    done, total = message.rounds_done, message.rounds_total
+    return Welcome(message.run_id, done, total, message.evaluation_only, message.model)
 
 
 def _broadcast_start(message: pb.BroadcastStart) -> BroadcastStart:
     kind = _known(_BROADCAST_KIND_OF, message.kind, "BroadcastStart.kind")
-    return BroadcastStart(kind, message.length, message.sha256, message.threshold)
+    return BroadcastStart(kind, message.length, message.sha256)
 
 
 def _sum_message(frame: SumStart) -> pb.SumStart:
@@ -219,27 +224,19 @@ def _sum_message(frame: SumStart) -> pb.SumStart:
         purpose=_PURPOSES[frame.purpose],
         round=frame.round,
         attempt=frame.attempt,
-        model_sha256=frame.model_sha256,
+        state=frame.state,
         deadline_seconds=frame.deadline_seconds,
-        query_step=0 if frame.query is None else frame.query.number,
-        prefixes=() if frame.query is None else frame.query.prefixes,
     )
 
 
 def _sum_start(message: pb.SumStart) -> SumStart:
-    if len(message.prefixes) > (MAX_PREFIXES if message.query_step else 0):
-        raise RemoteProtocolError(
-            f"SumStart.prefixes has {len(message.prefixes)} entries in step {message.query_step}"
-        )
-    query = QueryStep(message.query_step, tuple(message.prefixes)) if message.query_step else None
     return SumStart(
         SumNumber(message.sum_number),
         _known(_PURPOSE_OF, message.purpose, "SumStart.purpose"),
         message.round,
         message.attempt,
-        message.model_sha256,
+        message.state,
         message.deadline_seconds,
-        query,
     )
 
 

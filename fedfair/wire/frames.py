@@ -18,7 +18,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.radix_select import KEYS, STEPS
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import SumNumber
@@ -33,7 +32,6 @@ from fedfair.wire.limits import (
     MAX_MASKED_MESSAGE_BYTES,
     MAX_MEMBER,
     MAX_NAME_CHARACTERS,
-    MAX_PREFIXES,
     MAX_ROUND,
     MAX_SECONDS,
     MAX_SUM_NUMBER,
@@ -42,7 +40,7 @@ from fedfair.wire.limits import (
 )
 
 if TYPE_CHECKING:
-    from fedfair.aggregation.quantile_query import QueryStep
+    pass
 
 DIGEST_BYTES = 32
 BINDING_BYTES = 64
@@ -81,6 +79,7 @@ class Hello:
     last_sum_number: SumNumber = NO_SUM
     run_id: str = ""
     rounds_done: int = 0
+    state: bytes = b""
 
     def __post_init__(self) -> None:
         _check_introduction(self)
@@ -90,6 +89,8 @@ class Hello:
         if self.run_id:
             _check_run_id(self, self.run_id)
         _within(self, "rounds_done", self.rounds_done, 0, MAX_ROUND)
+        if self.state:
+            _exactly(self, "state", self.state, DIGEST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,70 +135,65 @@ class Abstain:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answers `Hello`: the names and numbers of this run, and whether it evaluates a saved model and no more."""
+    """Answers `Hello`: the names and numbers of this run, and whether it evaluates a saved model and no more.
+
+    `model` names that model by its digest (`saved_model.model_digest`); the model itself never travels.
+    """
 
     run_id: str
     rounds_done: int
     rounds_total: int
     evaluation_only: bool = False
+    model: bytes = b""
 
     def __post_init__(self) -> None:
         _check_run_id(self, self.run_id)
+        _exactly(self, "model", self.model, DIGEST_BYTES if self.evaluation_only else 0)
         _within(self, "rounds_total", self.rounds_total, 1, MAX_ROUND)
         _within(self, "rounds_done", self.rounds_done, 0, self.rounds_total)
 
 
 class BroadcastKind(enum.Enum):
-    """The kind of a broadcast vector."""
+    """The kind of a broadcast."""
 
-    MODEL = "model"
-    FEATURE_SCALING = "feature scaling"
+    STATE = "state of the run"
+    TOTALS = "opened sum"
 
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStart:
-    """A vector for everybody follows in chunks; `threshold` belongs to a model and is 0 otherwise."""
+    """What brings a site into step follows in chunks."""
 
     kind: BroadcastKind
     length: int
     sha256: bytes
-    threshold: float
 
     def __post_init__(self) -> None:
         _within(self, "length", self.length, 1, MAX_VECTOR_BYTES)
         _exactly(self, "sha256", self.sha256, DIGEST_BYTES)
-        if not (math.isfinite(self.threshold) and self.threshold >= 0):
-            raise _fault(self, "threshold", f"is {self.threshold}, expected a finite number of at least 0")
-        if self.kind is not BroadcastKind.MODEL and self.threshold:
-            raise _fault(self, "threshold", f"is {self.threshold}, but {self.kind.value} has no threshold")
 
 
 @dataclass(frozen=True, slots=True)
 class SumStart:
     """Asks for one contribution. `round` counts from 1 in training; elsewhere it is the rounds done so far.
 
-    `query` is what an exact evaluation asks, and None with any other purpose.
+    `state` is the digest of the state of the run that the sum is about; `attempt` is for logs.
     """
 
     sum_number: SumNumber
     purpose: Purpose
     round: int
     attempt: int
-    model_sha256: bytes
+    state: bytes
     deadline_seconds: int
-    query: QueryStep | None = None
 
     def __post_init__(self) -> None:
         kind = sum_kind(self.purpose)
         _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
         _within(self, "round", self.round, int(kind.is_round), MAX_ROUND)
         _within(self, "attempt", self.attempt, 1, MAX_ATTEMPT)
-        _exactly(self, "model_sha256", self.model_sha256, DIGEST_BYTES if kind.is_about_model else 0)
+        _exactly(self, "state", self.state, DIGEST_BYTES)
         _within(self, "deadline_seconds", self.deadline_seconds, 1, MAX_SECONDS)
-        if (self.query is not None) != kind.has_query:
-            raise _fault(self, "query_step", f"does not fit a sum for {self.purpose.value}")
-        if self.query is not None:
-            _check_query(self, self.query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +318,6 @@ def _check_introduction(frame: Hello | CheckRequest) -> None:
     _exactly(frame, "plan_digest", frame.plan_digest, DIGEST_BYTES)
     _within(frame, "approval", len(frame.approval), 0, MAX_APPROVAL_BYTES, " bytes")
     _exactly(frame, "certificate_binding", frame.certificate_binding, BINDING_BYTES)
-
-
-def _check_query(frame: SumStart, query: QueryStep) -> None:
-    _within(frame, "query_step", query.number, 1, STEPS)
-    least, most = (0, 0) if query.number == 1 else (1, MAX_PREFIXES)
-    _within(frame, "prefixes", len(query.prefixes), least, most, " entries")
-    for prefix in query.prefixes:
-        _within(frame, "prefixes", prefix, 0, KEYS - 1)
 
 
 def _check_run_id(frame: Hello | Welcome, run_id: str) -> None:

@@ -22,7 +22,7 @@ class CollaboratorFrame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session", "last_sum_number", "run_id", "rounds_done")
+    __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session", "last_sum_number", "run_id", "rounds_done", "state")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class Hello(_message.Message):
     LAST_SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     software_version: str
     plan_digest: bytes
@@ -41,7 +42,8 @@ class Hello(_message.Message):
     last_sum_number: int
     run_id: str
     rounds_done: int
-    def __init__(self, protocol_version: _Optional[int] = ..., software_version: _Optional[str] = ..., plan_digest: _Optional[bytes] = ..., approval: _Optional[bytes] = ..., certificate_binding: _Optional[bytes] = ..., session: _Optional[bytes] = ..., last_sum_number: _Optional[int] = ..., run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ...) -> None: ...
+    state: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., software_version: _Optional[str] = ..., plan_digest: _Optional[bytes] = ..., approval: _Optional[bytes] = ..., certificate_binding: _Optional[bytes] = ..., session: _Optional[bytes] = ..., last_sum_number: _Optional[int] = ..., run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., state: _Optional[bytes] = ...) -> None: ...
 
 class UploadStart(_message.Message):
     __slots__ = ("sum_number", "length", "sha256")
@@ -210,39 +212,39 @@ class AggregatorFrame(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., broadcast: _Optional[_Union[BroadcastStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., sum: _Optional[_Union[SumStart, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("run_id", "rounds_done", "rounds_total", "evaluation_only")
+    __slots__ = ("run_id", "rounds_done", "rounds_total", "evaluation_only", "model")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_DONE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_ONLY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     rounds_done: int
     rounds_total: int
     evaluation_only: bool
-    def __init__(self, run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., rounds_total: _Optional[int] = ..., evaluation_only: _Optional[bool] = ...) -> None: ...
+    model: bytes
+    def __init__(self, run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., rounds_total: _Optional[int] = ..., evaluation_only: _Optional[bool] = ..., model: _Optional[bytes] = ...) -> None: ...
 
 class BroadcastStart(_message.Message):
-    __slots__ = ("kind", "length", "sha256", "threshold")
+    __slots__ = ("kind", "length", "sha256")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[BroadcastStart.Kind]
-        KIND_MODEL: _ClassVar[BroadcastStart.Kind]
-        KIND_FEATURE_SCALING: _ClassVar[BroadcastStart.Kind]
+        KIND_STATE: _ClassVar[BroadcastStart.Kind]
+        KIND_TOTALS: _ClassVar[BroadcastStart.Kind]
     KIND_UNSPECIFIED: BroadcastStart.Kind
-    KIND_MODEL: BroadcastStart.Kind
-    KIND_FEATURE_SCALING: BroadcastStart.Kind
+    KIND_STATE: BroadcastStart.Kind
+    KIND_TOTALS: BroadcastStart.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
-    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     kind: BroadcastStart.Kind
     length: int
     sha256: bytes
-    threshold: float
-    def __init__(self, kind: _Optional[_Union[BroadcastStart.Kind, str]] = ..., length: _Optional[int] = ..., sha256: _Optional[bytes] = ..., threshold: _Optional[float] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[BroadcastStart.Kind, str]] = ..., length: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class SumStart(_message.Message):
-    __slots__ = ("sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds", "query_step", "prefixes")
+    __slots__ = ("sum_number", "purpose", "round", "attempt", "state", "deadline_seconds")
     class Purpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PURPOSE_UNSPECIFIED: _ClassVar[SumStart.Purpose]
@@ -259,19 +261,15 @@ class SumStart(_message.Message):
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    MODEL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    QUERY_STEP_FIELD_NUMBER: _ClassVar[int]
-    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     sum_number: int
     purpose: SumStart.Purpose
     round: int
     attempt: int
-    model_sha256: bytes
+    state: bytes
     deadline_seconds: int
-    query_step: int
-    prefixes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sum_number: _Optional[int] = ..., purpose: _Optional[_Union[SumStart.Purpose, str]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., model_sha256: _Optional[bytes] = ..., deadline_seconds: _Optional[int] = ..., query_step: _Optional[int] = ..., prefixes: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, sum_number: _Optional[int] = ..., purpose: _Optional[_Union[SumStart.Purpose, str]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[bytes] = ..., deadline_seconds: _Optional[int] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("sum_number",)

@@ -1,0 +1,143 @@
+"""Follows the run that a site takes part in: holds its copy, and brings the features to the scaling of that copy.
+
+Used in the worker's thread alone. A whole run is followed from the plan's own beginning and kept on the disk. A run
+that evaluates a saved model begins with that model, which this site has itself or has approved; nothing of it is
+kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedfair.aggregation.requests import FeatureScaling, SumRequest
+from fedfair.aggregation.running_sum import Totals
+from fedfair.ids import RoundNumber
+from fedfair.plan.purpose import Purpose
+from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.run.progress import Progress
+from fedfair.run.replica import OutOfStepError, RunReplica
+from fedfair.run.state import RunState
+from fedfair.wire.frames import SumStart, Welcome
+from fedfair.wire.receiving import ReceivedRequest
+
+
+class ScaledTask(Protocol):
+    """What computes: `training.client.TrainingClient`."""
+
+    @property
+    def scaling(self) -> FeatureScaling | None:
+        """Return the scaling that the next contribution is made under; None where features are not scaled."""
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale the features."""
+
+
+OnDemand = Callable[[bytes], RunReplica]
+"""From the digest of a saved model to a run that evaluates it and nothing else. Raises a FedfairError where this
+site neither has that model nor has approved it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """What a site says of its copy when it connects.
+
+    Attributes:
+        run_id: the run, as the aggregator named it; empty before the first.
+        digest: of the copy's state, 32 bytes.
+        rounds_done: training rounds that are behind it.
+    """
+
+    run_id: str
+    digest: bytes
+    rounds_done: RoundNumber
+
+
+class RunFollower:
+    """This site's copy of the run.
+
+    Args:
+        task: what computes.
+        own: the copy of the whole run.
+        on_demand: makes the copy of a run that evaluates a saved model.
+        on_progress: hears what each opened sum came to, and the state after it.
+    """
+
+    def __init__(
+        self,
+        task: ScaledTask,
+        own: RunReplica,
+        on_demand: OnDemand,
+        on_progress: Callable[[Progress, RunState], None] = lambda _progress, _state: None,
+    ) -> None:
+        self._task = task
+        self._own = own
+        self._on_demand = on_demand
+        self._on_progress = on_progress
+        self._replica = own
+
+    @property
+    def replica(self) -> RunReplica:
+        """Return the copy of the run that this site takes part in now."""
+        return self._replica
+
+    @property
+    def held(self) -> HeldRun:
+        """Return what to say of it."""
+        replica = self._replica
+        return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done)
+
+    def join(self, welcome: Welcome) -> None:
+        """Take part in the run that the aggregator announces.
+
+        Raises:
+            FedfairError: it evaluates a saved model that this site neither has nor has approved.
+        """
+        if not welcome.evaluation_only:
+            self._replica = self._own
+        elif self._replica is self._own or self._replica.run_id != welcome.run_id:
+            self._replica = self._on_demand(welcome.model)
+        self._replica.join(welcome.run_id)
+
+    def due(self, start: SumStart) -> SumRequest:
+        """Return the sum that is asked for, from this site's own state, and scale the features for it.
+
+        Raises:
+            OutOfStepError: the request is about another state, or names another sum than that state asks for.
+        """
+        request = self._replica.request(start.state)
+        if (request.purpose, int(request.round)) != (start.purpose, start.round):
+            raise OutOfStepError(
+                f"asked for {start.purpose.value} of round {start.round}, this site's state asks for "
+                f"{request.purpose.value} of round {request.round}",
+                "compare the versions of fedfair on both sides",
+            )
+        scaling = self._replica.state.scaling
+        if scaling is not None and scaling is not self._task.scaling:
+            self._task.apply_scaling(scaling)
+        return request
+
+    def asked(self, question: ReceivedRequest, request: SumRequest, openers: tuple[int, ...]) -> AggregationRequest:
+        """Return the request as the rules of this site see it."""
+        replica = self._replica
+        return AggregationRequest(
+            run=question.run_id,
+            on_demand=question.on_demand,
+            purpose=request.purpose,
+            round=int(request.round),
+            query=request.query,
+            state=replica.digest,
+            model_sha256=replica.state.model.vector_sha256,
+            openers=openers,
+        )
+
+    def apply(self, totals: Totals, members: tuple[str, ...]) -> Purpose:
+        """Apply an opened sum; return why it was summed.
+
+        Raises:
+            RemoteProtocolError: it cannot come from honest contributions; the state is what it was.
+        """
+        progress = self._replica.apply(totals, members)
+        self._on_progress(progress, self._replica.state)
+        return progress.purpose
