@@ -12,6 +12,7 @@ from collaborator.notices import (
     PlanRefused,
     PrivacyForecast,
     RetryPlanned,
+    RunFileUnwritten,
     RunJoined,
     SumDeclined,
     SummaryUnwritten,
@@ -45,4 +46,9 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911 - one case per n
             return " ".join(reason.split())
         case AggregatorUntold(reason):
             return f"the aggregator was not told: {reason}"
+        case RunFileUnwritten(path, fault):
+            return (
+                f"{path} cannot be written: {fault}; the run goes on, the older file is kept, and the next "
+                "evaluation tries again -> make room on the disk, or let this user write there"
+            )
     assert_never(notice)

@@ -140,6 +140,19 @@ class AggregatorUntold:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class RunFileUnwritten:
+    """A file of this site's own copy of the run cannot be written; the run goes on.
+
+    Attributes:
+        path: the first such file.
+        fault: why.
+    """
+
+    path: Path
+    fault: str
+
+
 Notice: TypeAlias = (
     RunJoined
     | RetryPlanned
@@ -151,4 +164,5 @@ Notice: TypeAlias = (
     | LeavingBegun
     | PlanRefused
     | AggregatorUntold
+    | RunFileUnwritten
 )

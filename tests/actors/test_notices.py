@@ -125,6 +125,13 @@ SITE: list[tuple[site.Notice, str]] = [
     (site.LeavingBegun("SIGINT"), "SIGINT: leaving the federation; once more to stop at once"),
     (site.PlanRefused("the mode\n  is off"), "the mode is off"),
     (site.AggregatorUntold("nobody answers"), "the aggregator was not told: nobody answers"),
+    (
+        site.RunFileUnwritten(Path("runs/a/result.json"), "No space left on device"),
+        (
+            "runs/a/result.json cannot be written: No space left on device; the run goes on, the older file is "
+            "kept, and the next evaluation tries again -> make room on the disk, or let this user write there"
+        ),
+    ),
 ]
 
 
