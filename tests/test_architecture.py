@@ -336,6 +336,7 @@ FOR_READERS_OF_THE_PAPER = {
 """The formulas of the paper are complete, for those who study it: a run needs some of them only."""
 
 FOR_A_SITE_WITH_THE_STATE = {
+    "collaborator/known_models.py": {"find_model", "of_site"},
     "collaborator/own_figures_log.py": {"OwnFiguresLog"},
     "collaborator/run_folder.py": {"RunFolder"},
     "fedfair/results/own_figures.py": {"own_figures"},

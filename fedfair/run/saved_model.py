@@ -3,14 +3,16 @@
 Beside the tensors a file carries, as strings: the threshold, the rounds behind the model, the plan's digest, the
 scaling of the features that the model expects, without which its figures would be those of another model, and the
 description of what the model takes and returns. Aggregator, sites and simulations write the same file. Decides
-these words; the format is `model_file.py`'s, the description
+these words and the digest by which a saved model is approved; the format is `model_file.py`'s, the description
 `model_description.py`'s. No torch: the aggregator imports this module.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +20,10 @@ import numpy as np
 
 from fedfair import __version__
 from fedfair.aggregation import model_file
+from fedfair.aggregation.evaluation_record import vector_sha256
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import is_unevaluated, standardises
@@ -34,8 +38,10 @@ from fedfair.run.model_description import (
     read_description,
 )
 from fedfair.run.training_run import TrainingRun
+from fedfair.signed_message import labelled_message
 
 SCALING_KEY = "feature_scaling"
+IDENTITY_LABEL = "fedfair/saved-model/v1"
 ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has trained this model"
 
 
@@ -183,6 +189,16 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
     if saved.scaling is not None and len(saved.scaling.mean) != numeric:
         raise DataError(f"{path} scales {len(saved.scaling.mean)} columns, the plan has {numeric} of numbers")
     return saved
+
+
+def model_identity(layout: Layout, model: GlobalModel, scaling: FeatureScaling | None) -> bytes:
+    """Return 32 bytes by which a saved model is known and approved; no other model has them.
+
+    They cover what its figures depend on: the layout, every value, the threshold and the scaling of the features.
+    """
+    threshold = struct.pack("<d", model.threshold)
+    fields = [layout.digest, vector_sha256(model.vector), threshold, scaling_digest(scaling)]
+    return hashlib.sha256(labelled_message(IDENTITY_LABEL, fields)).digest()
 
 
 def _numeric_columns(description: ModelDescription) -> int | None:

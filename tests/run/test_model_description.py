@@ -22,6 +22,7 @@ from fedfair.run.saved_model import (
     ModelOrigin,
     SavedModel,
     load_saved,
+    model_identity,
     model_words,
     read_saved,
     save_model,
@@ -198,3 +199,24 @@ def test_every_source_names_its_classes_and_comes_back(data: object, names: tupl
     assert said.label.names == names
     assert read_description(said.words()) == said
     assert difference(said, said) == ""
+
+
+def test_another_model_has_another_identity() -> None:
+    vector, scaling = SAVED.model.vector, SAVED.scaling
+    assert scaling is not None
+    other = vector.copy()
+    other[7] = np.nextafter(other[7], np.float32(9))
+    moved = FeatureScaling(scaling.mean, np.nextafter(scaling.scale, 1.0))
+    renamed = Layout((LayoutEntry("bias", (2, 10)),), np.dtype(np.float32))
+    found = {
+        model_identity(LAYOUT, SAVED.model, scaling),
+        model_identity(LAYOUT, GlobalModel(other, SAVED.model.threshold), scaling),
+        model_identity(LAYOUT, GlobalModel(vector, float(np.nextafter(SAVED.model.threshold, 1))), scaling),
+        model_identity(LAYOUT, SAVED.model, moved),
+        model_identity(LAYOUT, SAVED.model, None),
+        model_identity(renamed, SAVED.model, scaling),
+    }
+    assert len(found) == 6
+    assert {len(identity) for identity in found} == {32}
+    again = GlobalModel(vector.copy(), SAVED.model.threshold)
+    assert model_identity(LAYOUT, again, scaling) in found
