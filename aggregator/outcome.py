@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_record import evaluation_record
 from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
-from fedfair.results.document import FORMAT, ResultDocument, UnfinishedResult
-from fedfair.results.writing import deployed_result
+from fedfair.results.document import ResultDocument, UnfinishedResult
+from fedfair.results.outcome import AggregatorFacts, EndState, RunSubject, run_outcome
 from fedfair.rounds.exit_reasons import ExitReason
 
 if TYPE_CHECKING:
     from aggregator.preparation import Run
 
-
-class EndState(enum.Enum):
-    """The end state of a run; the value is the word in `result.json`."""
-
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    ABORTED = "aborted"
+__all__ = ["EndState", "Ending", "write_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +39,9 @@ class Ending:
 
 def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     """Write the result of the run and return it; a run without an evaluation has only its state."""
-    digest = format_digest(run.plan_digest)
-    reached = run.training_run.result()
-    noised = distributed_dp(run.plan, run.layout.dimension)
-    left = run.records.departures()
-    result: ResultDocument | UnfinishedResult
-    if reached.evaluation is None and noised is None:
-        result = UnfinishedResult(
-            format=FORMAT,
-            plan_digest=digest,
-            rounds=reached.rounds,
-            state=ending.state.value,
-            outcome=ending.words,
-            left=left,
-        )
-    else:
-        figures = deployed_result(
-            run.plan,
-            digest,
-            reached,
-            classes=run.schema.classes,
-            seconds=run.records.seconds,
-            costs=run.records.costs(),
-            noised=noised,
-        )
-        ended = {"state": ending.state.value, "outcome": ending.words, "left": left}
-        result = figures.model_copy(update=ended)
+    subject = RunSubject(run.plan, format_digest(run.plan_digest), run.layout, run.schema)
+    known = AggregatorFacts(run.records.seconds, run.records.costs(), run.records.departures())
+    result = run_outcome(subject, run.training_run.result(), ending.state, ending.words, known)
     evaluated = run.training_run.evaluated
     if evaluated is not None:
         masked = is_masked(run.plan)

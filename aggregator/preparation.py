@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from aggregator.admission import Admission, check_roster_complete
 from aggregator.journal import Journal, JournalEntry, forget
 from aggregator.records import RunPaths, RunRecords
-from fedfair import __version__
 from fedfair.aggregation import model_file
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR, guarantee
 from fedfair.aggregation.model_layout import Layout
@@ -41,7 +40,7 @@ from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
 from fedfair.rounds.secagg_session import is_due
-from fedfair.run.saved_model import evaluation_run, load_saved
+from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved
 from fedfair.run.training_run import TrainingRun
 
 FILES_OF_A_SITE, OTHER_FILES = 3, 256
@@ -126,16 +125,12 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     unfinished = _resume(training_run, journal, note, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
-    metadata = {
-        "plan_digest": format_digest(binding.plan_digest),
-        "federation": plan.federation.name,
-        "fedfair": __version__,
-    }
+    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema)
     records = RunRecords(
         paths,
         binding.layout,
         journal,
-        metadata,
+        origin,
         plan.objective.worst_group_size,
         every_sum=is_unevaluated(plan),
     )

@@ -31,7 +31,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aggregator.journal import Journal, JournalEntry
-from fedfair.aggregation import model_file
 from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
 from fedfair.aggregation.model_layout import Layout
@@ -46,7 +45,7 @@ from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
 from fedfair.results.parts import Departure
 from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
-from fedfair.run.saved_model import model_words
+from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
 from fedfair.run.training_run import Progress, TrainingRun
 
 SMALL_MODEL_BYTES = 1 << 20
@@ -152,7 +151,7 @@ class RunRecords:
         paths: where they are.
         layout: of the model.
         journal: of this run, open.
-        metadata: strings that every model file carries; among them `plan_digest`.
+        origin: what every model file says of the plan.
         worst_group_size: the group size of the objective, whose risk the metrics hold.
         every_sum: whether the journal is written after every sum: a sum that is forgotten and repeated would cost
             privacy that nobody counts, or be refused.
@@ -168,7 +167,7 @@ class RunRecords:
         paths: RunPaths,
         layout: Layout,
         journal: Journal,
-        metadata: Mapping[str, str],
+        origin: ModelOrigin,
         worst_group_size: float,
         *,
         every_sum: bool = False,
@@ -179,7 +178,7 @@ class RunRecords:
         self._paths = paths
         self._layout = layout
         self._journal = journal
-        self._metadata = metadata
+        self._origin = origin
         self._worst_group_size = worst_group_size
         self.is_small = layout.dimension * layout.dtype.itemsize <= SMALL_MODEL_BYTES
         recorded = journal.latest()
@@ -237,12 +236,8 @@ class RunRecords:
         """
         for kind in kinds:
             model = training_run.best if kind is CheckpointKind.BEST else training_run.model
-            plan_digest = self._metadata["plan_digest"]
-            words = {
-                **self._metadata,
-                **model_words(model, training_run.rounds_done, plan_digest, training_run.scaling),
-            }
-            model_file.save(self._paths.model(kind), self._layout, model.vector, words)
+            saved = SavedModel(model, training_run.rounds_done, self._origin.plan_digest, training_run.scaling)
+            save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
             self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, costs))

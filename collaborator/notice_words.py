@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never
 
 from collaborator.notices import (
@@ -9,18 +10,22 @@ from collaborator.notices import (
     EvaluationDone,
     LeavingBegun,
     Notice,
+    OwnRecordsEvaluated,
     PlanRefused,
     PrivacyForecast,
     RetryPlanned,
+    RunFileUnwritten,
     RunJoined,
     SumDeclined,
     SummaryUnwritten,
     ValuesOmitted,
 )
+from fedfair.plan.description import percent
+from fedfair.results.own_figures import OwnFigures
 
 
 def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911 - one case per notice
-    """Return what the operator reads, in one line."""
+    """Return what the operator reads: one line, and of own figures one for each split."""
     match notice:
         case RunJoined(run_id, rounds_done, rounds_total):
             return f"connected; run {run_id[:8]} stands at round {rounds_done} of {rounds_total}"
@@ -45,4 +50,27 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911 - one case per n
             return " ".join(reason.split())
         case AggregatorUntold(reason):
             return f"the aggregator was not told: {reason}"
+        case OwnRecordsEvaluated(figures):
+            return "\n".join(_own_lines(figures)) or f"round {figures.round}: this site has no records to evaluate"
+        case RunFileUnwritten(path, fault):
+            return (
+                f"{path} cannot be written: {fault}; the run goes on, the older file is kept, and the next "
+                "evaluation tries again -> make room on the disk, or let this user write there"
+            )
     assert_never(notice)
+
+
+def _own_lines(figures: OwnFigures) -> Iterator[str]:
+    """Yield one line for each split, with the same figures in the same places; losses in nats."""
+    group = f"worst {percent(figures.group_size)}"
+    for name, own in figures.own.items():
+        everybody = figures.everybody[name]
+        records = f"records {own.records:>7} / {everybody.records:<7}"
+        mean = f"mean loss {_loss(own.mean)} / {_loss(everybody.mean)}"
+        worst = f"{group} {_loss(own.worst)} / {_loss(everybody.worst)} ({own.worst_records} here)"
+        accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * everybody.accuracy:5.1f} %"
+        yield f"round {figures.round}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}"
+
+
+def _loss(value: float | None) -> str:
+    return "too few" if value is None else f"{value:7.4f}"

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.results.own_figures import OwnFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,30 @@ class AggregatorUntold:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class OwnRecordsEvaluated:
+    """How this site's own records fare under the global model; it stays at this site.
+
+    Attributes:
+        figures: of the evaluation, beside everybody's.
+    """
+
+    figures: OwnFigures
+
+
+@dataclass(frozen=True, slots=True)
+class RunFileUnwritten:
+    """A file of this site's own copy of the run cannot be written; the run goes on.
+
+    Attributes:
+        path: the first such file.
+        fault: why.
+    """
+
+    path: Path
+    fault: str
+
+
 Notice: TypeAlias = (
     RunJoined
     | RetryPlanned
@@ -151,4 +176,6 @@ Notice: TypeAlias = (
     | LeavingBegun
     | PlanRefused
     | AggregatorUntold
+    | OwnRecordsEvaluated
+    | RunFileUnwritten
 )

@@ -37,11 +37,12 @@ class SeveralSiteObservers:
 
 
 class SiteLines:
-    """Writes the sentence of each notice with the time in front."""
+    """Writes the sentence of each notice, line by line, with the time in front of each."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
     def noticed(self, notice: Notice) -> None:
-        """Write the line."""
-        self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {notice_words(notice)}")
+        """Write the line, or the lines."""
+        for line in notice_words(notice).splitlines():
+            self._write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {line}")

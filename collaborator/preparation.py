@@ -105,6 +105,11 @@ class PreparedSite:
         return wanted or config.budget is not None or config.ledger is not None or begun
 
     @property
+    def runs(self) -> Path:
+        """Return the folder of this site's own copies of runs, one folder for each run in it."""
+        return self.state.parent / "runs" / self.participant
+
+    @property
     def ledger_witness(self) -> RollbackGuard:
         """Return what remembers how far this site's ledger had come."""
         return witness_of(self.state, self.participant)

@@ -40,6 +40,11 @@ def is_quick(file: Path) -> bool:
     return True
 
 
+def imported_files(path: Path) -> list[Path]:
+    """Return the files of ours that a module imports, at once or in a function."""
+    return [found for name in _imported(path) for found in _files(name)]
+
+
 @functools.cache
 def _imported(path: Path) -> tuple[str, ...]:
     return tuple(_names(ast.parse(path.read_text(encoding="utf-8"))))

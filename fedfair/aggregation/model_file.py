@@ -1,7 +1,7 @@
 """Models in files: safetensors, never a pickle, so that opening a file from somebody else runs no code.
 
-Decides what is written beside the tensors (which are not trained, a digest, the caller's own strings) and that a
-file appears whole or not at all. A vector in its layout's order is already the data segment of the format, so it
+Decides what is written beside the tensors (which are not trained, two digests, the caller's own strings) and that
+a file appears whole or not at all. A vector in its layout's order is already the data segment of the format, so it
 is written as it lies in memory; reading goes through the safetensors library, which checks every offset. No
 torch: the aggregator imports this module. Source: the format's description in huggingface/safetensors.
 """
@@ -23,6 +23,7 @@ from fedfair.errors import DataError
 
 BUFFERS_KEY = "fedfair.buffers"
 SHA256_KEY = "fedfair.sha256"
+WORDS_KEY = "fedfair.words_sha256"
 RESERVED_PREFIX = "fedfair."
 
 FORMAT_WIDTHS: dict[str, np.dtype[np.floating]] = {"F32": np.dtype(np.float32), "F64": np.dtype(np.float64)}
@@ -44,7 +45,7 @@ def save(path: Path, layout: Layout, vector: NDArray[np.floating], metadata: Map
     """
     layout.unflatten(vector)
     data = np.ascontiguousarray(vector, layout.dtype.newbyteorder("<"))
-    header = _header(layout, {**metadata, **_own_metadata(layout, data)})
+    header = _header(layout, {**metadata, **_own_metadata(layout, data, metadata)})
     try:
         replace_file(path, [header, data.data], OWNER_ONLY)
     except OSError as error:
@@ -66,8 +67,7 @@ def load(path: Path) -> tuple[Layout, NDArray[np.floating], dict[str, str]]:
         raise DataError(
             f"{path} is not a model that can be read: {error}", "copy the file again from where it was made"
         ) from error
-    own = {key: value for key, value in metadata.items() if not key.startswith(RESERVED_PREFIX)}
-    return layout, vector, own
+    return layout, vector, _callers(metadata)
 
 
 def _read(path: Path) -> tuple[Layout, NDArray[np.floating], dict[str, str]]:
@@ -84,12 +84,26 @@ def _read(path: Path) -> tuple[Layout, NDArray[np.floating], dict[str, str]]:
             vector[place] = file.get_tensor(entry.name).reshape(-1)
     if metadata.get(SHA256_KEY, written := _sha256(vector)) != written:
         raise ValueError("its values are not those that were written")
+    own = _callers(metadata)
+    if metadata.get(WORDS_KEY, written := _words_sha256(own)) != written:
+        raise ValueError(f"its words ({', '.join(sorted(own))}) are not those that were written")
     return layout, vector, metadata
 
 
-def _own_metadata(layout: Layout, data: NDArray[np.floating]) -> dict[str, str]:
+def _callers(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return what the caller of `save` said, without what this module adds."""
+    return {key: value for key, value in metadata.items() if not key.startswith(RESERVED_PREFIX)}
+
+
+def _own_metadata(layout: Layout, data: NDArray[np.floating], metadata: Mapping[str, str]) -> dict[str, str]:
     buffers = [entry.name for entry in layout.entries if not entry.trainable]
-    return {BUFFERS_KEY: json.dumps(buffers), SHA256_KEY: _sha256(data)}
+    written = {SHA256_KEY: _sha256(data), WORDS_KEY: _words_sha256(metadata)}
+    return {BUFFERS_KEY: json.dumps(buffers), **written}
+
+
+def _words_sha256(metadata: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the caller's strings; it finds damage, not somebody who writes both again."""
+    return hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(data: NDArray[np.floating]) -> str:

@@ -118,14 +118,20 @@ def approve_command(
     name: str = typer.Option(..., "--name", "-n", help="This collaborator's name in the plan."),
     plan_file: Path = PLAN,
     cert_folder: Path = typer.Option(Path("cert"), "--cert-folder", help="Folder of this site's signing key."),
+    model: Path | None = typer.Option(
+        None, "--model", help="Approve the evaluation of this saved model on demand, instead of the plan."
+    ),
     yes: bool = YES,
 ) -> None:
-    """Approve exactly this plan by a signature of this site's key."""
+    """Approve exactly this plan by a signature of this site's key; with --model, one of its saved models."""
     from fedfair.identity.store import load_signing_key
 
     plan = load_plan(plan_file)
     check_deployment(plan)
     participant = parse_participant_id(name)
+    if model is not None:
+        _approve_model(plan, plan_file, participant, model, yes=yes)
+        return
     key = load_signing_key(cert_folder, participant)
     _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))
     _show_summary(plan)
@@ -142,6 +148,27 @@ def approve_command(
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(approval)
     _say(f"approved: {target}")
+
+
+def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path: Path, *, yes: bool) -> None:
+    """Write that this site answers evaluations of one saved model, and keep a copy of the model."""
+    from collaborator.known_models import ModelPlaces, approve_model, read_model
+    from fedfair.results.outcome import RunSubject
+    from fedfair.training.binding import plan_binding
+
+    _check_member(plan, participant)
+    workspace = workspace_of(plan_file)
+    code = _allow_code(plan, workspace, participant, yes=yes) if plan.task.references else workspace
+    binding = plan_binding(plan, code)
+    subject = RunSubject(plan, format_digest(binding.digest), binding.layout, binding.schema)
+    places = ModelPlaces(participant, workspace / "approvals", workspace / "runs" / participant, subject)
+    saved = read_model(places, path)
+    _say(f"model of round {saved.round} of {plan.training.rounds}, threshold {saved.model.threshold:g}")
+    _say(f"model digest {format_digest(places.identity(saved))}")
+    _say(f"plan digest {subject.plan_digest}")
+    if not yes and not typer.confirm(f"Does {participant} approve evaluations of exactly this model?"):
+        raise ApprovalError("nothing was approved")
+    _say(f"approved: {approve_model(places, saved, datetime.now(UTC))}")
 
 
 @app.command(name="enroll")
@@ -215,10 +242,14 @@ def _policy_of(participant: ParticipantId, config: Path) -> SitePolicy | None:
     return site.policy if site is not None and site.collaborator == participant else None
 
 
-def _check_pinned(plan: Plan, name: str, key: str) -> None:
+def _check_member(plan: Plan, name: str) -> None:
     if name not in plan.federation.collaborators:
         known = ", ".join(plan.federation.collaborators)
         raise ApprovalError(f"{name} is no collaborator of this plan", f"the plan names {known}")
+
+
+def _check_pinned(plan: Plan, name: str, key: str) -> None:
+    _check_member(plan, name)
     pinned = plan.federation.roster.get(name)
     if pinned is None:
         raise ApprovalError(

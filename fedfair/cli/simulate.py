@@ -13,6 +13,7 @@ from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
 from fedfair.errors import DataError
+from fedfair.ids import RoundNumber
 from fedfair.plan.loading import load_plan
 from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
@@ -76,11 +77,11 @@ def _save(outcome: SimulationOutcome, folder: Path) -> None:
 
 
 def _save_model(outcome: SimulationOutcome, path: Path) -> None:
-    from fedfair.aggregation.model_file import save
-    from fedfair.run.saved_model import model_words
+    from fedfair.run.saved_model import SavedModel, save_model
 
-    digest, rounds = outcome.evaluation.plan_digest, outcome.result.rounds
-    save(path, outcome.layout, outcome.model.vector, model_words(outcome.model, rounds, digest, outcome.scaling))
+    origin = outcome.origin
+    saved = SavedModel(outcome.model, RoundNumber(outcome.result.rounds), origin.plan_digest, outcome.scaling)
+    save_model(path, outcome.layout, saved, origin)
 
 
 def _check_places(json_file: Path | None, model_file: Path | None, save_folder: Path | None) -> None:

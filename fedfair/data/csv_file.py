@@ -20,13 +20,10 @@ from fedfair.data.dataset import Dataset
 from fedfair.data.profile import ColumnProfile, case_variants
 from fedfair.data.reading import Faults, TableForm, TextTable, numbers, read_table, require_columns
 from fedfair.errors import DataError
-from fedfair.plan.csv_table import CsvData
+from fedfair.plan.csv_table import OTHER, CsvData
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar
 
-OTHER = "other"
-OWN = "own"
-MISSING = "missing"
 BINARY = 2
 SHOWN_LABELS = 10
 
@@ -52,7 +49,7 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
         classes: number of classes that the plan states, if any.
         numeric: the numeric columns, in order.
     """
-    names = (*numeric, *(name for column in spec.categorical for name in _one_hot(column, spec)))
+    names = (*numeric, *(name for column in spec.categorical for name in spec.coding_of(column)))
     units = tuple(unit_of(*spec.ranges[name]) if name in spec.ranges else 1.0 for name in numeric)
     return FeatureSchema(
         (len(names),),
@@ -165,7 +162,7 @@ def _category_places(table: TextTable, column: str, spec: CsvData, faults: Fault
 
 def _indicators(place: NDArray[np.int64], column: str, spec: CsvData) -> list[NDArray[np.float64]]:
     """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
-    blocks = [place == index for index in range(len(_one_hot(column, spec)))]
+    blocks = [place == index for index in range(len(spec.coding_of(column)))]
     return [block.astype(np.float64) for block in blocks]
 
 
@@ -176,11 +173,6 @@ def _category_profile(table: TextTable, column: str, spec: CsvData, place: NDArr
     other = (place >= len(values)) & ~missing
     variants = case_variants(table.columns[column][other], values)
     return ColumnProfile(column, len(table), int(missing.sum()), int(other.sum()), variants)
-
-
-def _one_hot(column: str, spec: CsvData) -> list[str]:
-    more = (OTHER, MISSING) if spec.missing_of.get(column) == OWN else (OTHER,)
-    return [f"{column}={value}" for value in (*spec.categorical[column], *more)]
 
 
 def _class_count(spec: CsvData, classes: int | None) -> int:

@@ -32,7 +32,8 @@ Columns = Annotated[
 MIN_CLASSES = 2
 
 NUMBER_POLICIES = ("refuse", "mean", "zero")
-CATEGORY_POLICIES = ("other", "own", "refuse")
+OTHER, OWN, MISSING = "other", "own", "missing"
+CATEGORY_POLICIES = (OTHER, OWN, "refuse")
 
 ONE_VALUE = "<value>"
 """The branch of a class that one value stands for; angle brackets mark it as no key."""
@@ -120,9 +121,16 @@ class CsvData(Section):
 
     @property
     def category_columns(self) -> int:
-        """How many features the categories become: one a value, one for others, one for `missing_of: own`."""
-        own = sum(self.missing_of.get(column) == "own" for column in self.categorical)
-        return own + sum(len(values) + 1 for values in self.categorical.values())
+        """How many features the categories become."""
+        return sum(len(self.coding_of(column)) for column in self.categorical)
+
+    def coding_of(self, column: str) -> tuple[str, ...]:
+        """Return the names of the features that a category becomes, in order, each 0 or 1.
+
+        There is one for each value, one for any other value, and with `missing_of: own` one for a missing one.
+        """
+        more = (OTHER, MISSING) if self.missing_of.get(column) == OWN else (OTHER,)
+        return tuple(f"{column}={value}" for value in (*self.categorical[column], *more))
 
     @model_validator(mode="after")
     def _check(self) -> CsvData:

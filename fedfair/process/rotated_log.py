@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
+from fedfair.atomic_file import OWNER_ONLY
+
 MAX_LOG_BYTES = 16 << 20
 """Of one file: months of an ordinary run."""
 
@@ -25,15 +27,19 @@ class RotatedLog:
         path: of the present file.
         max_bytes: the most that one file holds, at least 1; one longer line has a file of its own.
         kept: how many earlier files stay, at least 0.
+        owner_only: whether nobody but its owner may read the file.
 
     Attributes:
         path: of the present file.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int = MAX_LOG_BYTES, kept: int = KEPT) -> None:
+    def __init__(
+        self, path: Path, *, max_bytes: int = MAX_LOG_BYTES, kept: int = KEPT, owner_only: bool = False
+    ) -> None:
         self.path = path
         self._max_bytes = max_bytes
         self._kept = kept
+        self._owner_only = owner_only
         self._file: FileIO | None = None
         self._size = 0
 
@@ -77,6 +83,8 @@ class RotatedLog:
 
     def _open(self) -> FileIO:
         # Without a buffer, a line that did not fit on the disk is not tried again when the file is closed.
+        if self._owner_only:
+            self.path.touch(OWNER_ONLY)
         self._file = self.path.open("ab", buffering=0)
         self._size = self.path.stat().st_size
         return self._file

@@ -72,7 +72,8 @@ def _summary(results: Sequence[Reported]) -> Markup:
         paragraph(sentences.nats(document.uniform_floor), "card"),
     ]
     if document.state not in {None, "finished"}:
-        parts.insert(0, paragraph(f"THE RUN WAS {str(document.state).upper()}: {document.outcome}", "card"))
+        state = "IS NOT OVER" if document.state == "running" else f"WAS {str(document.state).upper()}"
+        parts.insert(0, paragraph(f"THE RUN {state}: {document.outcome}", "card"))
     return Markup("").join(parts)
 
 

@@ -1,10 +1,10 @@
 """The result of a run: the one model of the JSON contract `fedfair/result/1`, which is written and read.
 
-A simulation and an aggregator build a `ResultDocument` and write `to_text` of it; reports, certificates, sweeps
-and reproductions read it (`reading.py`). Its JSON has the fields that were set, in the order in which they stand
-here: a field that is None is null in the file, and one that was never set is not in the file. What older results
-lack has a default; a field that a newer result has is not looked at. What a group's figures are is `risks.py`'s
-business, what is said beside them `parts.py`'s.
+A simulation, an aggregator and a site build a `ResultDocument` and write `to_text` of it; reports, certificates,
+sweeps and reproductions read it (`reading.py`). Its JSON has the fields that were set, in the order in which they
+stand here: a field that is None is null in the file, and one that was never set is not in the file. What older
+results lack has a default; a field that a newer result has is not looked at. What a group's figures are is
+`risks.py`'s business, what is said beside them `parts.py`'s.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ class ResultDocument(BaseModel):
     evaluation: EvaluationWords = Field(default=EvaluationWords(), description="how the last risks were found")
     privacy: PrivacyWords = Field(default=PrivacyWords(), description="what differential privacy is promised")
     secure_aggregation: ReportedProtection | None = Field(default=None, description="how the sums were protected")
-    timing: Timing | None = Field(default=None, description="how long the run took")
+    timing: Timing | None = Field(default=None, description="how long the run took; null at a site")
     traffic: Traffic | None = Field(default=None, description="bytes that travelled, or would; null if not known")
     versions: dict[str, str] = Field(default={}, description="of the software that ran")
     collaborators: dict[str, CollaboratorRisk | None] | None = Field(
         default=None, description="what each collaborator's own records come to, where the result may tell of it"
     )
-    state: str | None = Field(default=None, description="finished, stopped or aborted; omitted for a simulation")
+    state: str | None = Field(
+        default=None, description="running, finished, stopped or aborted; omitted for a simulation"
+    )
     outcome: str = Field(default="", description="the same in words")
     left: tuple[Departure, ...] = Field(default=(), description="who left the run, and why")
 
@@ -124,7 +126,7 @@ class UnfinishedResult(BaseModel):
     format: str = _FORMAT_FIELD
     plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")
     rounds: int = Field(description="training rounds done")
-    state: str = Field(description="stopped or aborted")
+    state: str = Field(description="running, stopped or aborted")
     outcome: str = Field(description="the same in words")
     left: tuple[Departure, ...] = Field(description="who left the run, and why")
 

@@ -98,18 +98,18 @@ def simulated_privacy(
 
 
 def deployed_privacy(
-    plan: Plan, noised: DistributedDp | None, run: RunResult, costs: Sequence[SumCost]
+    plan: Plan, noised: DistributedDp | None, run: RunResult, costs: Sequence[SumCost] | None
 ) -> PrivacyWords:
-    """Return what the aggregator says of a deployed run.
+    """Return what is said of a deployed run.
 
     Args:
         plan: the plan that was run.
         noised: how training sums were noised for whole collaborators; None where they were not.
         run: what the run came to; attempts that were given up count, as some sum of theirs may be open.
-        costs: of every sum that was opened.
+        costs: of every sum that was opened; None at a site, which promises by the plan's quorum.
     """
     if noised is not None:
-        sums = run.rounds + run.lost_rounds
+        sums, costs = run.rounds + run.lost_rounds, costs or ()
         fewest = min((cost.contributors for cost in costs), default=quorum(plan))
         complete = all(sum_kind(cost.purpose).is_round for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)

@@ -138,12 +138,13 @@ def deployed_result(
     run: RunResult,
     *,
     classes: int,
-    seconds: float,
-    costs: Sequence[SumCost],
+    seconds: float | None,
+    costs: Sequence[SumCost] | None,
     noised: DistributedDp | None = None,
 ) -> ResultDocument:
     """Return the result of a deployed run, from sums alone; arguments as in `simulated_result`.
 
+    A site knows neither `seconds` nor `costs` and gives None, so that the result has no timing and no traffic.
     With `noised`, whole collaborators are protected, no evaluation was made, and there is no figure about people.
     """
     objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, run)
@@ -193,14 +194,14 @@ class _Frame:
     plan_digest: str
     run: RunResult
     classes: int
-    seconds: float
-    costs: Sequence[SumCost]
+    seconds: float | None
+    costs: Sequence[SumCost] | None
     privacy: PrivacyWords
     setting: Setting
 
 
 def _result(frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit) -> ResultDocument:
-    plan, run, seconds = frame.plan, frame.run, frame.seconds
+    plan, run = frame.plan, frame.run
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
     return ResultDocument(
         format=FORMAT,
@@ -221,14 +222,19 @@ def _result(frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit) ->
         evaluation=_evaluation_words(plan, run),
         privacy=frame.privacy,
         secure_aggregation=_protection(plan, frame.setting),
-        timing=Timing(
-            seconds=seconds,
-            rounds_per_second=_number(run.rounds / seconds if seconds else math.nan),
-            rounds=rounds_summary(frame.costs),
-        ),
-        traffic=traffic_summary(frame.costs, basis),
+        timing=_timing(frame),
+        traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
         versions={name: version(name) for name in ("fedfair", "torch")},
     )
+
+
+def _timing(frame: _Frame) -> Timing | None:
+    """Return how long the run took; None where that is not known."""
+    seconds = frame.seconds
+    if seconds is None:
+        return None
+    speed = _number(frame.run.rounds / seconds if seconds else math.nan)
+    return Timing(seconds=seconds, rounds_per_second=speed, rounds=rounds_summary(frame.costs or ()))
 
 
 def _plan_in_words(plan: Plan) -> PlanWords:

@@ -1,31 +1,48 @@
 """A model in a file with everything that is needed to use it again, and a training run that only evaluates it.
 
-Beside the tensors a file carries, as strings: the threshold, the rounds behind the model, the plan's digest, and
-the scaling of the features that the model expects, without which its figures would be those of another model.
-Decides these words; the format is `model_file.py`'s. No torch: the aggregator imports this module.
+Beside the tensors a file carries, as strings: the threshold, the rounds behind the model, the plan's digest, the
+scaling of the features that the model expects, without which its figures would be those of another model, and the
+description of what the model takes and returns. Aggregator, sites and simulations write the same file. Decides
+these words and the digest by which a saved model is approved; the format is `model_file.py`'s, the description
+`model_description.py`'s. No torch: the aggregator imports this module.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedfair import __version__
 from fedfair.aggregation import model_file
+from fedfair.aggregation.evaluation_record import vector_sha256
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import is_unevaluated, standardises
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
+from fedfair.run.model_description import (
+    ModelDescription,
+    NumberColumn,
+    describe_model,
+    difference,
+    read_description,
+)
 from fedfair.run.training_run import TrainingRun
+from fedfair.signed_message import labelled_message
 
 SCALING_KEY = "feature_scaling"
+IDENTITY_LABEL = "fedfair/saved-model/v1"
+ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has trained this model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +62,99 @@ class SavedModel:
     scaling: FeatureScaling | None
 
 
-def model_words(
-    model: GlobalModel, rounds: int, plan_digest: str, scaling: FeatureScaling | None
-) -> dict[str, str]:
-    """Return the strings that a model's file carries; `load_saved` reads them back exactly."""
-    words = {"threshold": repr(model.threshold), "round": str(rounds), "plan_digest": plan_digest}
-    if scaling is not None:
-        columns = {"mean": scaling.mean.tolist(), "scale": scaling.scale.tolist()}
+@dataclass(frozen=True, slots=True)
+class ModelOrigin:
+    """What all model files of one run say.
+
+    Attributes:
+        federation: the name of the plan's federation.
+        plan_digest: "sha256:" and 64 hex digits.
+        description: of what the model takes and returns.
+    """
+
+    federation: str
+    plan_digest: str
+    description: ModelDescription
+
+    @classmethod
+    def of_plan(cls, plan: Plan, plan_digest: str, schema: FeatureSchema) -> ModelOrigin:
+        """Return the origin of the plan's models; the schema is of its features."""
+        return cls(plan.federation.name, plan_digest, describe_model(plan, schema))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedModel:
+    """A model file, read without its plan.
+
+    Attributes:
+        layout: where its tensors lie.
+        saved: the model.
+        origin: what it says of its plan, its columns and its label.
+    """
+
+    layout: Layout
+    saved: SavedModel
+    origin: ModelOrigin
+
+
+def save_model(path: Path, layout: Layout, saved: SavedModel, origin: ModelOrigin) -> None:
+    """Write a model's file in one step; `read_saved` reads the same back, bit for bit.
+
+    Args:
+        path: the file; its folder exists.
+        layout: where the tensors lie.
+        saved: the model; its plan is the origin's.
+        origin: of the run.
+
+    Raises:
+        LocalProtocolError: the vector does not fit the layout.
+        DataError: the file cannot be written.
+    """
+    model_file.save(path, layout, saved.model.vector, model_words(saved, origin))
+
+
+def model_words(saved: SavedModel, origin: ModelOrigin) -> dict[str, str]:
+    """Return the strings that a model's file carries; `read_saved` reads them back exactly."""
+    words = {
+        "threshold": repr(saved.model.threshold),
+        "round": str(int(saved.round)),
+        "plan_digest": origin.plan_digest,
+        "federation": origin.federation,
+        "fedfair": __version__,
+        **origin.description.words(),
+    }
+    if saved.scaling is not None:
+        columns = {"mean": saved.scaling.mean.tolist(), "scale": saved.scaling.scale.tolist()}
         words[SCALING_KEY] = json.dumps(columns, separators=(",", ":"))
     return words
 
 
+def read_saved(path: Path) -> DescribedModel:
+    """Return the model in a file and what the file says of it; no plan is needed.
+
+    Raises:
+        DataError: the file cannot be read, was altered, or lacks what fedfair writes.
+    """
+    layout, vector, words = model_file.load(path)
+    try:
+        description = read_description(words)
+        threshold, rounds = float(words["threshold"]), int(words["round"])
+        scaling = _scaling(words.get(SCALING_KEY), _numeric_columns(description))
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{path} does not say its threshold, its round, its scaling or its columns as fedfair writes them: "
+            f"{error}",
+            "give a model that fedfair has saved",
+        ) from error
+    if not (math.isfinite(threshold) and threshold >= 0.0 and rounds >= 0):
+        raise DataError(f"{path} says threshold {threshold} and round {rounds}")
+    digest = words.get("plan_digest", "")
+    saved = SavedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
+    return DescribedModel(layout, saved, ModelOrigin(words.get("federation", ""), digest, description))
+
+
 def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) -> SavedModel:
-    """Return the model in a file, if it is one of this plan's shape.
+    """Return the model in a file, if it takes and returns what this plan's model does.
 
     Args:
         path: the file.
@@ -66,41 +163,59 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
         schema: of the features.
 
     Raises:
-        DataError: the file cannot be read, holds another model, or lacks the scaling that the plan asks for.
+        DataError: the file cannot be read, holds another model, or lacks the scaling that the plan asks for. The
+            message names the first difference, a column before all else.
     """
-    found, vector, words = model_file.load(path)
-    if found.digest != layout.digest:
+    found = read_saved(path)
+    saved, numeric = found.saved, len(schema.numeric)
+    other = difference(found.origin.description, describe_model(plan, schema))
+    if other:
+        raise DataError(f"{path} holds no model of this plan: {other}", ANOTHER_MODEL)
+    if found.layout.digest != layout.digest:
         raise DataError(
-            f"{path} holds a model of {found.dimension} values in {len(found.entries)} tensors, not the plan's "
-            f"{layout.dimension} in {len(layout.entries)}, or of other names",
-            "give the model that this plan has trained, or the plan that has trained this model",
+            f"{path} holds a model of {found.layout.dimension} values in {len(found.layout.entries)} tensors, not "
+            f"the plan's {layout.dimension} in {len(layout.entries)}, or of other names",
+            ANOTHER_MODEL,
         )
-    try:
-        threshold, rounds = float(words["threshold"]), int(words["round"])
-        scaling = _scaling(words.get(SCALING_KEY), len(schema.numeric))
-    except (KeyError, ValueError, TypeError) as error:
+    if saved.round > plan.training.rounds:
         raise DataError(
-            f"{path} does not say its threshold, its round or its scaling as fedfair writes them: {error}",
-            "give a model that fedfair has saved",
-        ) from error
-    if not (math.isfinite(threshold) and threshold >= 0.0 and 0 <= rounds <= plan.training.rounds):
-        raise DataError(f"{path} says threshold {threshold} and round {rounds} of {plan.training.rounds}")
-    if scaling is None and standardises(plan, len(schema.numeric)):
+            f"{path} says threshold {saved.model.threshold} and round {saved.round} of {plan.training.rounds}"
+        )
+    if saved.scaling is None and standardises(plan, numeric):
         raise DataError(
             f"{path} does not say how its features were scaled, and the plan standardises them",
             "give a model that was saved after the standardisation; save/init.safetensors is from before it",
         )
-    return SavedModel(GlobalModel(vector, threshold), RoundNumber(rounds), words.get("plan_digest", ""), scaling)
+    if saved.scaling is not None and len(saved.scaling.mean) != numeric:
+        raise DataError(f"{path} scales {len(saved.scaling.mean)} columns, the plan has {numeric} of numbers")
+    return saved
 
 
-def _scaling(text: str | None, numeric: int) -> FeatureScaling | None:
+def model_identity(layout: Layout, model: GlobalModel, scaling: FeatureScaling | None) -> bytes:
+    """Return 32 bytes by which a saved model is known and approved; no other model has them.
+
+    They cover what its figures depend on: the layout, every value, the threshold and the scaling of the features.
+    """
+    threshold = struct.pack("<d", model.threshold)
+    fields = [layout.digest, vector_sha256(model.vector), threshold, scaling_digest(scaling)]
+    return hashlib.sha256(labelled_message(IDENTITY_LABEL, fields)).digest()
+
+
+def _numeric_columns(description: ModelDescription) -> int | None:
+    """Return how many columns a scaling has; None where the description cannot tell."""
+    numbers = [column for column in description.columns if isinstance(column, NumberColumn)]
+    return None if any(column.name is None for column in numbers) else len(numbers)
+
+
+def _scaling(text: str | None, numeric: int | None) -> FeatureScaling | None:
     if text is None:
         return None
     columns = json.loads(text)
     mean, scale = (np.array(columns[key], np.float64) for key in ("mean", "scale"))
-    sound = mean.shape == scale.shape == (numeric,) and np.isfinite(mean).all() and np.isfinite(scale).all()
+    wanted = (mean.size if numeric is None else numeric,)
+    sound = mean.shape == scale.shape == wanted and np.isfinite(mean).all() and np.isfinite(scale).all()
     if not sound or not (scale > 0.0).all():
-        raise ValueError(f"the scaling is not of {numeric} numeric columns, or not positive")
+        raise ValueError(f"the scaling is not of {wanted[0]} numeric columns, or not positive")
     return FeatureScaling(mean, scale)
 
 

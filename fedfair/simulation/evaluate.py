@@ -18,7 +18,7 @@ from fedfair.errors import DataError, LocalProtocolError
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import exact_evaluation, simulated_result
-from fedfair.run.saved_model import evaluation_run, load_saved, with_method, without_noise
+from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved, with_method, without_noise
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, play
 from fedfair.training.assembly import flat_model
@@ -71,4 +71,6 @@ def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> Simula
         costs=(),
     )
     record = evaluation_record(plan, binding.digest, schema, training_run.evaluated, masked=False)
-    return SimulationOutcome(result, training_run.model, model.layout, record, training_run.scaling, losses)
+    origin = ModelOrigin.of_plan(plan, record.plan_digest, schema)
+    scaling = training_run.scaling
+    return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin)

@@ -36,7 +36,7 @@ from fedfair.results.costs import ComputedTraffic, SumCost
 from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
-from fedfair.run.saved_model import SavedModel, evaluation_run, without_noise
+from fedfair.run.saved_model import ModelOrigin, SavedModel, evaluation_run, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.backend import Engine, chosen_engine
 from fedfair.simulation.baselines.algorithm import Algorithm
@@ -66,6 +66,7 @@ class SimulationOutcome:
         evaluation: the sums behind the evaluation of the output model.
         scaling: of the features that the model expects; None where it takes them as they are.
         losses: those of the output model, record by record in the order of every collaborator's splits.
+        origin: what a file of the model says of the plan.
     """
 
     result: ResultDocument
@@ -74,6 +75,7 @@ class SimulationOutcome:
     evaluation: EvaluationRecord
     scaling: FeatureScaling | None
     losses: Mapping[ParticipantId, SiteLosses]
+    origin: ModelOrigin
 
 
 def simulate(
@@ -160,7 +162,9 @@ def simulate_sites(
         raise LocalProtocolError("a training run that was played to its end has no evaluation")
     # One process holds everybody's records here, so there was nobody to mask anything from.
     record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
-    return SimulationOutcome(result, training_run.model, model.layout, record, training_run.scaling, losses)
+    origin = ModelOrigin.of_plan(plan, record.plan_digest, schema)
+    scaling = training_run.scaling
+    return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin)
 
 
 def cohort_of(

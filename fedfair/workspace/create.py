@@ -5,6 +5,7 @@
     collaborator.yaml                  this site's own terms
     cert/ data/ save/ logs/ approvals/ keys, records, models, logs, consent: never exported
     egress/ received/                  records of what left and of what arrived: never exported
+    runs/                              a site's own copies of runs: never exported
 
 Decides what is in it, and never overwrites. How it travels is `archive.py`'s business.
 """

@@ -10,6 +10,8 @@ save/
 logs/
 egress/
 received/
+runs/
+approvals/*.safetensors
 state/
 *.key
 *.pem

@@ -17,6 +17,7 @@ from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
 
 A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
@@ -125,6 +126,33 @@ SITE: list[tuple[site.Notice, str]] = [
     (site.LeavingBegun("SIGINT"), "SIGINT: leaving the federation; once more to stop at once"),
     (site.PlanRefused("the mode\n  is off"), "the mode is off"),
     (site.AggregatorUntold("nobody answers"), "the aggregator was not told: nobody answers"),
+    (
+        site.OwnRecordsEvaluated(
+            OwnFigures(
+                7,
+                0.1,
+                {"train": SplitFigures(57, 0.4123, 1.25, 6, 0.875), "test": SplitFigures(4, 2.0, 3.5, 1, 0.25)},
+                {"train": SplitFigures(512, 0.3, 1.0, 52, 1.0), "test": SplitFigures(40, 0.5, None, 4, 0.925)},
+            )
+        ),
+        (
+            "round 7, train      here / everybody: records      57 / 512     mean loss  0.4123 /  0.3000  "
+            "worst 10 %  1.2500 /  1.0000 (6 here)  accuracy  87.5 / 100.0 %\n"
+            "round 7, test       here / everybody: records       4 / 40      mean loss  2.0000 /  0.5000  "
+            "worst 10 %  3.5000 / too few (1 here)  accuracy  25.0 /  92.5 %"
+        ),
+    ),
+    (
+        site.OwnRecordsEvaluated(OwnFigures(7, 0.1, {}, {})),
+        "round 7: this site has no records to evaluate",
+    ),
+    (
+        site.RunFileUnwritten(Path("runs/a/result.json"), "No space left on device"),
+        (
+            "runs/a/result.json cannot be written: No space left on device; the run goes on, the older file is "
+            "kept, and the next evaluation tries again -> make room on the disk, or let this user write there"
+        ),
+    ),
 ]
 
 

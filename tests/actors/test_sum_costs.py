@@ -17,6 +17,7 @@ from fedfair.plan.schema import Plan
 from fedfair.results.costs import SumCost
 from fedfair.results.parts import Departure
 from fedfair.rounds.events import Departed
+from fedfair.run.saved_model import ModelOrigin
 from fedfair.run.training_run import Progress, TrainingRun
 
 PLAN = Plan.model_validate(
@@ -27,7 +28,9 @@ PLAN = Plan.model_validate(
     }
 )
 LAYOUT = Layout((LayoutEntry("weight", (1, 2)),), np.dtype(np.float32))
-COURSE = TrainingRun(PLAN, LAYOUT, FeatureSchema((2,), 2, (0, 1)), np.zeros(2, np.float32))
+SCHEMA = FeatureSchema((2,), 2, (0, 1), ("radius", "texture"))
+COURSE = TrainingRun(PLAN, LAYOUT, SCHEMA, np.zeros(2, np.float32))
+ORIGIN = ModelOrigin.of_plan(PLAN, "sha256:" + "0" * 64, SCHEMA)
 
 
 def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> RunRecords:
@@ -36,7 +39,12 @@ def records(folder: Path, columns: int = 2, *, every_sum: bool = False) -> RunRe
         parent.mkdir(exist_ok=True)
     layout = Layout((LayoutEntry("weight", (1, columns)),), np.dtype(np.float32))
     return RunRecords(
-        paths, layout, Journal.open(paths.journal, bytes(32), "run", 1_800_000_000.0), {}, 0.1, every_sum=every_sum
+        paths,
+        layout,
+        Journal.open(paths.journal, bytes(32), "run", 1_800_000_000.0),
+        ORIGIN,
+        0.1,
+        every_sum=every_sum,
     )
 
 

@@ -12,8 +12,9 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from typer.testing import CliRunner
 
+from fedfair.cli.commands import app as commands
 from fedfair.cli.plan import app
-from fedfair.errors import ApprovalError, FedfairError, IdentityError, PlanError
+from fedfair.errors import ApprovalError, DataError, FedfairError, IdentityError, PlanError
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.store import create_site
 from fedfair.ids import FederationName, ParticipantId
@@ -275,3 +276,51 @@ def test_a_plan_for_simulations_passes_the_check_and_is_refused_for_a_site() -> 
     assert "simulation only: training.algorithm: qffl is for simulation only" in " ".join(run("check").split())
     with pytest.raises(PlanError, match="qffl is for simulation only"):
         run("check", "-c", "collaborator.yaml")
+
+
+def _saved_model() -> Path:
+    """Train the workspace's plan on this machine, in two rounds, and return the model's file."""
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("rounds: 200", "rounds: 2"))
+    done = CliRunner().invoke(commands, ["simulate", "-q", "--save", "save"])
+    assert done.exit_code == 0, done.output
+    return Path("save/last.safetensors")
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_a_saved_model_is_approved_by_its_digest_and_copied_into_the_sites_folder() -> None:
+    model = _saved_model()
+    with pytest.raises(ApprovalError, match="nothing was approved"):
+        run("approve", "-n", "clinic-a", "--model", str(model), answer="n\n")
+    assert not list(Path("approvals").glob("*.model-*"))
+    output = run("approve", "-n", "clinic-a", "--model", str(model), answer="y\n")
+    assert "model of round 2 of 2" in output
+    found = re.search(r"model digest sha256:([0-9a-f]{64})", output)
+    assert found
+    stem = f"clinic-a.model-{found[1]}"
+    approved = sorted(path.name for path in Path("approvals").glob("*.model-*"))
+    assert approved == [f"{stem}.json", f"{stem}.safetensors"]
+    assert json.loads(Path(f"approvals/{stem}.json").read_text())["plan_digest"] == run("digest").strip()
+
+
+@pytest.mark.usefixtures("enrolled")
+def test_a_model_that_is_missing_of_another_plan_or_of_other_columns_is_not_approved() -> None:
+    model = _saved_model()
+    with pytest.raises(ApprovalError, match=r"there is no model nothing\.safetensors"):
+        run("approve", "-n", "clinic-a", "--model", "nothing.safetensors", "--yes")
+    with pytest.raises(ApprovalError, match="clinic-z is no collaborator"):
+        run("approve", "-n", "clinic-z", "--model", str(model), "--yes")
+    path = Path("plan/plan.yaml")
+    text = path.read_text()
+    path.write_text(text.replace("rounds: 2", "rounds: 3"))
+    with pytest.raises(DataError, match="was trained by the plan"):
+        run("approve", "-n", "clinic-a", "--model", str(model), "--yes")
+    path.write_text(text.replace("model: {name: linear}", "model: {name: mlp, hidden: [3]}"))
+    with pytest.raises(DataError, match="holds no model of this plan: its architecture is"):
+        run("approve", "-n", "clinic-a", "--model", str(model), "--yes")
+    path.write_text(text.replace("data: breast-cancer", "data: digits"))
+    with pytest.raises(
+        DataError, match="its column 1 is the number 'mean radius', the plan's is the number 'pixel"
+    ):
+        run("approve", "-n", "clinic-a", "--model", str(model), "--yes")
+    assert not list(Path("approvals").glob("*.model-*"))

@@ -12,15 +12,17 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.cli.commands import app
 from fedfair.errors import DataError
+from fedfair.ids import RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
-from fedfair.run.saved_model import SCALING_KEY, load_saved, model_words
+from fedfair.run.saved_model import SCALING_KEY, ModelOrigin, SavedModel, load_saved, model_words
 from fedfair.simulation.evaluate import evaluate
 from tests import plans
 
-SCHEMA = FeatureSchema((2,), 2, (0, 1))
+SCHEMA = FeatureSchema((2,), 2, (0, 1), ("radius", "texture"), ranges=((0.0, 50.0), (0.0, 5.0)))
+DIGEST = "sha256:" + "0" * 64
 LAYOUT = Layout((LayoutEntry("weight", (3,)),), np.dtype(np.float64))
 SCALING = FeatureScaling(np.array([0.1, 1e-300]), np.array([1 / 3, 7e22]))
 
@@ -43,7 +45,8 @@ def make_plan(standardize: str = "secure") -> Plan:
 
 
 def write(path: Path, **changes: str | None) -> Path:
-    words = model_words(GlobalModel(np.ones(3), 0.1), 7, "sha256:" + "0" * 64, SCALING) | changes
+    saved = SavedModel(GlobalModel(np.ones(3), 0.1), RoundNumber(7), DIGEST, SCALING)
+    words = model_words(saved, ModelOrigin.of_plan(make_plan(), DIGEST, SCHEMA)) | changes
     kept = {key: value for key, value in words.items() if value is not None}
     model_file.save(path, LAYOUT, np.array([1.0, -2.0, 1 / 3]), kept)
     return path
@@ -52,7 +55,7 @@ def write(path: Path, **changes: str | None) -> Path:
 def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
     saved = load_saved(write(tmp_path / "m.safetensors"), make_plan(), LAYOUT, SCHEMA)
     assert saved.model.vector.tolist() == [1.0, -2.0, 1 / 3]
-    assert (saved.model.threshold, saved.round, saved.plan_digest) == (0.1, 7, "sha256:" + "0" * 64)
+    assert (saved.model.threshold, saved.round, saved.plan_digest) == (0.1, 7, DIGEST)
     assert saved.scaling is not None
     assert saved.scaling.mean.tolist() == SCALING.mean.tolist()
     assert saved.scaling.scale.tolist() == SCALING.scale.tolist()

@@ -1,0 +1,53 @@
+"""This site's log of how its own records fare: `logs/<name>_own_figures.jsonl`, one JSON line per evaluation.
+
+Only the owner of the file can read it, and nothing of it is ever sent: this module knows no link and no message.
+Each line has `time` and `run_id`, as the site's other logs do. It begins a new file in time and forgets the oldest
+one. What the figures are is said in `results.own_figures`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from collaborator.disk import writing
+from fedfair.process.log_lines import log_line
+from fedfair.process.rotated_log import MAX_LOG_BYTES, RotatedLog
+from fedfair.results.own_figures import OwnFigures
+
+
+class OwnFiguresLog:
+    """The log of one collaborator; its file is made by the first line.
+
+    Args:
+        folder: of this site's logs, which exists.
+        name: the collaborator.
+        max_log_bytes: the most that one file holds before a new one is begun.
+    """
+
+    def __init__(self, folder: Path, name: str, max_log_bytes: int = MAX_LOG_BYTES) -> None:
+        self._log = RotatedLog(folder / f"{name}_own_figures.jsonl", max_bytes=max_log_bytes, owner_only=True)
+
+    def append(self, run_id: str, figures: OwnFigures) -> None:
+        """Append the line of one evaluation.
+
+        Args:
+            run_id: the run.
+            figures: of the evaluation.
+
+        Raises:
+            FedfairError: the line cannot be written.
+        """
+        fields = {
+            "round": figures.round,
+            "group_size": figures.group_size,
+            "own": {name: asdict(split) for name, split in figures.own.items()},
+            "everybody": {name: asdict(split) for name, split in figures.everybody.items()},
+        }
+        with writing(self._log.path):
+            self._log.append(log_line(datetime.now(UTC), run_id, fields))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._log.close()

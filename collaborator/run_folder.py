@@ -1,0 +1,113 @@
+"""This site's own copy of what a run has come to: the models, and the result with its history.
+
+    runs/<name>/<run>/save/last.safetensors    the model of the latest evaluation; at the end, the output model
+    runs/<name>/<run>/save/best.safetensors    the model of the best evaluation so far
+    runs/<name>/<run>/result.json              the result so far, by the contract `fedfair/result/1`
+
+The folder `runs` lies beside `collaborator.yaml`; <run> is the run's id, so that no run replaces the files of
+another. Decides when each file is due and what happens where one cannot be written: the operator is told, the
+older file stays whole, the run goes on, and the next evaluation tries again. The words in a model's file are
+`saved_model.py`'s, the result is that of `results`. What only the aggregator knows (seconds, bytes, who withdrew)
+is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from collaborator.notices import RunFileUnwritten
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.atomic_file import write_whole
+from fedfair.errors import DataError
+from fedfair.results.document import to_text
+from fedfair.results.outcome import EndState, RunSubject, run_outcome
+from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
+from fedfair.run.training_run import TrainingRun
+
+SAVE, LAST, BEST, RESULT = "save", "last.safetensors", "best.safetensors", "result.json"
+
+
+class RunFolder:
+    """The files of one run at one site; its methods are called from one thread at a time.
+
+    Args:
+        folder: of this run; it is made when the first file is due.
+        subject: the plan and its model.
+    """
+
+    def __init__(self, folder: Path, subject: RunSubject) -> None:
+        self._save, self._result = folder / SAVE, folder / RESULT
+        self._subject = subject
+        self._origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema)
+        self._best: SavedModel | None = None
+
+    def evaluated(self, training_run: TrainingRun, *, is_best: bool) -> RunFileUnwritten | None:
+        """Write the files that an evaluation changes; call it right after the evaluation was applied.
+
+        Args:
+            training_run: the state, which may not change meanwhile.
+            is_best: `Progress.is_best` of the evaluation.
+
+        Returns:
+            What to tell the operator; None where everything was written.
+        """
+        if is_best:
+            self._best = self._saved(training_run, training_run.best)
+        rounds = self._subject.plan.training.rounds
+        words = f"round {training_run.rounds_done} of {rounds}"
+        return self._write(training_run, EndState.RUNNING, words)
+
+    def ended(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:
+        """Write the files at the end of the run, or where this site leaves it.
+
+        Args:
+            training_run: the state.
+            state: how it ended.
+            words: the same, for people.
+
+        Returns:
+            What to tell the operator; None where everything was written.
+        """
+        return self._write(training_run, state, words)
+
+    def _write(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:
+        """Write what is due; a file that fails does not keep the others from being tried."""
+        result = run_outcome(self._subject, training_run.result(), state, words)
+        best, layout = self._best, self._subject.layout
+        last = self._saved(training_run, training_run.model)
+        due: dict[Path, Callable[[], None]] = {}
+        if best is not None:
+            path = self._save / BEST
+            due[path] = partial(save_model, path, layout, best, self._origin)
+        path = self._save / LAST
+        due[path] = partial(save_model, path, layout, last, self._origin)
+        due[self._result] = partial(write_whole, self._result, to_text(result))
+        faults = {path: fault for path, write in due.items() if (fault := _fault_of(self._save, write))}
+        if best is not None:
+            # The training run may change the vector, or not keep this model, before the next evaluation.
+            self._best = _copy(best) if self._save / BEST in faults else None
+        first = next(iter(faults), None)
+        return None if first is None else RunFileUnwritten(first, faults[first])
+
+    def _saved(self, training_run: TrainingRun, model: GlobalModel) -> SavedModel:
+        return SavedModel(model, training_run.rounds_done, self._subject.plan_digest, training_run.scaling)
+
+
+def _copy(saved: SavedModel) -> SavedModel:
+    return replace(saved, model=GlobalModel(saved.model.vector.copy(), saved.model.threshold))
+
+
+def _fault_of(folder: Path, write: Callable[[], None]) -> str:
+    """Write a file; return why it could not be written, empty where it was."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write()
+    except OSError as error:
+        return error.strerror or str(error)
+    except DataError as error:
+        cause = error.__cause__
+        return (cause.strerror or str(cause)) if isinstance(cause, OSError) else error.message
+    return ""

@@ -1,0 +1,95 @@
+"""Says how one site's own records fare under the global model, beside everybody's.
+
+Made at the site, of its own losses and of the evaluation that every member sees; nothing of it is ever sent. A
+site may know everything of its own records, so a group of fewer of them than `evaluation.min_group` is told, with
+its number. Everybody's figures keep to that rule. Decides the figures; who shows them is the caller's business. No
+torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedfair.aggregation.cvar_bounds import SplitSummary
+from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.fairness.cvar import tail_count
+from fedfair.fairness.metrics import summarise_losses
+from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.plan.schema import Plan
+from fedfair.results.writing import is_suppressed
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFigures:
+    """The figures of one split.
+
+    Attributes:
+        records: how many there are, at least 1.
+        mean: mean loss, in nats.
+        worst: mean loss of the worst group; None where it has fewer people than the plan lets be told.
+        worst_records: how many records the worst group has, rounded up.
+        accuracy: share of records that were classified correctly, 0 to 1.
+    """
+
+    records: int
+    mean: float
+    worst: float | None
+    worst_records: int
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFigures:
+    """One evaluation, as one site sees it; numbers alone.
+
+    Attributes:
+        round: training rounds that the model has behind it.
+        group_size: of the worst group, a share of the records: the plan's objective.worst_group_size.
+        own: of this site's records, for the splits that it has records of, in the order train, validation, test.
+        everybody: of all sites' records together, for the same splits.
+    """
+
+    round: int
+    group_size: float
+    own: Mapping[str, SplitFigures]
+    everybody: Mapping[str, SplitFigures]
+
+
+def own_figures(plan: Plan, losses: SiteLosses, evaluation: Evaluation) -> OwnFigures:
+    """Return the figures of one evaluation at one site.
+
+    Args:
+        plan: the plan that is run.
+        losses: of this site's records under the very model that was evaluated, for the splits that have records.
+            Where the site took no part in the evaluation, it computes them anew.
+        evaluation: everybody's.
+
+    Raises:
+        DataError: a loss is negative or not finite.
+    """
+    size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
+    names = [name for name in SPLITS if name in losses and name in evaluation.splits]
+    return OwnFigures(
+        int(evaluation.round),
+        size,
+        {name: _own(losses[name], size) for name in names},
+        {name: _everybody(evaluation.splits[name], size, fewest) for name in names},
+    )
+
+
+def _own(losses: Losses, size: float) -> SplitFigures:
+    found = summarise_losses(losses.values, losses.correct, (size,))
+    worst = found.by_group_size[size].worst
+    return SplitFigures(found.count, found.mean, worst, _group(found.count, size), found.accuracy)
+
+
+def _everybody(summary: SplitSummary, size: float, fewest: int) -> SplitFigures:
+    worst = None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst
+    return SplitFigures(summary.n, summary.mean, worst, _group(summary.n, size), summary.accuracy)
+
+
+def _group(records: int, size: float) -> int:
+    return math.ceil(tail_count(records, size))

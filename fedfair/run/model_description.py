@@ -1,0 +1,297 @@
+"""Describes what a saved model takes and returns, so that its file alone is enough to use it again.
+
+A description is made of the plan: the architecture, the columns in the order of the features, with unit, range
+and coding, and the label with the names of its classes. What only the data can tell (the names of `numeric: all`,
+or of a function's features) is not in it, so that a simulation and a deployment describe one model in one way.
+Decides these words and compares them; the file is `saved_model.py`'s business. No torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from fedfair.plan.csv_table import OTHER, CsvData
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import Scalar, is_reference
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import AcsEmploymentSource, CsvSource, EicuSource, ImageSource
+
+PARTS = ("architecture", "input", "columns", "label")
+"""The keys of a file's metadata that describe its model; each is a JSON text."""
+
+_STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class NumberColumn(BaseModel):
+    """A column of numbers: one feature, or a row of features whose names only the data can tell.
+
+    Attributes:
+        kind: number.
+        name: the column; None where only the data can tell.
+        features: how many features these are; 1 with a name.
+        unit: the power of two in which sums of the column are counted.
+        range: the least and the greatest value; None where none is declared.
+        missing: what becomes of a missing value: refuse, mean or zero; None where the source decides it.
+    """
+
+    model_config = _STRICT
+
+    kind: Literal["number"] = "number"
+    name: str | None
+    features: Annotated[int, Field(ge=0)] = 1
+    unit: float = 1.0
+    range: tuple[float, float] | None = None
+    missing: str | None = None
+
+
+class CategoryColumn(BaseModel):
+    """A column of categories: one 0/1 feature for each value, and one or two more.
+
+    Attributes:
+        kind: category.
+        name: the column.
+        values: as the plan lists them, in order.
+        coding: the names of its features, in order.
+        missing: what becomes of a missing value: other, own or refuse.
+    """
+
+    model_config = _STRICT
+
+    kind: Literal["category"] = "category"
+    name: str
+    values: tuple[Scalar, ...]
+    coding: tuple[str, ...]
+    missing: str = OTHER
+
+
+class IndicatorColumn(BaseModel):
+    """A 0/1 feature that the source itself makes.
+
+    Attributes:
+        kind: indicator.
+        name: the feature.
+    """
+
+    model_config = _STRICT
+
+    kind: Literal["indicator"] = "indicator"
+    name: str
+
+
+Column = Annotated[NumberColumn | CategoryColumn | IndicatorColumn, Field(discriminator="kind")]
+
+
+class InputDescription(BaseModel):
+    """The features that a model takes.
+
+    Attributes:
+        shape: of one record, (features,) or (channels, height, width).
+        standardize: task.standardize of the plan; with secure, the file's scaling applies to the number columns.
+    """
+
+    model_config = _STRICT
+
+    shape: tuple[int, ...]
+    standardize: Literal["secure", "ranges", "none"]
+
+
+class LabelDescription(BaseModel):
+    """The label that a model predicts.
+
+    Attributes:
+        column: what is predicted; None where only the data can tell.
+        classes: how many there are.
+        names: of the classes, in order; empty where they are 0, 1, ...
+        values: the values of each class, in order; empty where they are 0, 1, ..., and with `above`.
+        above: a label above this number is class 1; None where labels are values.
+    """
+
+    model_config = _STRICT
+
+    column: str | None
+    classes: Annotated[int, Field(ge=2)]
+    names: tuple[str, ...] = ()
+    values: tuple[tuple[Scalar, ...], ...] = ()
+    above: float | None = None
+
+
+class ModelDescription(BaseModel):
+    """What a model takes and returns.
+
+    Attributes:
+        architecture: task.model of the plan: a mapping with a name, or "module:function".
+        input: of the features.
+        columns: in the order of the features; empty for images.
+        label: of the classes.
+    """
+
+    model_config = _STRICT
+
+    architecture: str | dict[str, JsonValue]
+    input: InputDescription
+    columns: tuple[Column, ...]
+    label: LabelDescription
+
+    def words(self) -> dict[str, str]:
+        """Return the description as strings for the metadata of a file; `read_description` reads them back."""
+        return {name: _compact(value) for name, value in self.model_dump(mode="json").items()}
+
+
+def describe_model(plan: Plan, schema: FeatureSchema) -> ModelDescription:
+    """Return the description of the plan's model.
+
+    Args:
+        plan: the plan.
+        schema: of its features, from the plan or from the data.
+    """
+    model = plan.task.model
+    return ModelDescription(
+        architecture=model if isinstance(model, str) else model.model_dump(mode="json"),
+        input=InputDescription(shape=schema.input_shape, standardize=plan.task.standardize),
+        columns=tuple(_columns(plan, schema)),
+        label=_label(plan, schema.classes),
+    )
+
+
+def read_description(words: Mapping[str, str]) -> ModelDescription:
+    """Return the description that `words` wrote.
+
+    Raises:
+        ValueError: a part is missing, or is something else; the text names it.
+    """
+    missing = [name for name in PARTS if name not in words]
+    if missing:
+        raise ValueError(f"it does not say its {missing[0]}")
+    try:
+        values = {name: json.loads(words[name]) for name in PARTS}
+    except RecursionError as error:
+        raise ValueError("its description is nested too deeply") from error
+    try:
+        return ModelDescription.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "its description"
+        raise ValueError(f"{where}: {first['msg']}") from error
+
+
+def difference(found: ModelDescription, expected: ModelDescription) -> str:
+    """Return in words the first thing in which two descriptions differ; empty where they are equal.
+
+    Args:
+        found: in a file.
+        expected: of the plan.
+    """
+    if found.words() == expected.words():
+        return ""
+    column = _column_difference(found, expected)
+    if column:
+        return column
+    theirs, ours = found.model_dump(mode="json"), expected.model_dump(mode="json")
+    for part in ("input", "label"):
+        for key, value in theirs[part].items():
+            if _compact(value) != _compact(ours[part][key]):
+                return f"its {part} has {key} {_compact(value)}, the plan's has {_compact(ours[part][key])}"
+    architecture, planned = _compact(theirs["architecture"]), _compact(ours["architecture"])
+    return f"its architecture is {architecture}, the plan's is {planned}"
+
+
+def _column_difference(found: ModelDescription, expected: ModelDescription) -> str:
+    pairs = itertools.zip_longest(found.columns, expected.columns)
+    for place, (theirs, ours) in enumerate(pairs, 1):
+        if theirs is None:
+            return f"it lacks column {place}, {_name(ours)}"
+        if ours is None:
+            return f"its column {place}, {_name(theirs)}, is not in the plan"
+        if (theirs.name, theirs.kind) != (ours.name, ours.kind):
+            planned = f"the plan's is the {ours.kind} {_name(ours)}"
+            return f"its column {place} is the {theirs.kind} {_name(theirs)}, {planned}"
+        has, wants = theirs.model_dump(mode="json"), ours.model_dump(mode="json")
+        for key in has:
+            if _compact(has[key]) != _compact(wants[key]):
+                told = f"has {key} {_compact(has[key])}, the plan's has {_compact(wants[key])}"
+                return f"its column {_name(theirs)} {told}"
+    return ""
+
+
+def _name(column: Column) -> str:
+    return "without a name" if column.name is None else repr(column.name)
+
+
+def _compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _columns(plan: Plan, schema: FeatureSchema) -> Iterator[NumberColumn | CategoryColumn | IndicatorColumn]:
+    """Yield the columns in the order of the features; images have none."""
+    match plan.task.data:
+        case CsvSource(csv=table):
+            yield from _table_columns(table, schema)
+        case str() as name if is_reference(name):
+            if len(schema.input_shape) == 1:
+                yield NumberColumn(name=None, features=schema.input_shape[0])
+        case _:
+            for place, name in enumerate(schema.names):
+                yield _number(schema, place) if place in schema.numeric else IndicatorColumn(name=name)
+
+
+def _table_columns(table: CsvData, schema: FeatureSchema) -> Iterator[NumberColumn | CategoryColumn]:
+    if isinstance(table.numeric, str):
+        # The data alone know their names, and a plan that is deployed states only how many there are.
+        yield NumberColumn(name=None, features=len(schema.numeric), missing=table.missing)
+    else:
+        for place, name in enumerate(table.numeric):
+            missing = table.missing_of.get(name, table.missing)
+            yield _number(schema, place).model_copy(update={"missing": missing})
+    for name, values in table.categorical.items():
+        policy = table.missing_of.get(name)
+        yield CategoryColumn(name=name, values=values, coding=table.coding_of(name), missing=policy or OTHER)
+
+
+def _number(schema: FeatureSchema, place: int) -> NumberColumn:
+    """Return the number column of a feature, which has its name, unit and range in the schema."""
+    index = schema.numeric.index(place)
+    return NumberColumn(
+        name=schema.names[place],
+        unit=schema.units[index] if schema.units else 1.0,
+        range=_range(schema, index),
+    )
+
+
+def _range(schema: FeatureSchema, index: int) -> tuple[float, float] | None:
+    if not schema.ranges:
+        return None
+    least, greatest = schema.ranges[index]
+    return float(least), float(greatest)
+
+
+def _label(plan: Plan, classes: int) -> LabelDescription:
+    match plan.task.data:
+        case CsvSource(csv=table):
+            return _table_label(table, classes)
+        case ImageSource(images=images):
+            names = (f"not {images.label}", images.label)
+            return LabelDescription(column=images.label, classes=classes, names=names, values=((-1, 0), (1,)))
+        case AcsEmploymentSource():
+            return LabelDescription(column="ESR", classes=classes, names=("not employed", "employed"))
+        case EicuSource():
+            names = ("Alive", "Expired")
+            return LabelDescription(column="hospitaldischargestatus", classes=classes, names=names)
+        case "breast-cancer":
+            return LabelDescription(column=None, classes=classes, names=("malignant", "benign"))
+        case _:
+            return LabelDescription(column=None, classes=classes)
+
+
+def _table_label(table: CsvData, classes: int) -> LabelDescription:
+    if table.label_above is not None:
+        bound = f"{table.label_above:g}"
+        either = (f"at most {bound}", f"above {bound}")
+        return LabelDescription(column=table.label, classes=classes, names=either, above=table.label_above)
+    values = table.label_classes or ()
+    names = tuple(" or ".join(str(value) for value in each) for each in values)
+    return LabelDescription(column=table.label, classes=classes, names=names, values=values)

@@ -1,0 +1,158 @@
+"""A site sees how its own records fare under the global model, and nobody else does."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collaborator.notices import OwnRecordsEvaluated
+from collaborator.observer import SiteLines
+from collaborator.own_figures_log import OwnFiguresLog
+from fedfair.aggregation.evaluator import Evaluation
+from fedfair.errors import FedfairError
+from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.plan.schema import Plan
+from fedfair.results.own_figures import OwnFigures, SplitFigures, own_figures
+from fedfair.run.progress import Progress
+from fedfair.run.training_run import TrainingRun
+from tests import imports
+from tests.actors.site_play import played, small
+from tests.full_disk import full_beyond
+
+
+def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, OwnFigures]]:
+    found: list[tuple[SiteLosses, Evaluation, OwnFigures]] = []
+
+    def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
+        del training_run
+        if progress.evaluation is not None:
+            found.append((dict(losses), progress.evaluation, own_figures(plan, losses, progress.evaluation)))
+
+    played(plan, folder, heard)
+    return found
+
+
+def test_the_figures_are_those_of_the_sites_own_losses_beside_everybodys(tmp_path: Path) -> None:
+    found = seen(tmp_path, small())
+    assert [figures.round for _, _, figures in found] == [0, 1, 2, 3]
+    for losses, evaluation, figures in found:
+        assert figures.group_size == 0.3
+        assert list(figures.own) == list(figures.everybody) == ["train", "test"]
+        for name, own in figures.own.items():
+            ordered = np.sort(losses[name].values)[::-1]
+            # Worked by hand: the worst 30 % with a part of one record at its edge.
+            whole, part = divmod(0.3 * len(ordered), 1)
+            worst = (ordered[: int(whole)].sum() + part * ordered[int(whole)]) / (0.3 * len(ordered))
+            assert (own.records, own.worst_records) == (len(ordered), int(whole) + (part > 1e-9))
+            assert (own.mean, own.worst) == (pytest.approx(ordered.mean()), pytest.approx(worst))
+            assert own.accuracy == np.mean(losses[name].labels == losses[name].predictions)
+            summary = evaluation.splits[name]
+            everybody = figures.everybody[name]
+            assert (everybody.records, everybody.mean) == (summary.n, summary.mean)
+            assert everybody.accuracy == summary.accuracy
+            assert everybody.worst == summary.by_group_size[0.3].worst
+            assert everybody.records > own.records
+
+
+def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(tmp_path: Path) -> None:
+    plan = small()
+    losses, evaluation, _ = seen(tmp_path, plan)[-1]
+    strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
+    few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
+    figures = own_figures(strict, few, evaluation)
+    assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
+    assert figures.everybody["train"].worst is None
+    assert list(own_figures(plan, {}, evaluation).own) == []
+    assert "test" in losses
+
+
+def test_the_lines_of_two_splits_have_their_figures_in_the_same_places(tmp_path: Path) -> None:
+    lines: list[str] = []
+    SiteLines(lines.append).noticed(OwnRecordsEvaluated(seen(tmp_path, small())[-1][2]))
+    assert len(lines) == 2
+    for word in ("here / everybody:", "mean loss", "worst 30 %"):
+        assert lines[0].index(word) == lines[1].index(word)
+
+
+def test_the_log_has_one_line_for_each_evaluation_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    found = seen(tmp_path, small())
+    with closing(OwnFiguresLog(tmp_path, "clinic-b")) as log:
+        for _, _, figures in found:
+            log.append("ab" * 16, figures)
+    path = tmp_path / "clinic-b_own_figures.jsonl"
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["round"] for line in written] == [0, 1, 2, 3]
+    assert {line["run_id"] for line in written} == {"ab" * 16}
+    own = found[-1][2].own["test"]
+    assert written[-1]["own"]["test"] == {
+        "records": own.records, "mean": own.mean, "worst": own.worst, "worst_records": own.worst_records,
+        "accuracy": own.accuracy,
+    }  # fmt: skip
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_rotated_log_of_own_figures_is_its_owners_alone_too(tmp_path: Path) -> None:
+    figures = seen(tmp_path, small())[-1][2]
+    with closing(OwnFiguresLog(tmp_path, "clinic-b", max_log_bytes=10)) as log:
+        for _ in range(3):
+            log.append("ab" * 16, figures)
+    files = sorted(tmp_path.glob("clinic-b_own_figures.jsonl*"))
+    assert len(files) == 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
+    figures = OwnFigures(1, 0.1, {"train": SplitFigures(5, 1.0, 2.0, 1, 1.0)}, {})
+    figures = replace(figures, everybody=figures.own)
+    log = OwnFiguresLog(tmp_path, "clinic-b")
+    with pytest.raises(FedfairError, match=r"clinic-b_own_figures\.jsonl cannot be written"), full_beyond(10):
+        log.append("ab" * 16, figures)
+    log.close()
+
+
+SENDS = {
+    "collaborator/link.py",
+    "collaborator/plain_worker.py",
+    "collaborator/masked_worker.py",
+}
+
+
+def reached(*modules: str) -> set[str]:
+    """Return every file of ours that these import, directly or through others."""
+    found: set[Path] = set()
+    waiting = [imports.REPOSITORY / module for module in modules]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += imports.imported_files(path)
+    return {path.relative_to(imports.REPOSITORY).as_posix() for path in found}
+
+
+def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
+    shows = reached(
+        "collaborator/own_figures_log.py", "collaborator/notices.py", "collaborator/notice_words.py",
+        "collaborator/observer.py", "fedfair/results/own_figures.py",
+    )  # fmt: skip
+    assert shows & SENDS == set()
+    assert not {path for path in shows if path.startswith(("fedfair/wire/", "fedfair/identity/", "aggregator/"))}
+    # A value that holds numbers alone carries no link with it.
+    assert OwnFigures.__annotations__.keys() == {"round", "group_size", "own", "everybody"}
+    assert set(SplitFigures.__annotations__.values()) == {"int", "float", "float | None"}
+
+
+def test_what_makes_messages_knows_nothing_of_own_figures() -> None:
+    def knows(paths: Collection[str]) -> set[str]:
+        return {path for path in paths if "own_figures" in path or path == "collaborator/notices.py"}
+
+    wire = [f"fedfair/wire/{path.name}" for path in (imports.REPOSITORY / "fedfair" / "wire").glob("*.py")]
+    assert knows(reached(*SENDS, *wire)) == set()
+    # The check itself finds what it looks for.
+    assert knows(reached("collaborator/own_figures_log.py"))

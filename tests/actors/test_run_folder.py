@@ -1,0 +1,183 @@
+"""A site ends a run with the model, the result and the history in its own folder, whatever its disk does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from collaborator.notices import RunFileUnwritten
+from collaborator.run_folder import RunFolder
+from fedfair.cli.commands import app
+from fedfair.fairness.record_losses import SiteLosses
+from fedfair.plan.digest import format_digest
+from fedfair.results.document import to_text
+from fedfair.results.outcome import AggregatorFacts, EndState, RunSubject, run_outcome
+from fedfair.results.reading import read_result
+from fedfair.run.progress import Progress
+from fedfair.run.saved_model import load_saved, read_saved
+from fedfair.run.training_run import TrainingRun
+from fedfair.training.binding import plan_binding
+from tests.actors.site_play import PlayedRun, played, small
+from tests.full_disk import full_beyond
+
+RUN = "0123456789abcdef" * 2
+
+
+class Site:
+    """A site that keeps its own copy of a run, and what its operator was told."""
+
+    def __init__(self, folder: Path, output: str = "last") -> None:
+        plan = small(output=output)
+        binding = plan_binding(plan, folder)
+        subject = RunSubject(plan, format_digest(binding.digest), binding.layout, binding.schema)
+        self.path = folder / "runs" / "clinic-b" / RUN
+        self.files = RunFolder(self.path, subject)
+        self.told: list[RunFileUnwritten] = []
+        self.states: list[tuple[str, str, int]] = []
+        self.best: list[tuple[int, float, bytes]] = []
+
+    def heard(self, progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
+        del losses
+        if progress.evaluation is not None:
+            if progress.is_best:
+                best = training_run.best
+                self.best.append((int(progress.round), best.threshold, best.vector.tobytes()))
+            self.note(self.files.evaluated(training_run, is_best=progress.is_best))
+            if (self.path / "result.json").exists():
+                now = json.loads((self.path / "result.json").read_text())
+                self.states.append((now["state"], now["outcome"], len(now["history"])))
+
+    def note(self, notice: RunFileUnwritten | None) -> None:
+        self.told += [notice] if notice else []
+
+
+def report(*words: str) -> str:
+    done = CliRunner().invoke(app, ["report", *words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("output", ["last", "best", "average"])
+def test_a_site_has_the_models_and_the_result_after_every_evaluation_and_at_the_end(
+    tmp_path: Path, output: str
+) -> None:
+    site = Site(tmp_path, output)
+    run = played(small(output=output), tmp_path, site.heard)
+    site.note(site.files.ended(run.training_run, EndState.FINISHED, "all 3 rounds are done"))
+    assert site.told == []
+    assert site.states[:4] == [("running", f"round {n} of 3", n + 1) for n in range(4)]
+    last = load_saved(site.path / "save" / "last.safetensors", run.subject.plan, run.subject.layout,
+                      run.subject.schema)  # fmt: skip
+    assert last.model.vector.tobytes() == run.training_run.model.vector.tobytes()
+    assert (last.model.threshold, last.round) == (run.training_run.model.threshold, 3)
+    assert last.plan_digest == run.subject.plan_digest
+    assert last.scaling is not None
+    best = read_saved(site.path / "save" / "best.safetensors").saved
+    assert (int(best.round), best.model.threshold, best.model.vector.tobytes()) == site.best[-1]
+    assert [path.name for path in sorted(site.path.rglob("*")) if path.is_file()] == [
+        "result.json",
+        "best.safetensors",
+        "last.safetensors",
+    ]
+
+
+def test_a_site_and_the_aggregator_make_one_result_but_for_what_only_one_of_them_knows(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    run = played(small(), tmp_path, site.heard)
+    assert site.files.ended(run.training_run, EndState.FINISHED, "all 3 rounds are done") is None
+    own = json.loads((site.path / "result.json").read_text())
+    known = AggregatorFacts(2.0, (), ())
+    theirs = json.loads(_text(run, known))
+    assert {key for key in theirs if own.get(key, "absent") != theirs[key]} == {"timing", "left"}
+    assert (own["timing"], own["traffic"], "left" in own) == (None, None, False)
+    assert [past["round"] for past in own["history"]] == [0, 1, 2, 3]
+
+
+def _text(run: PlayedRun, known: AggregatorFacts) -> str:
+    return to_text(
+        run_outcome(run.subject, run.training_run.result(), EndState.FINISHED, "all 3 rounds are done", known)
+    )
+
+
+def test_a_report_is_made_of_a_sites_own_result_on_the_way_and_at_the_end(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    place = str(site.path / "result.json")
+    first: list[str] = []
+
+    def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
+        site.heard(progress, training_run, losses)
+        if progress.evaluation is not None and not first:
+            report(place)
+            first.append((site.path / "report.html").read_text())
+
+    run = played(small(), tmp_path, heard)
+    site.files.ended(run.training_run, EndState.FINISHED, "all 3 rounds are done")
+    table = report(place)
+    page = (site.path / "report.html").read_text()
+    assert "THE RUN IS NOT OVER: round 0 of 3" in first[0]
+    assert "THE RUN" not in page
+    assert "worst" in table
+    assert read_result(Path(place)).state == "finished"
+
+
+def test_a_run_that_ends_before_its_first_evaluation_leaves_its_state_alone(tmp_path: Path) -> None:
+    plan = small()
+    binding = plan_binding(plan, tmp_path)
+    site = Site(tmp_path)
+    begun = TrainingRun(plan, binding.layout, binding.schema, binding.vector)
+    assert site.files.ended(begun, EndState.STOPPED, "stopped by its operator") is None
+    told = json.loads((site.path / "result.json").read_text())
+    assert (told["state"], told["rounds"], told["left"]) == ("stopped", 0, [])
+    assert "train" not in told
+
+
+def test_a_full_disk_is_told_in_one_sentence_and_the_run_goes_on(tmp_path: Path) -> None:
+    site = Site(tmp_path, "average")
+    room = [10**9]
+
+    def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
+        if progress.evaluation is not None:
+            room[0] = 100 if progress.round == 1 else 10**9
+        with full_beyond(room[0]):
+            site.heard(progress, training_run, losses)
+
+    run = played(small(output="average"), tmp_path, heard)
+    # Round 1 is the best so far, so that the best model is the first file that there was no room for.
+    assert site.told == [RunFileUnwritten(site.path / "save" / "best.safetensors", "File too large")]
+    assert site.states[1] == site.states[0]
+    assert run.training_run.result().finished
+    best = read_saved(site.path / "save" / "best.safetensors").saved
+    assert (int(best.round), best.model.threshold, best.model.vector.tobytes()) == site.best[-1]
+    assert not list(site.path.rglob(".*"))
+
+
+def test_a_best_model_that_found_no_room_is_written_when_there_is_some(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    found: list[bytes] = []
+
+    def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
+        del losses
+        if progress.evaluation is None:
+            return
+        # Only the model of round 1 is called the best; the vector goes on changing after it.
+        is_best = progress.round == 1
+        with full_beyond(100 if is_best else 10**9):
+            site.note(site.files.evaluated(training_run, is_best=is_best))
+        if is_best:
+            found.append(training_run.model.vector.tobytes())
+
+    played(small(), tmp_path, heard)
+    best = read_saved(site.path / "save" / "best.safetensors").saved
+    assert (int(best.round), best.model.vector.tobytes()) == (1, found[0])
+    assert len(site.told) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    run = played(small(), tmp_path, site.heard)
+    assert {notice.fault for notice in site.told} == {"Not a directory"}
+    assert run.training_run.result().finished
