@@ -138,7 +138,7 @@ def _take_part(
     for line in () if ready.account is None else ready.account.forecast:
         observer.noticed(PrivacyForecast(line))
     terms = ParticipationTerms(address, logs, give_up_after)
-    worker = worker_of(ready)
+    worker = worker_of(ready, terms.logs)
     try:
         keep_summary(site, ready.profile, datetime.now(UTC))
     except OSError as fault:

@@ -26,7 +26,6 @@ from collaborator.records import SiteLogs
 from collaborator.refusal_limit import RefusalLimit
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
-from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
 from fedfair.ids import RoundNumber, SumNumber
@@ -44,7 +43,7 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.receiving import ReceivedRequest, Receiver, RunScalings, Shapes
+from fedfair.wire.receiving import ReceivedRequest, ReceivedState, ReceivedTotals, Receiver, Shapes
 
 Greeting = Callable[[Welcome], None]
 """Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
@@ -96,7 +95,6 @@ class SiteDriver:
         self._observer = observer
         self._patience = patience
         self._greeting = greeting
-        self._scalings = RunScalings()
         self._last_contact = time.monotonic()
         self._asked: SumStart | None = None
         self._contributed: SumNumber | None = None
@@ -185,21 +183,19 @@ class SiteDriver:
                     pass
 
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
-        inbox = Receiver(self._shapes, self._worker.standing.last_sum, self._scalings)
+        inbox = Receiver(self._shapes, self._worker.standing.last_sum)
         async for frame in link.frames():
             self._last_contact = time.monotonic()
             match inbox.take(frame):
                 case Welcome() as welcome:
-                    self._greet(welcome)
-                case FeatureScaling() as scaling:
-                    await self._worker.apply_scaling(scaling)
+                    await self._greet(welcome)
                 case ReceivedRequest() as question:
                     link.recheck()
                     self._worker.standing.expect(question)
                     self._records.asked(question.start, link)
                     self._asked = question.start
                     await questions.put(question)
-                case SecaggMessage() as message:
+                case SecaggMessage() | ReceivedState() | ReceivedTotals() as message:
                     await questions.put(message)
                 case Accepted(sum_number):
                     if sum_number == self._contributed:
@@ -210,6 +206,10 @@ class SiteDriver:
                         self._records.answered(link, "accepted")
                         self._tell_of_evaluation()
                 case Finished() as finished:
+                    # The last opened sum may still wait for the worker.
+                    await questions.drained()
+                    await self._worker.finish(finished.outcome)
+                    self._tell_of_run()
                     return finished
                 case Refused() as refused:
                     self._told = f", whose last words were: {refused.reason}"
@@ -226,6 +226,7 @@ class SiteDriver:
                 self._limit.asked()
             frames = await self._worker.frames(said)
             self._tell_of_fault()
+            self._tell_of_run()
             refused = ""
             with contextlib.suppress(*LISTENER_TELLS):
                 for frame in frames:
@@ -266,14 +267,19 @@ class SiteDriver:
         if fault:
             self._observer.noticed(ValuesOmitted(fault))
 
+    def _tell_of_run(self) -> None:
+        for notice in self._worker.take_notices():
+            self._observer.noticed(notice)
+
     def _tell_of_evaluation(self) -> None:
         kind = None if self._asked is None else sum_kind(self._asked.purpose)
         if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
             self._observer.noticed(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 
-    def _greet(self, welcome: Welcome) -> None:
+    async def _greet(self, welcome: Welcome) -> None:
         self._records.run_id = welcome.run_id
         self._greeting(welcome)
+        await self._worker.join(welcome)
         self._observer.noticed(RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
 
 

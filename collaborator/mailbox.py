@@ -15,7 +15,7 @@ from collections import deque
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.wire.frames import SecaggMessage
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedTotals
 
 MAX_WAITING = 8
 """One request, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
@@ -28,13 +28,14 @@ class Mailbox:
     """One stream's entries; one task puts, one takes, both on one event loop."""
 
     def __init__(self) -> None:
-        self._entries: deque[ReceivedRequest | SecaggMessage] = deque()
+        self._entries: deque[ForWorker] = deque()
         self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def put(self, said: ReceivedRequest | SecaggMessage) -> None:
+    async def put(self, said: ForWorker) -> None:
         """Add what was said last; wait while too much is there already."""
         superseded = _superseded_by(said)
         if superseded:
@@ -44,32 +45,49 @@ class Mailbox:
             self._changed.clear()
             await self._changed.wait()
         if isinstance(said, ReceivedRequest):
-            # In place of the older request: what is left of the set-up is heard under this one.
-            self._entries.appendleft(said)
+            # In place of the older request: what is left of the set-up is heard under this one. But what moves
+            # the state of the run comes first, because the request is about the state after it.
+            moves = [at for at, entry in enumerate(self._entries, 1) if _moves_state(entry)]
+            self._entries.insert(moves[-1] if moves else 0, said)
         else:
             self._entries.append(said)
         self._changed.set()
 
-    async def take(self) -> ReceivedRequest | SecaggMessage:
+    async def take(self) -> ForWorker:
         """Return the oldest entry; wait until there is one."""
         while not self._entries:
+            self._idle.set()
             self._changed.clear()
             await self._changed.wait()
+        self._idle.clear()
         entry = self._entries.popleft()
         self._changed.set()
         return entry
 
+    async def drained(self) -> None:
+        """Wait until everything that was put was taken, and the taker wants more."""
+        while self._entries or not self._idle.is_set():
+            self._idle.clear()
+            self._changed.set()
+            await self._idle.wait()
 
-def _superseded_by(said: ReceivedRequest | SecaggMessage) -> frozenset[Kind | None]:
+
+def _moves_state(entry: ForWorker) -> bool:
+    return isinstance(entry, ReceivedState | ReceivedTotals)
+
+
+def _superseded_by(said: ForWorker) -> frozenset[Kind | None]:
     """Return of which kinds an older entry is worthless now; None stands for a request."""
     if isinstance(said, ReceivedRequest):
         return _OF_A_ROUND | {None}
     return frozenset(_OF_A_SET_UP) if _kind(said) is Kind.PROPOSAL else frozenset()
 
 
-def _kind(entry: ReceivedRequest | SecaggMessage) -> Kind | str | None:
+def _kind(entry: ForWorker) -> Kind | str | None:
     if isinstance(entry, ReceivedRequest):
         return None
+    if not isinstance(entry, SecaggMessage):
+        return "moves the state"
     try:
         return kind_of(entry.message)
     except SecaggError:

@@ -8,6 +8,7 @@ from typing import assert_never
 from collaborator.notices import (
     AggregatorUntold,
     EvaluationDone,
+    LastSumsMissed,
     LeavingBegun,
     Notice,
     OwnRecordsEvaluated,
@@ -24,7 +25,7 @@ from fedfair.plan.description import percent
 from fedfair.results.own_figures import OwnFigures
 
 
-def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911 - one case per notice
+def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
     """Return what the operator reads: one line, and of own figures one for each split."""
     match notice:
         case RunJoined(run_id, rounds_done, rounds_total):
@@ -56,6 +57,11 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911 - one case per n
             return (
                 f"{path} cannot be written: {fault}; the run goes on, the older file is kept, and the next "
                 "evaluation tries again -> make room on the disk, or let this user write there"
+            )
+        case LastSumsMissed(rounds_done):
+            return (
+                f"the run has ended, and this site was away when its last sums were opened: its own copy ends "
+                f"after round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
             )
     assert_never(notice)
 

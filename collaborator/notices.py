@@ -165,6 +165,17 @@ class RunFileUnwritten:
     fault: str
 
 
+@dataclass(frozen=True, slots=True)
+class LastSumsMissed:
+    """The run has ended, and this site was away when its last sums were opened.
+
+    Attributes:
+        rounds_done: training rounds of its own copy of the run.
+    """
+
+    rounds_done: int
+
+
 Notice: TypeAlias = (
     RunJoined
     | RetryPlanned
@@ -178,4 +189,5 @@ Notice: TypeAlias = (
     | AggregatorUntold
     | OwnRecordsEvaluated
     | RunFileUnwritten
+    | LastSumsMissed
 )

@@ -29,6 +29,11 @@ class OwnFiguresLog:
     def __init__(self, folder: Path, name: str, max_log_bytes: int = MAX_LOG_BYTES) -> None:
         self._log = RotatedLog(folder / f"{name}_own_figures.jsonl", max_bytes=max_log_bytes, owner_only=True)
 
+    @property
+    def path(self) -> Path:
+        """Return the file."""
+        return self._log.path
+
     def append(self, run_id: str, figures: OwnFigures) -> None:
         """Append the line of one evaluation.
 

@@ -14,30 +14,39 @@ from pathlib import Path
 from collaborator.backoff import Backoff
 from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
+from collaborator.known_models import ModelPlaces, find_model
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.notices import LeavingBegun
 from collaborator.observer import SeveralSiteObservers, SiteLines, SiteObserver
+from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
 from collaborator.records import SiteLogs
 from collaborator.request_record import RequestRecord
+from collaborator.run_follower import RunFollower
+from collaborator.run_recording import RunRecording
+from collaborator.run_store import RunStore
 from collaborator.worker import Granted, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
-from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.errors import FedfairError, LocalProtocolError, StateError, StoppedError
+from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
 from fedfair.identity.tls import channel_credentials
 from fedfair.identity.trust_watch import TrustWatch
-from fedfair.plan.derived import is_masked, is_noised
+from fedfair.plan.derived import evaluates_exactly, is_masked, is_noised
+from fedfair.plan.digest import format_digest
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.process.stopping import stopping
+from fedfair.results.outcome import RunSubject
+from fedfair.run.replica import RunReplica, Unkept
+from fedfair.run.saved_model import evaluation_run
+from fedfair.run.training_run import TrainingRun
 from fedfair.wire.frames import Finished, Hello
-from fedfair.wire.receiving import ReceivedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +64,40 @@ class ParticipationTerms:
     give_up_after_seconds: float | None = None
 
 
-def worker_of(ready: Readiness) -> Worker:
-    """Return the worker of this site.
+def recording_of(ready: Readiness, logs: Path) -> RunRecording:
+    """Return what records a run at this site, with its own figures in the folder of its logs."""
+    site, binding = ready.site, ready.binding
+    subject = RunSubject(site.plan, format_digest(binding.digest), binding.layout, binding.schema)
+    logs.mkdir(parents=True, exist_ok=True)
+    return RunRecording(ready.task, subject, site.runs, OwnFiguresLog(logs, site.participant))
+
+
+def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> RunFollower:
+    """Return this site's copy of the run, where an earlier process has left it."""
+    plan, binding = ready.site.plan, ready.binding
+    replica = RunReplica(TrainingRun(plan, binding.layout, binding.schema, binding.vector), binding.digest, store)
+    kept = store.load(replica.training_run.initial)
+    if kept is not None:
+        replica.restore(*kept)
+    places = ModelPlaces.of_site(ready.site, binding)
+
+    def on_demand(digest: bytes) -> RunReplica:
+        saved = find_model(places, digest)
+        if saved is None:
+            raise ApprovalError(
+                f"the aggregator asks for an evaluation of the saved model {format_digest(digest)}, which this "
+                "site neither has from a run of its own nor has approved",
+                f"approve it with `fedfair plan approve -n {ready.site.participant} --model FILE`, if you agree",
+            )
+        exact = evaluates_exactly(plan)
+        run = evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)
+        return RunReplica(run, binding.digest, Unkept())
+
+    return RunFollower(ready.task, replica, on_demand, recording)
+
+
+def worker_of(ready: Readiness, logs: Path) -> Worker:
+    """Return the worker of this site; its own figures are written in the folder `logs`.
 
     Raises:
         StateError: its write-ahead log, its history or its record of requests is damaged or lost.
@@ -74,17 +115,19 @@ def worker_of(ready: Readiness) -> Worker:
             log.close()
         raise
 
-    def rule(question: ReceivedRequest) -> Refusal | Granted:
-        said = record.admit(question)
+    def rule(request: AggregationRequest) -> Refusal | Granted:
+        said = record.admit(request)
         if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
-            ready.account.record_unprotected(question.start)
+            ready.account.record_unprotected(request.purpose)
         return said
 
+    store = RunStore(site.state / f"{stem}.run", record.has_answered)
+    follower = follower_of(ready, store, recording_of(ready, logs))
     if log is None:
-        return PlainWorker(ready.task, ready.specs, rule, record.close)
+        return PlainWorker(ready.task, ready.specs, rule, follower, record.close)
     parts = header_parts(site.plan, ready.binding.schema)
     try:
-        return MaskedWorker(ready.task, ready.specs, parts, rule, masking_site(ready), log, record.close)
+        return MaskedWorker(ready.task, ready.specs, parts, rule, masking_site(ready), log, follower, record.close)
     except LocalProtocolError as fault:
         record.close()
         log.close()
@@ -124,7 +167,8 @@ def driver_of(
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
     call = partial(dial, ready, terms.address, egress, partial(introduced, worker))
-    return SiteDriver(call, ready.shapes, worker, records, observer, patience, partial(check_run, ready.site))
+    greeting = partial(check_run, ready.site)
+    return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting)
 
 
 def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
@@ -141,12 +185,11 @@ def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
 
 def introduced(worker: Worker, hello: Hello) -> Hello:
     """Return an introduction that says what this process has keys for, and what it was asked last."""
-    hello = replace(hello, session=worker.session)
-    if worker.standing.last_asked is None:
-        return hello
-    run_id, start = worker.standing.last_asked
-    done = start.round - sum_kind(start.purpose).is_round
-    return replace(hello, last_sum_number=start.sum_number, run_id=run_id, rounds_done=done)
+    held, asked = worker.held, worker.standing.last_asked
+    hello = replace(hello, session=worker.session, state=held.digest)
+    if held.run_id:
+        hello = replace(hello, run_id=held.run_id, rounds_done=int(held.rounds_done))
+    return hello if asked is None else replace(hello, last_sum_number=asked[1].sum_number)
 
 
 @asynccontextmanager

@@ -13,32 +13,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
 
-from collaborator.worker import Rule, WorkerStanding, hold_nothing, in_thread
+from collaborator.notices import Notice
+from collaborator.run_follower import HeldRun, RunFollower, ScaledTask
+from collaborator.worker import Rule, WorkerStanding, hold_nothing
 from fedfair.aggregation.contribution import Contribution, encode
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
-from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
+from fedfair.run.opened_totals import decode_totals
+from fedfair.run.replica import OutOfStepError
 from fedfair.wire.chunking import upload_frames
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
+from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedTotals
 
 
-class PlainTask(Protocol):
+class PlainTask(ScaledTask, Protocol):
     """The task that computes: `training.client.TrainingClient`."""
-
-    @property
-    def scaling(self) -> FeatureScaling | None:
-        """Return the scaling that the next contribution is made under; None where features are not scaled."""
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         """Return what this site adds to the requested sum."""
-
-    def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features."""
 
 
 Answer = bytearray | Refusal
@@ -51,6 +47,7 @@ class PlainWorker:
         task: what computes.
         specs: the shape of every sum.
         rule: the site's policy.
+        follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
 
     Attributes:
@@ -63,20 +60,35 @@ class PlainWorker:
         task: PlainTask,
         specs: dict[Purpose, SumSpec],
         rule: Rule,
+        follower: RunFollower,
         release: Callable[[], None] = hold_nothing,
     ) -> None:
         self._task = task
         self._specs = specs
         self._rule = rule
+        self._follower = follower
         self._release = release
         self._worker = ThreadPoolExecutor(1, "training")
         self._current: tuple[tuple[str, SumStart], asyncio.Future[Answer | None]] | None = None
         self.standing = WorkerStanding()
         self.session = b""
 
-    async def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features before anything else is computed."""
-        await in_thread(self._worker, self._task.apply_scaling, scaling)
+    @property
+    def held(self) -> HeldRun:
+        """Return what this site says of its copy of the run."""
+        return self._follower.held
+
+    async def join(self, welcome: Welcome) -> None:
+        """Take part in the run that the aggregator announces, after what is computed now.
+
+        Raises:
+            FedfairError: it evaluates a saved model that this site neither has nor has approved.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.join, welcome)
+
+    async def finish(self, words: str) -> None:
+        """Record the end of the run, after what is computed now."""
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.finish, words)
 
     async def answer(self, question: ReceivedRequest) -> Answer | None:
         """Return the answer; None where a newer request has made it worthless.
@@ -92,7 +104,7 @@ class PlainWorker:
         answer = await asyncio.shield(self._current[1])
         return answer if question.start.sum_number == self.standing.last_sum else None
 
-    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
@@ -100,6 +112,10 @@ class PlainWorker:
         """
         if isinstance(said, SecaggMessage):
             raise RemoteProtocolError("a message of secure aggregation arrived, but the plan's sums are plain")
+        if isinstance(said, ReceivedState | ReceivedTotals):
+            follow = self._take_state if isinstance(said, ReceivedState) else self._take_totals
+            await asyncio.get_running_loop().run_in_executor(self._worker, follow, said.packed)
+            return ()
         answer = await self.answer(said)
         number = said.start.sum_number
         if answer is None:
@@ -109,24 +125,52 @@ class PlainWorker:
             return (Abstain(number, reason_for(answer.term), answer.leaving),)
         return upload_frames(number, answer)
 
+    def take_notices(self) -> list[Notice]:
+        """Return what there is to say to the operator of the run, once."""
+        return self._follower.recording.take_notices()
+
     def close(self) -> None:
         """Let the worker end after what it is doing now."""
         self._worker.shutdown(wait=False, cancel_futures=True)
         self._release()
+        self._follower.recording.close()
+
+    # -------------------------------------------------------------- in the worker thread
+
+    def _take_state(self, packed: memoryview) -> None:
+        """Come to the state that the aggregator states: under a plan with plain sums its word is all there is."""
+        self._follower.replica.offer(packed)
+        self._follower.replica.trust()
+
+    def _take_totals(self, packed: memoryview) -> None:
+        replica = self._follower.replica
+        due = replica.rules.next_request(replica.state)
+        if due is None:
+            raise RemoteProtocolError("an opened sum arrived after the last one of the run")
+        opened = decode_totals(packed, self._specs[due.purpose])
+        if opened.state != replica.digest:
+            raise OutOfStepError(
+                f"an opened sum about state {opened.state.hex()[:16]} of the run, this site holds "
+                f"{replica.digest.hex()[:16]}"
+            )
+        self._follower.apply(opened.totals, opened.members)
 
     def _compute(self, question: ReceivedRequest) -> Answer | None:
-        """In the worker thread: compute and encode."""
+        """Compute and encode."""
         start, standing = question.start, self.standing
         if start.sum_number != standing.last_sum:
             return None
         standing.busy = True
         try:
-            said = self._rule(replace(question, scaling=self._task.scaling))
+            request = self._follower.due(start)
+            said = self._rule(self._follower.asked(question, request))
             if isinstance(said, Refusal):
                 return said
-            spec = self._specs[start.purpose]
-            request = SumRequest(start.purpose, RoundNumber(start.round), said.attempt, spec, start.query)
-            return encode(self._task.contribution(request, question.model), spec)
+            due = replace(request, attempt=said.attempt)
+            contribution = self._task.contribution(due, self._follower.replica.state.model)
+            return encode(contribution, self._specs[request.purpose])
+        except OutOfStepError as fault:
+            return Refusal(fault.message, "protocol")
         except TrainingError as fault:
             return Refusal(fault.message, "values")
         except PrivacyError as fault:

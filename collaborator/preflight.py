@@ -187,7 +187,7 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
             "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
         )
         if ready is not None:
-            look("state", lambda: worker_of(ready).close(), lambda _: str(site.state))
+            look("state", lambda: worker_of(ready, site.state).close(), lambda _: str(site.state))
     return replace(local, approval=approval)
 
 

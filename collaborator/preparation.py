@@ -40,7 +40,6 @@ from fedfair.plan.derived import (
     is_noised,
     is_unevaluated,
     quorum,
-    standardises,
 )
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan, workspace_of
@@ -51,6 +50,8 @@ from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
 from fedfair.policy.terms import AskedTerms
 from fedfair.privacy.entries import Origin
 from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
+from fedfair.run.opened_totals import MAX_WORDS_BYTES
+from fedfair.run.packed_state import greatest_state_bytes
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
@@ -303,9 +304,9 @@ def assemble(
     task = TrainingClient(site.plan, site.participant, records.splits, model, protection=protection, masked=masked)
     _check_weight(site, task)
     layout = model.layout
-    numeric = len(binding.schema.numeric) if standardises(site.plan, len(binding.schema.numeric)) else 0
-    shapes = Shapes(layout.dimension, layout.dtype, numeric, site.plan.training.rounds)
     specs = sum_specs(site.plan, layout, binding.schema)
+    totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
+    shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds)
     return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
 
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from collaborator.ledger import Ledger
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError
+from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.privacy.accounting import epsilon
@@ -23,7 +24,6 @@ from fedfair.privacy.budget import Budget, Limit, largest, remaining
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
 from fedfair.training.dp_sgd import planned_releases, training_release
-from fedfair.wire.frames import SumStart
 
 _LOOK = "`fedfair privacy show` tells where it went"
 
@@ -85,17 +85,17 @@ class PrivacyBudget:
         self._ledger.record(entry, permit)
         _count(self._limits, (entry,))
 
-    def record_unprotected(self, start: SumStart) -> None:
+    def record_unprotected(self, purpose: Purpose) -> None:
         """Write down that this site is about to add to a sum without noise for its records.
 
         Raises:
             PrivacyError: it has a budget, or it cannot be written; it must not add anything.
         """
-        purpose = sum_kind(start.purpose).release
-        if purpose not in self._unprotected:
+        release = sum_kind(purpose).release
+        if release not in self._unprotected:
             # One line for a run says all that will ever be said of it.
-            self.record(Unprotected(purpose))
-            self._unprotected.add(purpose)
+            self.record(Unprotected(release))
+            self._unprotected.add(release)
 
 
 def limits_of(holder: Holder, entries: Sequence[LedgerEntry]) -> tuple[Limit, ...]:

@@ -1,8 +1,8 @@
 """Follows the run that a site takes part in: holds its copy, and brings the features to the scaling of that copy.
 
-Used in the worker's thread alone. A whole run is followed from the plan's own beginning and kept on the disk. A run
-that evaluates a saved model begins with that model, which this site has itself or has approved; nothing of it is
-kept.
+Used in the worker's thread alone. A whole run is followed from the plan's own beginning and kept on the disk. A
+run that evaluates a saved model begins with that model, which this site has itself or has approved; nothing of it
+is kept.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from collaborator.run_recording import RunRecording
 from fedfair.aggregation.requests import FeatureScaling, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.run.progress import Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
-from fedfair.run.state import RunState
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
@@ -61,7 +60,7 @@ class RunFollower:
         task: what computes.
         own: the copy of the whole run.
         on_demand: makes the copy of a run that evaluates a saved model.
-        on_progress: hears what each opened sum came to, and the state after it.
+        recording: records what each opened sum comes to; it is the owner's to read and close.
     """
 
     def __init__(
@@ -69,12 +68,12 @@ class RunFollower:
         task: ScaledTask,
         own: RunReplica,
         on_demand: OnDemand,
-        on_progress: Callable[[Progress, RunState], None] = lambda _progress, _state: None,
+        recording: RunRecording,
     ) -> None:
         self._task = task
         self._own = own
         self._on_demand = on_demand
-        self._on_progress = on_progress
+        self.recording = recording
         self._replica = own
 
     @property
@@ -118,7 +117,9 @@ class RunFollower:
             self._task.apply_scaling(scaling)
         return request
 
-    def asked(self, question: ReceivedRequest, request: SumRequest, openers: tuple[int, ...]) -> AggregationRequest:
+    def asked(
+        self, question: ReceivedRequest, request: SumRequest, openers: tuple[int, ...] = ()
+    ) -> AggregationRequest:
         """Return the request as the rules of this site see it."""
         replica = self._replica
         return AggregationRequest(
@@ -138,6 +139,17 @@ class RunFollower:
         Raises:
             RemoteProtocolError: it cannot come from honest contributions; the state is what it was.
         """
+        before = self._replica.state.model
         progress = self._replica.apply(totals, members)
-        self._on_progress(progress, self._replica.state)
+        self.recording.progressed(self._replica, before, progress, kept=self._replica is self._own)
         return progress.purpose
+
+    def finish(self, words: str) -> None:
+        """Record the end of the run that the aggregator has announced.
+
+        Args:
+            words: how it ended.
+        """
+        if self._replica is self._own:
+            finished = self._replica.finish()
+            self.recording.ended(self._replica, words, finished=finished)

@@ -26,17 +26,19 @@ class RunStore:
 
     Args:
         path: the file; its folder exists.
-        initial: the state before the first sum, which the plan gives.
         has_answered: whether this site has answered a request about a state with this digest.
     """
 
-    def __init__(self, path: Path, initial: RunState, has_answered: Callable[[bytes], bool]) -> None:
+    def __init__(self, path: Path, has_answered: Callable[[bytes], bool]) -> None:
         self._path = path
-        self._initial = initial
         self._has_answered = has_answered
 
-    def load(self) -> tuple[str, RunState] | None:
-        """Return the run and its state as they were kept; None where nothing sound is kept."""
+    def load(self, initial: RunState) -> tuple[str, RunState] | None:
+        """Return the run and its state as they were kept; None where nothing sound is kept.
+
+        Args:
+            initial: the state before the first sum, which the plan gives.
+        """
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
@@ -46,7 +48,7 @@ class RunStore:
         if not raw.startswith(_MARK) or hashlib.sha256(body).digest() != digest:
             return None
         try:
-            return bytes(body[:_RUN_ID_BYTES]).decode("ascii"), unpack_state(body[_RUN_ID_BYTES:], self._initial)
+            return bytes(body[:_RUN_ID_BYTES]).decode("ascii"), unpack_state(body[_RUN_ID_BYTES:], initial)
         except (LocalProtocolError, UnicodeDecodeError):
             # Another version of fedfair wrote it; the others know the state of the run.
             return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from collaborator.notices import Notice
 from collaborator.run_follower import HeldRun
 from fedfair.errors import PrivacyError
 from fedfair.ids import SumNumber
@@ -97,12 +98,22 @@ class Worker(Protocol):
             FedfairError: it evaluates a saved model that this site neither has nor has approved.
         """
 
+    async def finish(self, words: str) -> None:
+        """Record the end of the run, after what is computed now.
+
+        Args:
+            words: how it ended, in the aggregator's words.
+        """
+
     async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
+
+    def take_notices(self) -> list[Notice]:
+        """Return what there is to say to the operator of the run, once."""
 
     def close(self) -> None:
         """Wait for the computation to end, then close every file."""

@@ -1,7 +1,7 @@
 """An opened sum in the clear as bytes, for the sites of a plan whose sums are plain.
 
-Under masks the opened sum travels as the ring numbers that were opened (`secagg`), and every site checks it. In the
-clear a site takes the totals on the aggregator's word, as it does everything else under such a plan. No torch.
+Under masks the opened sum travels as the ring numbers that were opened (`secagg`), and every site checks it. In
+the clear a site takes the totals on the aggregator's word, as everything else under such a plan. No torch.
 """
 
 from __future__ import annotations

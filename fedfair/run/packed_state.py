@@ -26,6 +26,15 @@ _WIDTHS: dict[object, np.dtype[np.floating]] = {"<f4": np.dtype("<f4"), "<f8": n
 _Bytes = bytes | bytearray | memoryview
 
 
+def greatest_state_bytes(dimension: int) -> int:
+    """Return the greatest length of a packed state: model, best model and mean in float64, and the header.
+
+    Args:
+        dimension: of the model.
+    """
+    return 3 * 8 * dimension + 2 * MAX_HEADER_BYTES
+
+
 def pack_state(state: RunState) -> list[bytes | memoryview]:
     """Return the bytes of a state in parts; vectors of this machine's order are not copied."""
     taken = snapshot_of(state)

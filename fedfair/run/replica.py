@@ -13,11 +13,12 @@ from typing import Protocol
 
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.running_sum import Totals
-from fedfair.errors import FedfairError, LocalProtocolError, RemoteProtocolError
+from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.run.packed_state import unpack_state
 from fedfair.run.progress import Progress, Stage
 from fedfair.run.rules import RunRules
 from fedfair.run.state import RunState
+from fedfair.run.training_run import TrainingRun
 
 LEFT_OUT = "the evaluation was left out by the aggregator"
 """What a site's own records say of an evaluation that others could not have."""
@@ -37,37 +38,51 @@ class StateKeeper(Protocol):
         """Return whether this site has answered a request about a state with this digest."""
 
 
+class Unkept:
+    """Remembers nothing: a run that evaluates a saved model begins with that model in every process."""
+
+    def keep(self, run_id: str, state: RunState) -> None:
+        """Do nothing."""
+
+    def has_held(self, digest: bytes) -> bool:  # noqa: ARG002 - as the protocol has it
+        """Return False."""
+        return False
+
+
 class RunReplica:
     """One site's copy of one run.
 
     Args:
-        rules: what moves the state.
-        initial: the state before the first sum, which the plan gives.
+        training_run: the run at its beginning, which the plan gives; nobody else moves it.
         plan_digest: of the plan, 32 bytes.
         keeper: remembers states.
 
     Attributes:
         run_id: the run, as the aggregator names it; empty before the first greeting.
-        state: the present state.
     """
 
-    def __init__(self, rules: RunRules, initial: RunState, plan_digest: bytes, keeper: StateKeeper) -> None:
-        self.rules = rules
-        self._initial, self._plan_digest, self._keeper = initial, plan_digest, keeper
+    def __init__(self, training_run: TrainingRun, plan_digest: bytes, keeper: StateKeeper) -> None:
+        self.training_run = training_run
+        self._plan_digest, self._keeper = plan_digest, keeper
         self.run_id = ""
-        self.state = initial
-        self._digest = initial.digest(plan_digest)
+        self._digest = training_run.state.digest(plan_digest)
+        self._initial_digest = training_run.initial.digest(plan_digest)
         self._offered: RunState | None = None
+
+    @property
+    def state(self) -> RunState:
+        """Return the present state."""
+        return self.training_run.state
+
+    @property
+    def rules(self) -> RunRules:
+        """Return what moves the state."""
+        return self.training_run.rules
 
     @property
     def digest(self) -> bytes:
         """Return the 32 bytes that stand for the present state."""
         return self._digest
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether no further sum is asked for."""
-        return self.state.stage is Stage.FINISHED
 
     def restore(self, run_id: str, state: RunState) -> None:
         """Continue where an earlier process of this site was."""
@@ -78,7 +93,7 @@ class RunReplica:
         """Take part in a run: another one than before begins where the plan says."""
         if run_id != self.run_id:
             self.run_id, self._offered = run_id, None
-            self._move(self._initial)
+            self._move(self.training_run.initial)
 
     def request(self, digest: bytes) -> SumRequest:
         """Return the sum that is asked for about a state.
@@ -119,15 +134,13 @@ class RunReplica:
             OutOfStepError: it cannot be read, or is no state of this plan.
         """
         try:
-            offered = unpack_state(raw, self._initial)
+            offered = unpack_state(raw, self.training_run.initial)
         except FedfairError as fault:
             raise OutOfStepError(fault.message, fault.remedy) from fault
         digest = offered.digest(self._plan_digest)
         if digest == self._digest:
             return
-        if self._keeper.has_held(digest) or offered.digest(self._plan_digest) == self._initial.digest(
-            self._plan_digest
-        ):
+        if digest == self._initial_digest or self._keeper.has_held(digest):
             self._offered = None
             self._move(offered)
             return
@@ -153,6 +166,14 @@ class RunReplica:
             )
         self._move(reached)
 
+    def finish(self) -> bool:
+        """Return whether this site has seen the run to its end, but for a last sum that may be left out."""
+        if self.state.stage is not Stage.FINISHED and self.rules.may_skip(self.state):
+            without = self.rules.skip(self.state, LEFT_OUT)
+            if without.stage is Stage.FINISHED:
+                self._move(without)
+        return self.state.stage is Stage.FINISHED
+
     def trust(self) -> None:
         """Take the state that was sent on the aggregator's word, as a plan with plain sums does."""
         offered, self._offered = self._offered, None
@@ -174,23 +195,4 @@ class RunReplica:
         self._keeper.keep(self.run_id, state)
 
     def _hold(self, state: RunState) -> None:
-        self.state, self._digest = state, state.digest(self._plan_digest)
-
-
-def check_finished(replica: RunReplica) -> None:
-    """Refuse the end of a run whose sums this site has not all seen.
-
-    Raises:
-        LocalProtocolError: something is due that cannot be left out.
-    """
-    if replica.is_finished:
-        return
-    if replica.rules.may_skip(replica.state):
-        without = replica.rules.skip(replica.state, LEFT_OUT)
-        if without.stage is Stage.FINISHED:
-            replica.restore(replica.run_id, without)
-            return
-    raise LocalProtocolError(
-        f"the run ended, and this site has seen its sums up to round {replica.state.rounds_done} only",
-        "ask the aggregator's operator for save/last.safetensors; this site was away when the last sums opened",
-    )
+        self.training_run.state, self._digest = state, state.digest(self._plan_digest)

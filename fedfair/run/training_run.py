@@ -57,6 +57,7 @@ class TrainingRun:
 
     Attributes:
         rules: what moves the state.
+        initial: the state before the first sum.
         state: the present state.
         lost_rounds: attempts at training rounds that were given up.
         evaluation_only: whether a saved model is evaluated, and nothing is trained.
@@ -67,8 +68,8 @@ class TrainingRun:
 
     def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, vector: NDArray[np.floating]) -> None:
         self.rules = RunRules(plan, layout, schema)
-        self._initial = self.rules.initial(vector)
-        self.state: RunState = self._initial
+        self.initial = self.rules.initial(vector)
+        self.state: RunState = self.initial
         self._attempt = 1
         self.lost_rounds = 0
         self.evaluation_only = False
@@ -203,7 +204,7 @@ class TrainingRun:
         """
         words = dict(snapshot.state)
         attempt, lost_rounds = (_taken(words, name) for name in (ATTEMPT, LOST_ROUNDS))
-        self.state = state_of(replace(snapshot, state=words), self._initial)
+        self.state = state_of(replace(snapshot, state=words), self.initial)
         self._attempt, self.lost_rounds = attempt, lost_rounds
 
     def resume_at(self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None) -> None:
@@ -211,7 +212,7 @@ class TrainingRun:
         self.evaluation_only = True
         model = replace(self.state.model, threshold=threshold)
         resumed = replace(self.state, stage=Stage.EVALUATION, model=model)
-        self.state = self._initial = replace(resumed, rounds_done=rounds_done, scaling=scaling)
+        self.state = self.initial = replace(resumed, rounds_done=rounds_done, scaling=scaling)
 
 
 def _taken(words: dict[str, object], name: str) -> int:

@@ -143,6 +143,7 @@ class TrainingClient:
         self._masked = masked
         self._threshold_limit = threshold_limit(plan, splits.train.schema.classes)
         self._queried: tuple[bytes, SiteLosses, int] | None = None
+        self._judged = b""  # digest of the model that `last_losses` are of
         self.last_losses: SiteLosses = {}
         self.last_fault = ""
 
@@ -162,7 +163,7 @@ class TrainingClient:
             raise LocalProtocolError("this plan does not standardise, so nothing scales its features")
         self._records = self._place(scaling)
         self.scaling = scaling
-        self._queried = None  # Losses under another scaling are other losses.
+        self._queried, self._judged = None, b""  # Losses under another scaling are other losses.
 
     def standardisation_contribution(self, attempt: int = 1) -> Contribution:
         """Return the header of `aggregation.feature_moments` over the numeric columns of the training records.
@@ -363,6 +364,7 @@ class TrainingClient:
         Where the plan publishes the means of every site, this site's row follows among the others' zeros.
         """
         self.last_losses, replaced = self._summable_losses(model)
+        self._judged = model.vector_sha256
         if self._protection is None:
             return self._header_only(self._evaluation_header(model), replaced)
         noise = sample_level_of(self._plan).evaluation_noise_multiplier
@@ -395,6 +397,14 @@ class TrainingClient:
         self._model.load(model.vector)
         with training_faults():
             return {name: evaluate(self._model, records) for name, records in self._held(splits)}
+
+    def losses_of(self, model: GlobalModel) -> SiteLosses:
+        """Return the losses of the splits that have records; those of the last evaluation are known.
+
+        Raises:
+            TrainingError: the model fails on these records.
+        """
+        return self.last_losses if model.vector_sha256 == self._judged else self.losses(model)
 
     def _summable_losses(self, model: GlobalModel) -> tuple[SiteLosses, int]:
         """Return the losses to be summed, and how many had to be replaced, which masks or noise must hide."""

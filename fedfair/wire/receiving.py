@@ -1,9 +1,9 @@
 """Checks what the aggregator says on one stream, frame by frame.
 
 The aggregator is not trusted to keep the order of the protocol: this side compares lengths with what the plan
-allows before it allocates, and sum and round numbers with those before. Whether a sum is due, and what it is about,
-is decided by this site's own copy of the run (`run.replica`). What is left when a frame has passed is something
-that the driver can act on. No socket, no clock, no torch.
+allows before it allocates, and sum and round numbers with those before. Whether a sum is due, and what it is
+about, is decided by this site's own copy of the run (`run.replica`). What is left when a frame has passed is
+something that the driver can act on. No socket, no clock, no torch.
 """
 
 from __future__ import annotations

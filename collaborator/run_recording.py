@@ -1,0 +1,108 @@
+"""Records what a run comes to at this site: its models and result, and how the site's own records fare.
+
+Called in the worker's thread, right after an opened sum was applied. Files of a run are `run_folder.py`'s, figures
+are `results.own_figures`'s. Nothing here is ever sent, and nothing that is sent depends on it. What there is to
+say to the operator is kept until the driver takes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+from collaborator.notices import LastSumsMissed, Notice, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
+from collaborator.own_figures_log import OwnFiguresLog
+from collaborator.run_folder import RunFolder
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.errors import DataError, FedfairError, TrainingError
+from fedfair.fairness.record_losses import SiteLosses
+from fedfair.results.outcome import EndState, RunSubject
+from fedfair.results.own_figures import own_figures
+from fedfair.run.progress import Progress
+from fedfair.run.replica import RunReplica
+
+
+class JudgingTask(Protocol):
+    """What computes losses: `training.client.TrainingClient`."""
+
+    def losses_of(self, model: GlobalModel) -> SiteLosses:
+        """Return the losses of the splits that have records; known ones are not computed again."""
+
+
+class RunRecording:
+    """The records of one site.
+
+    Args:
+        task: what computes.
+        subject: the plan and its model.
+        runs: the folder of this site's own copies of runs.
+        figures: the log of this site's own figures.
+    """
+
+    def __init__(self, task: JudgingTask, subject: RunSubject, runs: Path, figures: OwnFiguresLog) -> None:
+        self._task = task
+        self._subject = subject
+        self._runs = runs
+        self._figures = figures
+        self._folder: tuple[str, RunFolder] | None = None
+        self._notices: deque[Notice] = deque()
+
+    def take_notices(self) -> list[Notice]:
+        """Return what there is to say to the operator, once."""
+        taken = list(self._notices)
+        self._notices.clear()
+        return taken
+
+    def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
+        """Record what an opened sum came to.
+
+        Args:
+            replica: the copy of the run, after the sum.
+            before: the global model before the sum.
+            progress: what the sum came to.
+            kept: whether the run is kept in a folder; a run that evaluates a saved model is not.
+        """
+        evaluation, evaluated = progress.evaluation, replica.state.evaluated
+        if evaluation is None or evaluated is None:
+            return
+        model = next(
+            (each for each in (replica.state.model, before) if each.vector_sha256 == evaluated.vector_sha256), None
+        )
+        if model is not None:
+            try:
+                figures = own_figures(self._subject.plan, self._task.losses_of(model), evaluation)
+                self._figures.append(replica.run_id, figures)
+                self._notices.append(OwnRecordsEvaluated(figures))
+            except (DataError, TrainingError) as fault:
+                self._notices.append(ValuesOmitted(f"this site's own figures of the evaluation: {fault.message}"))
+            except FedfairError as fault:
+                self._notices.append(RunFileUnwritten(self._figures.path, fault.message))
+        if kept:
+            self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
+
+    def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
+        """Record the end of the run.
+
+        Args:
+            replica: the copy of the run.
+            words: how the run ended.
+            finished: whether this site has seen all of its sums.
+        """
+        if not finished:
+            self._notices.append(LastSumsMissed(int(replica.state.rounds_done)))
+        state = EndState.FINISHED if finished else EndState.RUNNING
+        self._note(self._folder_of(replica).ended(replica.training_run, state, words))
+
+    def close(self) -> None:
+        """Close the log."""
+        self._figures.close()
+
+    def _folder_of(self, replica: RunReplica) -> RunFolder:
+        if self._folder is None or self._folder[0] != replica.run_id:
+            self._folder = replica.run_id, RunFolder(self._runs / replica.run_id, self._subject)
+        return self._folder[1]
+
+    def _note(self, notice: RunFileUnwritten | None) -> None:
+        if notice is not None:
+            self._notices.append(notice)
