@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.wire.chunking import broadcast_frames
+from fedfair.wire.chunking import broadcast_frames, masked_frames
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import BroadcastKind
 from fedfair.wire.limits import MAX_CHUNK_BYTES
@@ -52,6 +52,25 @@ class Broadcast:
     def _encode(self) -> Iterator[bytes]:
         frames = broadcast_frames(self._kind, self._view, self.sha256, self._threshold)
         return (encode_aggregator_frame(frame) for frame in frames)
+
+
+class VectorMessage:
+    """One message of secure aggregation with its vector, which everybody is sent and which never changes.
+
+    Attributes:
+        nbytes: length of message and vector.
+        withdrawn: never True.
+    """
+
+    withdrawn = False
+
+    def __init__(self, message: bytes, vector: bytes) -> None:
+        self._message, self._vector = message, vector
+        self.nbytes = len(message) + len(vector)
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield the message and the chunks, each encoded when it is asked for."""
+        return (encode_aggregator_frame(frame) for frame in masked_frames(self._message, self._vector))
 
 
 async def publish_model(model: GlobalModel) -> Broadcast:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aggregator.broadcast import Broadcast
+from aggregator.broadcast import Broadcast, VectorMessage
 from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import RemoteProtocolError
@@ -66,7 +66,7 @@ class Connection:
         self.seen = seen
         self.occasion = AT_CONNECTION
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._queue: deque[bytes | Broadcast] = deque()
+        self._queue: deque[bytes | Broadcast | VectorMessage] = deque()
         self._filled = asyncio.Event()
         self._leaving = False
         self.sent_away = False
@@ -82,7 +82,7 @@ class Connection:
             self._unasked = 0
         self._put(encode_aggregator_frame(frame))
 
-    def publish(self, publication: Broadcast) -> None:
+    def publish(self, publication: Broadcast | VectorMessage) -> None:
         """Queue a vector."""
         self._put(publication)
 
@@ -121,7 +121,7 @@ class Connection:
         """Return whether some of this vector has not been written yet."""
         return publication in self._queue
 
-    def _put(self, item: bytes | Broadcast) -> None:
+    def _put(self, item: bytes | Broadcast | VectorMessage) -> None:
         if self._leaving:
             return
         if len(self._queue) >= MAX_QUEUED:
@@ -172,13 +172,15 @@ class Connection:
                 await self._filled.wait()
                 continue
             item = self._queue[0]
-            if isinstance(item, Broadcast):
+            if isinstance(item, Broadcast | VectorMessage):
                 await self._write_vector(item, write)
             else:
                 await write(item)
             self._queue.popleft()
 
-    async def _write_vector(self, publication: Broadcast, write: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _write_vector(
+        self, publication: Broadcast | VectorMessage, write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         for frame in publication.frames():
             await write(frame)
             if publication.withdrawn:

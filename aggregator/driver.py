@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from aggregator.broadcast import Broadcast, publish_model, publish_scaling
+from aggregator.broadcast import Broadcast, VectorMessage, publish_model, publish_scaling
 from aggregator.connection import Connection
 from aggregator.notices import (
     AbsentSitesAwaited,
@@ -322,10 +322,13 @@ class RunDriver:
                 await self._send_model(participant)
             case SendSum():
                 await self._send_sum(effect)
-            case SendMessage(participant, message):
+            case SendMessage(participant, message, vector):
                 if participant in self._connections:
-                    self._connections[participant].send(SecaggMessage(message))
-                    self._figures.bytes_out += len(message)
+                    if vector:
+                        self._connections[participant].publish(VectorMessage(message, vector))
+                    else:
+                        self._connections[participant].send(SecaggMessage(message))
+                    self._figures.bytes_out += len(message) + len(vector)
             case PassedOver():
                 # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
                 self._figures.late += 1
@@ -446,7 +449,7 @@ class RunDriver:
         told = 0
         for effect in effects:
             if isinstance(effect, SendMessage) and effect.participant in self._connections:
-                told += len(effect.message)
+                told += len(effect.message) + len(effect.vector)
             elif isinstance(effect, Report):
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)

@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     from fedfair.run.training_run import Progress, TrainingRun
     from fedfair.secagg.effects import SiteEffect
     from fedfair.secagg.masking import Update
+    from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.participant import Participant
-    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.secagg.recovery import Announcement
     from fedfair.secagg.transcript import RoundSubject
 
 ROUNDS = 150
@@ -217,7 +218,9 @@ def _tap(path: Path, name: str) -> None:
                 write(kind="PUT IN", transcript=transcript, header=float(update.header.sum()), body=body)
         return effects
 
-    def tapped_opening(self: RoundState, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
+    def tapped_opening(
+        self: RoundState, dtype: np.dtype[np.floating], threads: int
+    ) -> tuple[OpenedSum, Announcement]:
         nonlocal opened
         opened = self.transcript
         return opening(self, dtype, threads)

@@ -44,7 +44,7 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.receiving import ReceivedRequest, Receiver, RunScalings, Shapes
+from fedfair.wire.receiving import ReceivedRequest, ReceivedSum, Receiver, RunScalings, Shapes
 
 Greeting = Callable[[Welcome], None]
 """Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
@@ -199,7 +199,7 @@ class SiteDriver:
                     self._records.asked(question.start, link)
                     self._asked = question.start
                     await questions.put(question)
-                case SecaggMessage() as message:
+                case SecaggMessage() | ReceivedSum() as message:
                     await questions.put(message)
                 case Accepted(sum_number):
                     if sum_number == self._contributed:
@@ -210,6 +210,8 @@ class SiteDriver:
                         self._records.answered(link, "accepted")
                         self._tell_of_evaluation()
                 case Finished() as finished:
+                    # The last sum came before the end, and is part of what this site has at the end.
+                    await questions.sums_are_taken()
                     return finished
                 case Refused() as refused:
                     self._told = f", whose last words were: {refused.reason}"
@@ -225,6 +227,7 @@ class SiteDriver:
                 link.answer(asked)
                 self._limit.asked()
             frames = await self._worker.frames(said)
+            questions.carried_out(said)
             self._tell_of_fault()
             refused = ""
             with contextlib.suppress(*LISTENER_TELLS):

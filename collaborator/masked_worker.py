@@ -33,12 +33,22 @@ from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
-from fedfair.secagg.checks import SecaggError
+from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.client import Contributing
-from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.effects import (
+    Contribute,
+    Log,
+    Remember,
+    ReplaceLog,
+    Send,
+    SiteEffect,
+    StateVouched,
+    SumAccepted,
+)
 from fedfair.secagg.log import whole_length
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
@@ -46,10 +56,20 @@ from fedfair.training.client import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
+
+_ABOUT_A_STATE = frozenset({Kind.PROPOSAL, Kind.ROUND_START})
+"""Messages of which the answer depends on the state of the run that this site holds."""
 
 _NO_SUBJECT = RoundSubject(b"", b"")
-"""What every message but a round start is about: none of them names anything that this site could compare."""
+"""What every other message is about: none of them names anything that this site could compare."""
+
+_NOT_ENTERED = frozenset({Check.OUT_OF_ORDER, Check.TRANSCRIPT})
+"""Checks that an opened sum of a round fails that this site has not entered, or was asked past."""
+
+
+def take_nothing(opened: OpenedSum) -> None:
+    """Do nothing with a sum that was checked."""
 
 
 class MaskedTask(PlainTask, Protocol):
@@ -80,6 +100,7 @@ class MaskedWorker:
         site: who this site is in secure aggregation.
         log: its write-ahead log, open.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
+        taken: is called in the worker thread with every opened sum that this site has checked, once for each.
 
     Attributes:
         standing: what was asked so far.
@@ -94,7 +115,9 @@ class MaskedWorker:
         site: SessionSite,
         log: WriteAheadLog,
         release: Callable[[], None] = hold_nothing,
+        taken: Callable[[OpenedSum], None] = take_nothing,
     ) -> None:
+        self._taken = taken
         self._task = task
         self._specs = specs
         self._parts = parts
@@ -119,18 +142,23 @@ class MaskedWorker:
         """Scale the features before anything else is computed."""
         await in_thread(self._worker, self._task.apply_scaling, scaling)
 
-    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def frames(self, said: ReceivedRequest | SecaggMessage | ReceivedSum) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
+            SecaggError: an opened sum is not what the sites added, or is nothing that an honest aggregator sends;
+                this site ends its part in the run.
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
+        loop = asyncio.get_running_loop()
+        if isinstance(said, ReceivedSum):
+            await loop.run_in_executor(self._worker, self._hear_sum, said)
+            return ()
         if isinstance(said, ReceivedRequest):
             self._question = said
             return ()
         if self._question is None:
             raise RemoteProtocolError("a message of secure aggregation came before the request for its sum")
-        loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
 
     def close(self) -> None:
@@ -145,14 +173,30 @@ class MaskedWorker:
         start = question.start
         self.standing.busy = True
         try:
-            begins = kind_of(message) is Kind.ROUND_START
-            subject = self._subject(question) if begins else _NO_SUBJECT
-            computed = self._computed(question) if begins else b""
+            kind = kind_of(message)
+            subject = self._subject(question) if kind in _ABOUT_A_STATE else _NO_SUBJECT
+            computed = self._computed(question) if kind is Kind.ROUND_START else b""
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
             self.standing.busy = False
+
+    def _hear_sum(self, said: ReceivedSum) -> None:
+        """Take an opened sum, or end this site's part in the run.
+
+        A sum of a round that this site has not entered, because it was away or was asked for something newer, is
+        no lie. Nothing is believed of it, and nothing follows from it here.
+        """
+        try:
+            effects = self._participant.receive(said.message, _NO_SUBJECT, vector=said.vector)
+        except SecaggError as fault:
+            if fault.check in _NOT_ENTERED:
+                return
+            raise
+        for effect in effects:
+            if isinstance(effect, SumAccepted):
+                self._taken(effect.opened)
 
     def _subject(self, question: ReceivedRequest) -> RoundSubject:
         """Return what a round that starts now is about: the numbers that this site computes with at this moment.
@@ -190,6 +234,13 @@ class MaskedWorker:
                     yield from masked_frames(message, vector)
                 case Contribute(_, purpose, _):
                     yield from self._contribute(purpose, question)
+                case StateVouched(state_digest):
+                    # There is no snapshot to take yet, so a site that is not in step takes no part.
+                    self._participant.decline_session()
+                    raise SecaggError(
+                        Check.STATE,
+                        f"the others vouch for state {state_digest.hex()[:16]}; this site holds another",
+                    )
 
     def _contribute(self, purpose: str, question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
         start = question.start

@@ -24,7 +24,7 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
 
 
 class PlainTask(Protocol):
@@ -92,13 +92,13 @@ class PlainWorker:
         answer = await asyncio.shield(self._current[1])
         return answer if question.start.sum_number == self.standing.last_sum else None
 
-    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def frames(self, said: ReceivedRequest | SecaggMessage | ReceivedSum) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
-        if isinstance(said, SecaggMessage):
+        if not isinstance(said, ReceivedRequest):
             raise RemoteProtocolError("a message of secure aggregation arrived, but the plan's sums are plain")
         answer = await self.answer(said)
         number = said.start.sum_number

@@ -18,7 +18,7 @@ from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
 from fedfair import __version__
-from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
@@ -299,7 +299,8 @@ def assemble(
     _check_weight(site, task)
     layout = model.layout
     numeric = len(binding.schema.numeric) if standardises(site.plan, len(binding.schema.numeric)) else 0
-    shapes = Shapes(layout.dimension, layout.dtype, numeric, site.plan.training.rounds)
+    opened = opened_lengths(site.plan, layout, binding.schema)
+    shapes = Shapes(layout.dimension, layout.dtype, numeric, site.plan.training.rounds, opened)
     specs = sum_specs(site.plan, layout, binding.schema)
     return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
 
@@ -321,7 +322,8 @@ def masking_site(ready: Readiness) -> secagg.SessionSite:
     member = site.plan.federation.collaborators.index(site.participant) + 1
     shapes = sum_shapes(site.plan, ready.task.layout, ready.binding.schema)
     key = site.identity().signing_key
-    return secagg.SessionSite(member, roster_of(site.plan), key, plan, policy, shapes, site.config.threads or 1)
+    threads, dtype = site.config.threads or 1, ready.task.layout.dtype
+    return secagg.SessionSite(member, roster_of(site.plan), key, plan, policy, shapes, threads, dtype)
 
 
 def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:

@@ -18,7 +18,7 @@ from fedfair.errors import PrivacyError
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
 
 MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """What the log of a site says of a sum that its budget refuses; the figures are in its ledger."""
@@ -90,7 +90,7 @@ class Worker(Protocol):
     async def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features before anything else is computed."""
 
-    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def frames(self, said: ReceivedRequest | SecaggMessage | ReceivedSum) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:

@@ -207,10 +207,11 @@ class SendSum:
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """Send this message of secure aggregation to this participant, if it is connected."""
+    """Send this message of secure aggregation to this participant, if it is connected; with its vector, if any."""
 
     participant: ParticipantId
     message: bytes
+    vector: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

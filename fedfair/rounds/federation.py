@@ -70,7 +70,7 @@ from fedfair.rounds.masked_sum import MaskedSumRound, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.rounds.plain_sum import PlainSumRound
-from fedfair.rounds.sum_round import MemberStanding, Step, SumRound, SumState
+from fedfair.rounds.sum_round import MemberStanding, OutgoingMessage, Step, SumRound, SumState
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
@@ -228,12 +228,19 @@ class Federation:
         if participant in self._liars:
             yield from self._liars.send_away(participant)
         elif self._sum is None:
+            yield from self._tell_of_last_sum(participant)
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
             if self._sum.step(participant, Step.RETURN) is MemberStanding.ASKED:
                 yield from self._ask(participant, self._sum)
                 yield from self._pass_on(self._sum)
+
+    def _tell_of_last_sum(self, participant: ParticipantId) -> Iterator[Effect]:
+        """Tell whoever returns after a sum was opened, and before the next begins, what it has perhaps missed."""
+        told = None if self._protection is None else self._protection.announcement_for(participant)
+        if told is not None:
+            yield SendMessage(told.member, told.message, told.vector)
 
     def _disconnect(self, participant: ParticipantId) -> Iterator[Effect]:
         presence = self._members.presence(participant)
@@ -337,14 +344,14 @@ class Federation:
 
     def _pass_on(self, sum_round: SumRound) -> Iterator[Effect]:
         """Say what the sum has to say, after what a later process needs to say the same is kept."""
-        messages: list[tuple[ParticipantId, bytes]] = []
+        messages: list[OutgoingMessage] = []
         while outgoing := sum_round.take_outgoing():
             messages += outgoing.messages
             yield from self._liars.blame(outgoing.suspicions, sum_round)
         if messages:
             yield from self._lost.unsaved(sum_round)
-        for participant, message in messages:
-            yield SendMessage(participant, message)
+        for said in messages:
+            yield SendMessage(said.member, said.message, said.vector)
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
         scaling_exists = self._training_run.scaling is not None

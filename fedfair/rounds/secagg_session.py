@@ -19,6 +19,7 @@ from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum
 from fedfair.plan.purpose import Purpose
+from fedfair.rounds.sum_round import OutgoingMessage
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server, ServerState
 from fedfair.secagg.session import renewal_reason
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from fedfair.rounds.events import UnfinishedSum
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.effects import ServerEffect
-    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.shamir import Randomness
 
 SECONDS_PER_HOUR = 3600.0
@@ -201,6 +202,16 @@ class SecaggSession:
         found = RoundRecord.decode(record)
         asked = tuple(self._names[index] for index in found.asked)
         return Interrupted(record, asked, is_settled=bool(found.survivors))
+
+    def announcement_for(self, participant: ParticipantId) -> OutgoingMessage | None:
+        """Return what a collaborator is to be told of the sum that was opened last.
+
+        None where it was not asked for that sum, or where another one has begun since.
+        """
+        record, told = self.server.round_record, self.server.announcement
+        if record is None or told is None or self._indices[participant] not in record.start.cohort:
+            return None
+        return OutgoingMessage(participant, told.message, told.vector)
 
     def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
         """Return the totals of an opened sum."""

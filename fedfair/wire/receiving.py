@@ -17,7 +17,9 @@ from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.wire.chunking import Assembler, expect_broadcast
+from fedfair.secagg.checks import SecaggError
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_broadcast
 from fedfair.wire.frames import (
     Accepted,
     AggregatorFrame,
@@ -43,12 +45,14 @@ class Shapes:
         dtype: float32 or float64, its width.
         numeric: numeric columns that are scaled; 0 where the plan does not standardise.
         rounds: training rounds of the plan.
+        opened_lengths: bytes that the body of an opened sum may have; none where sums are plain.
     """
 
     dimension: int
     dtype: np.dtype[np.floating]
     numeric: int
     rounds: int
+    opened_lengths: frozenset[int] = frozenset()
 
     def nbytes(self, kind: BroadcastKind) -> int:
         """Return the length of a broadcast of this kind."""
@@ -96,7 +100,20 @@ class ReceivedRequest:
         )
 
 
-Said = Welcome | FeatureScaling | ReceivedRequest | SecaggMessage | Accepted | Finished | Refused
+@dataclass(frozen=True, slots=True)
+class ReceivedSum:
+    """One opened sum as the aggregator tells it; nothing of it is checked but the length of its body.
+
+    Attributes:
+        message: of secure aggregation.
+        vector: the words of its body; empty where it has none.
+    """
+
+    message: bytes
+    vector: bytes | memoryview = b""
+
+
+Said = Welcome | FeatureScaling | ReceivedRequest | SecaggMessage | ReceivedSum | Accepted | Finished | Refused
 
 
 class RunScalings:
@@ -155,7 +172,7 @@ class Receiver:
         self._evaluation_only = False
         self._run_id = ""
         self._scalings = scalings
-        self._arriving: tuple[BroadcastStart, Assembler] | None = None
+        self._arriving: tuple[BroadcastStart | SecaggMessage, Assembler] | None = None
         self._model = GlobalModel(np.zeros(0, shapes.dtype), 0.0)
         self._model_sha256 = b""
 
@@ -188,14 +205,22 @@ class Receiver:
                 if sum_number > self._last_sum:
                     raise RemoteProtocolError(f"sum {sum_number} was accepted before it was asked for")
                 return frame
-            case SecaggMessage(_, vector_length):
-                if vector_length or not self._asked_here:
-                    raise RemoteProtocolError(
-                        "a message of secure aggregation came with a vector, or before its sum"
-                    )
-                return frame
+            case SecaggMessage():
+                return self._message(frame)
             case Chunk():
                 raise RemoteProtocolError("a chunk arrived that belongs to no broadcast")
+
+    def _message(self, said: SecaggMessage) -> SecaggMessage | ReceivedSum | None:
+        if _is_opened_sum(said):
+            # Whoever returns is told the last sum again, before it is asked for anything on the new stream.
+            assembler = Assembler(agreed_vector_length(said, self._shapes.opened_lengths), None)
+            if assembler.complete:
+                return ReceivedSum(said.message)
+            self._arriving = (said, assembler)
+            return None
+        if said.vector_length or not self._asked_here:
+            raise RemoteProtocolError("a message of secure aggregation came with a vector, or before its sum")
+        return said
 
     def _greet(self, welcome: Welcome) -> Welcome:
         if welcome.rounds_total != self._shapes.rounds:
@@ -206,14 +231,19 @@ class Receiver:
         self._run_id = welcome.run_id
         return welcome
 
-    def _append(self, frame: AggregatorFrame, start: BroadcastStart, assembler: Assembler) -> Said | None:
+    def _append(
+        self, frame: AggregatorFrame, start: BroadcastStart | SecaggMessage, assembler: Assembler
+    ) -> Said | None:
         if not isinstance(frame, Chunk):
-            raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of a {start.kind.value}")
+            what = start.kind.value if isinstance(start, BroadcastStart) else "sum"
+            raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of a {what}")
         assembler.add(frame)
         if not assembler.complete:
             return None
         self._arriving = None
         payload = assembler.take()
+        if isinstance(start, SecaggMessage):
+            return ReceivedSum(start.message, payload)
         if start.kind is BroadcastKind.MODEL:
             vector = np.frombuffer(payload, self._shapes.dtype.newbyteorder("<"))
             _check_finite(vector, start.kind)
@@ -251,6 +281,13 @@ class Receiver:
             )
         self._last_sum, self._last_round, self._asked_here = start.sum_number, start.round, True
         return ReceivedRequest(start, self._model, self._run_id, self._evaluation_only)
+
+
+def _is_opened_sum(frame: SecaggMessage) -> bool:
+    try:
+        return kind_of(frame.message) is Kind.OPENED
+    except SecaggError:
+        return False  # It goes on to the worker, which refuses what is no message.
 
 
 def _check_finite(values: NDArray[np.floating], kind: BroadcastKind) -> None:
