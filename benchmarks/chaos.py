@@ -260,9 +260,13 @@ def _sabotage(what: str, name: str) -> None:
         return totals(self, purpose, replace(opened, body=opened.body * 1.01))
 
     def two_answers(
-        self: Participant, raw: bytes, subject: RoundSubject, computed: bytes = b""
+        self: Participant,
+        raw: bytes,
+        subject: RoundSubject,
+        computed: bytes = b"",
+        vector: bytes | bytearray | memoryview = b"",
     ) -> list[SiteEffect]:
-        effects = receive(self, raw, subject, computed)
+        effects = receive(self, raw, subject, computed, vector)
         if kind_of(raw) is Kind.UNMASK_REQUEST:
             sent = [effect.message for effect in effects if isinstance(effect, Send)]
             effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]

@@ -124,7 +124,8 @@ class SumCheck:
             words: (header_length,), elements of Z_2^64 that stand for signed integers; without the tag's own.
         """
         signed: list[int] = words.view(np.int64).tolist()
-        return sum(map(operator.mul, self._header, signed)) % MODULUS
+        total: int = sum(map(operator.mul, self._header, signed))
+        return total % MODULUS
 
     def pad(self, member: int) -> int:
         """Return r_k of a member, by its roster index."""
