@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from aggregator.broadcast import Broadcast
+from aggregator.broadcast import Broadcast, VectorMessage
 from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import RemoteProtocolError
@@ -48,6 +48,7 @@ class Connection:
         session: of which masking session it said to have keys; empty for none.
         auth_context: what gRPC knows of the peer's certificate; empty in memory.
         seen: what it said to have been asked on earlier streams.
+        state: the digest of the copy that it said to have of the run that `seen` names; empty for none.
         sent_away: whether the last frame says that its participant need not come back.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
         occasion: the sum that the stream was asked for last, as records name it.
@@ -59,14 +60,16 @@ class Connection:
         session: bytes = b"",
         auth_context: Mapping[str, Sequence[bytes]] = MappingProxyType({}),
         seen: Seen = NOTHING_SEEN,
+        state: bytes = b"",
     ) -> None:
         self.participant = participant
         self.session = session
         self.auth_context = auth_context
         self.seen = seen
+        self.state = state
         self.occasion = AT_CONNECTION
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._queue: deque[bytes | Broadcast] = deque()
+        self._queue: deque[bytes | Broadcast | VectorMessage] = deque()
         self._filled = asyncio.Event()
         self._leaving = False
         self.sent_away = False
@@ -82,7 +85,7 @@ class Connection:
             self._unasked = 0
         self._put(encode_aggregator_frame(frame))
 
-    def publish(self, publication: Broadcast) -> None:
+    def publish(self, publication: Broadcast | VectorMessage) -> None:
         """Queue a vector."""
         self._put(publication)
 
@@ -117,11 +120,7 @@ class Connection:
         """Return whether the last frame was written."""
         return self._leaving and not self._queue
 
-    def still_needs(self, publication: Broadcast) -> bool:
-        """Return whether some of this vector has not been written yet."""
-        return publication in self._queue
-
-    def _put(self, item: bytes | Broadcast) -> None:
+    def _put(self, item: bytes | Broadcast | VectorMessage) -> None:
         if self._leaving:
             return
         if len(self._queue) >= MAX_QUEUED:
@@ -172,15 +171,14 @@ class Connection:
                 await self._filled.wait()
                 continue
             item = self._queue[0]
-            if isinstance(item, Broadcast):
+            if isinstance(item, Broadcast | VectorMessage):
                 await self._write_vector(item, write)
             else:
                 await write(item)
             self._queue.popleft()
 
-    async def _write_vector(self, publication: Broadcast, write: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _write_vector(
+        self, publication: Broadcast | VectorMessage, write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
         for frame in publication.frames():
             await write(frame)
-            if publication.withdrawn:
-                # The driver has cut the stream already; nothing of the next vector may follow.
-                await asyncio.Future()

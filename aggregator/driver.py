@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from aggregator.broadcast import Broadcast, publish_model, publish_scaling
+from aggregator.broadcast import Broadcast, VectorMessage
 from aggregator.connection import Connection
 from aggregator.notices import (
     AbsentSitesAwaited,
@@ -44,7 +44,6 @@ from aggregator.observer import RunObserver
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.plan.purpose import Purpose
@@ -70,9 +69,9 @@ from fedfair.rounds.events import (
     Report,
     SaveUnfinished,
     SendMessage,
-    SendModel,
-    SendScaling,
+    SendState,
     SendSum,
+    SendTotals,
     SetDeadline,
     SitesAhead,
     Skipped,
@@ -86,13 +85,13 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
+from fedfair.run.packed_state import pack_state
+from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
-from fedfair.wire.frames import Accepted, Finished, Refused, SecaggMessage, SumStart, Welcome
+from fedfair.wire.frames import Accepted, BroadcastKind, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 MAX_DECLINED = 8
 """Different reasons for not coming that are written down for one collaborator; each may have 500 characters."""
-
-LAGGARD = "the model changed before all of it had been read; the present one follows after a reconnect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,9 @@ class RunDriver:
         *,
         masked: bool = False,
         standing: ConnectionStanding | None = None,
+        model: bytes = b"",
     ) -> None:
+        self._model = model
         self._farewell_terms = farewell
         self._untold = set(farewell.names)
         self._farewell_over = asyncio.Event()
@@ -143,8 +144,7 @@ class RunDriver:
         self._quiet.set()
         self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
         self._due: dict[DeadlineToken, datetime] = {}
-        self._model: Broadcast | None = None
-        self._scaling: Broadcast | None = None
+        self._packed: tuple[RunState, Broadcast] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
         self._closed_at = self._figures.started
@@ -172,7 +172,7 @@ class RunDriver:
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
         done, total = self._federation.rounds_done, self._federation.rounds_total
-        return Welcome(self._records.run_id, done, total, self._training_run.evaluation_only)
+        return Welcome(self._records.run_id, done, total, self._training_run.evaluation_only, self._model)
 
     def connect(self, connection: Connection) -> None:
         """Take a stream over; an older one of the same participant is half-open, or a second process."""
@@ -193,7 +193,9 @@ class RunDriver:
             )
         self._connections[connection.participant] = connection
         self._observer.noticed(StreamOpened(connection.participant, replaces=older is not None))
-        self._put(Connected(connection.participant, connection.session, connection.seen))
+        own = connection.seen.run_id == self._records.run_id
+        state = connection.state if own else b""
+        self._put(Connected(connection.participant, connection.session, connection.seen, state))
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
@@ -275,9 +277,8 @@ class RunDriver:
         elif isinstance(event, MessageArrived):
             self._figures.bytes_in += len(event.message) + len(event.vector)
         effects = self._without_revoked(await self._decide(event))
-        self._withdraw(effects)
         self._count_sum(effects)
-        written = self._masked or any(_is_scaling(effect) for effect in effects)
+        written = self._masked or any(isinstance(effect, Report) for effect in effects)
         if written:
             self._begin_writing(effects)
             await self._written()
@@ -292,13 +293,10 @@ class RunDriver:
     async def _decide(self, event: Event) -> list[Effect]:
         """Return what is to be done about an event; adding and unmasking a large model happens in a thread.
 
-        Meanwhile streams go on, but no other event is looked at. An answer may change the model in place, so it is
-        taken in a thread only while nobody is being sent that model.
+        Meanwhile streams go on, but no other event is looked at.
         """
-        if not self._records.is_small and isinstance(event, MessageArrived):
-            model, streams = self._model, self._connections.values()
-            if event.vector or model is None or not any(stream.still_needs(model) for stream in streams):
-                return await asyncio.to_thread(self._federation.receive, event)
+        if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
+            return await asyncio.to_thread(self._federation.receive, event)
         return self._federation.receive(event)
 
     def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
@@ -308,7 +306,7 @@ class RunDriver:
         lost = self._standing.lost(tuple(self._connections.values()))
         for participant, fault in lost.items():
             self._put(Misbehaved(participant, fault.message, fault.remedy))
-        asking = SendScaling | SendModel | SendSum | SendMessage
+        asking = SendState | SendTotals | SendSum | SendMessage
         return [effect for effect in effects if not (isinstance(effect, asking) and effect.participant in lost)]
 
     def _put(self, event: Event) -> None:
@@ -316,16 +314,19 @@ class RunDriver:
 
     async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per effect
         match effect:
-            case SendScaling(participant):
-                await self._send_scaling(participant)
-            case SendModel(participant):
-                await self._send_model(participant)
+            case SendState(participant):
+                await self._publish(participant, await self._state())
+            case SendTotals(participant, totals):
+                await self._publish(participant, Broadcast(BroadcastKind.TOTALS, totals))
             case SendSum():
-                await self._send_sum(effect)
-            case SendMessage(participant, message):
+                self._send_sum(effect)
+            case SendMessage(participant, message, vector):
                 if participant in self._connections:
-                    self._connections[participant].send(SecaggMessage(message))
-                    self._figures.bytes_out += len(message)
+                    if vector:
+                        self._connections[participant].publish(VectorMessage(message, vector))
+                    else:
+                        self._connections[participant].send(SecaggMessage(message))
+                    self._figures.bytes_out += len(message) + len(vector)
             case PassedOver():
                 # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
                 self._figures.late += 1
@@ -375,57 +376,25 @@ class RunDriver:
 
     # -------------------------------------------------------------- sending
 
-    async def _send_model(self, participant: ParticipantId) -> None:
-        model = await self._publication()
+    async def _publish(self, participant: ParticipantId, broadcast: Broadcast) -> None:
         if participant in self._connections:
-            self._connections[participant].publish(model)
-            self._figures.bytes_out += model.nbytes
+            self._connections[participant].publish(broadcast)
+            self._figures.bytes_out += broadcast.nbytes
 
-    async def _send_scaling(self, participant: ParticipantId) -> None:
-        if self._scaling is None and self._training_run.scaling is not None:
-            self._scaling = await publish_scaling(self._training_run.scaling)
-        if self._scaling is not None and participant in self._connections:
-            self._connections[participant].publish(self._scaling)
-            self._figures.bytes_out += self._scaling.nbytes
+    async def _state(self) -> Broadcast:
+        """Return the present state of the run for whoever is not in step; packed once for all of them."""
+        state = self._training_run.state
+        if self._packed is None or self._packed[0] is not state:
+            payload = await asyncio.to_thread(lambda: b"".join(pack_state(state)))
+            self._packed = state, Broadcast(BroadcastKind.STATE, payload)
+        return self._packed[1]
 
-    async def _send_sum(self, effect: SendSum) -> None:
-        request = effect.request
-        digest = (await self._publication()).sha256 if sum_kind(request.purpose).is_about_model else b""
-        connection = self._connections.get(effect.participant)
+    def _send_sum(self, effect: SendSum) -> None:
+        request, connection = effect.request, self._connections.get(effect.participant)
         if connection is not None:
-            occasion = Occasion(request.purpose, request.round, request.attempt)
-            connection.ask(effect.sum_number, request.spec, occasion)
-            connection.send(
-                SumStart(
-                    effect.sum_number,
-                    request.purpose,
-                    request.round,
-                    request.attempt,
-                    digest,
-                    effect.deadline_seconds,
-                    request.query,
-                )
-            )
-
-    async def _publication(self) -> Broadcast:
-        if self._model is None:
-            self._model = await publish_model(self._training_run.model)
-        return self._model
-
-    def _withdraw(self, effects: Sequence[Effect]) -> None:
-        """Stop sending a model that has just changed; nothing was awaited since it did."""
-        changed = any(
-            effect.progress.model_changed if isinstance(effect, Report) else effect.model_changed
-            for effect in effects
-            if isinstance(effect, Report | Skipped)
-        )
-        if self._model is None or not changed:
-            return
-        self._model.withdraw()
-        for connection in self._connections.values():
-            if self._model.withdrawn and connection.still_needs(self._model):
-                connection.cut(LAGGARD)
-        self._model = None
+            place = (request.purpose, request.round, request.attempt)
+            connection.ask(effect.sum_number, request.spec, Occasion(*place))
+            connection.send(SumStart(effect.sum_number, *place, effect.state, effect.deadline_seconds))
 
     def _farewell(self, ending: Ending) -> Finished | Refused:
         if ending.state is EndState.FINISHED:
@@ -446,7 +415,7 @@ class RunDriver:
         told = 0
         for effect in effects:
             if isinstance(effect, SendMessage) and effect.participant in self._connections:
-                told += len(effect.message)
+                told += len(effect.message) + len(effect.vector)
             elif isinstance(effect, Report):
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
@@ -481,6 +450,7 @@ class RunDriver:
                 kinds,
                 journal=journal,
                 unfinished=unfinished,
+                opened=self._federation.last_opened,
             )
             self._writing = asyncio.create_task(work)
 
@@ -488,7 +458,3 @@ class RunDriver:
         if self._writing is not None:
             await self._writing
             self._writing = None
-
-
-def _is_scaling(effect: Effect) -> bool:
-    return isinstance(effect, Report) and not sum_kind(effect.progress.purpose).is_about_model

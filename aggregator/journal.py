@@ -42,11 +42,14 @@ from fedfair.process.lock import HeldError, ProcessLock, runs_already
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
+from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.snapshot import RunSnapshot
 
 FORMAT = "fedfair/journal/6"
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
+
+OPENED_MESSAGE, OPENED_VECTOR = "opened.message", "opened.vector"
 
 _UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
 """Exceptions of reading a damaged file: the database's own faults, and those of Python's strings and numbers."""
@@ -81,11 +84,13 @@ class JournalEntry:
         training_run: what the training run restores itself from; every vector is one-dimensional.
         seconds: how long the run had worked when it was recorded, over all starts.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
+        opened: the sum that was opened last, for sites that have missed it; None before the first.
     """
 
     training_run: RunSnapshot
     seconds: float
     costs: tuple[SumCost, ...] = ()
+    opened: LastOpened | None = None
 
 
 class Journal:
@@ -179,13 +184,16 @@ class Journal:
         with self._transaction() as connection:
             connection.execute("DELETE FROM vector")
             connection.execute("DELETE FROM piece")
-            digests = {name: self._insert(name, vector) for name, vector in entry.training_run.vectors.items()}
+            vectors: dict[str, NDArray[np.floating] | NDArray[np.uint8]] = dict(_vectors_of(entry.opened))
+            vectors |= entry.training_run.vectors
+            digests = {name: self._insert(name, vector) for name, vector in vectors.items()}
             (sums,) = connection.execute("SELECT sums FROM run").fetchone()
             for position, cost in enumerate(entry.costs, sums):
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
-            words = (json.dumps(entry.training_run.state), entry.seconds, json.dumps(digests))
+            told = None if entry.opened is None else [entry.opened.before.hex(), entry.opened.masked]
+            words = (json.dumps([entry.training_run.state, told]), entry.seconds, json.dumps(digests))
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
@@ -265,7 +273,7 @@ class Journal:
             raise _explained(error, self._path) from error
         return UnfinishedSum(row[0], bytes(row[1]))
 
-    def _insert(self, name: str, vector: NDArray[np.floating]) -> str:
+    def _insert(self, name: str, vector: NDArray[np.floating] | NDArray[np.uint8]) -> str:
         row = (name, vector.dtype.newbyteorder("<").str, vector.size)
         self._connection.execute("INSERT INTO vector VALUES (?, ?, ?)", row)
         view = np.ascontiguousarray(vector).data.cast("B")
@@ -292,7 +300,9 @@ class Journal:
         # What the result will need is looked at here too: damage is reported before the run continues.
         self.costs()
         self.departures()
-        return JournalEntry(RunSnapshot(json.loads(words), found), seconds)
+        state, told = json.loads(words)
+        opened = _opened_of(told, found)
+        return JournalEntry(RunSnapshot(state, found), seconds, opened=opened)
 
     def _select(self, name: str, digest: str) -> NDArray[np.floating]:
         row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()
@@ -381,6 +391,22 @@ def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:
     digest = hashlib.sha256(dtype.encode() + b"\0")
     digest.update(content)
     return digest.hexdigest()
+
+
+def _vectors_of(opened: LastOpened | None) -> dict[str, NDArray[np.uint8]]:
+    if opened is None:
+        return {}
+    parts = {OPENED_MESSAGE: opened.message, OPENED_VECTOR: opened.vector}
+    return {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
+
+
+def _opened_of(told: tuple[str, bool] | None, vectors: dict[str, NDArray[np.floating]]) -> LastOpened | None:
+    """Take what is kept of the sum that was opened last out of the vectors."""
+    message, vector = (vectors.pop(name, None) for name in (OPENED_MESSAGE, OPENED_VECTOR))
+    if told is None or message is None or vector is None:
+        return None
+    before, masked = told
+    return LastOpened(bytes.fromhex(before), message.tobytes(), vector.tobytes(), masked=masked)
 
 
 def _damaged(path: Path, row: str) -> StateError:

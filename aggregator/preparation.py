@@ -40,6 +40,7 @@ from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
 from fedfair.rounds.secagg_session import is_due
+from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved
 from fedfair.run.training_run import TrainingRun
 
@@ -81,6 +82,7 @@ class Run:
     last_sum_number: int
     continued: Continued | None
     unfinished: UnfinishedSum | None
+    opened: LastOpened | None
     identity: SiteIdentity
     admission: Admission
 
@@ -122,7 +124,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     paths = RunPaths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     beginning = training_run.next_sum()
-    unfinished = _resume(training_run, journal, note, masked=is_masked(plan))
+    unfinished, opened = _resume(training_run, journal, binding.plan_digest, note, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
     origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema)
@@ -152,6 +154,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
         journal.last_sum_number,
         continued if has_progress else None,
         unfinished,
+        opened,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
     )
@@ -207,23 +210,23 @@ def _check_nothing_lost(paths: RunPaths) -> None:
 
 
 def _resume(
-    training_run: TrainingRun, journal: Journal, note: Callable[[str], None], *, masked: bool
-) -> UnfinishedSum | None:
+    training_run: TrainingRun, journal: Journal, plan_digest: bytes, note: Callable[[str], None], *, masked: bool
+) -> tuple[UnfinishedSum | None, LastOpened | None]:
     """Continue where the journal stands.
 
     Returns:
-        The next sum, if an earlier start had begun it.
+        The next sum, if an earlier start had begun it; and the sum before it, as sites are told of it.
     """
     entry, unfinished = journal.latest(), journal.unfinished()
     if entry is not None:
         training_run.restore(entry.training_run)
-    if unfinished is not None and not (masked and is_due(unfinished, journal.run_id, training_run)):
+    if unfinished is not None and not (masked and is_due(unfinished, plan_digest, training_run)):
         unfinished = None
     if entry is None:
-        return unfinished
+        return unfinished, None
     if masked and unfinished is None and training_run.next_sum() is not None:
         # The sum after the recorded one may have been opened; no site sends the same update again.
         training_run.retry()
-        journal.record(JournalEntry(training_run.snapshot(), entry.seconds))
+        journal.record(JournalEntry(training_run.snapshot(), entry.seconds, opened=entry.opened))
     note(f"continuing run {journal.run_id[:8]} after round {training_run.rounds_done}, as recorded in the journal")
-    return unfinished
+    return unfinished, entry.opened

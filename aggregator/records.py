@@ -45,6 +45,7 @@ from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
 from fedfair.results.parts import Departure
 from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
+from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
 from fedfair.run.training_run import Progress, TrainingRun
 
@@ -225,6 +226,7 @@ class RunRecords:
         *,
         journal: bool,
         unfinished: UnfinishedSum | None = None,
+        opened: LastOpened | None = None,
     ) -> None:
         """Write model files and, if asked for, the journal; the training run may not change meanwhile.
 
@@ -233,6 +235,7 @@ class RunRecords:
             kinds: which model files.
             journal: whether the journal is written.
             unfinished: the sum that is asked for next, if it can be opened later.
+            opened: the sum that was opened last, for sites that have missed it.
         """
         for kind in kinds:
             model = training_run.best if kind is CheckpointKind.BEST else training_run.model
@@ -240,7 +243,7 @@ class RunRecords:
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
-            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, costs))
+            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, costs, opened))
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:

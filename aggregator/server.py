@@ -31,7 +31,8 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.process.stopping import stopping
 from fedfair.rounds.federation import Federation
-from fedfair.rounds.secagg_session import RunIdentity, SecaggSession
+from fedfair.rounds.secagg_session import SecaggSession
+from fedfair.run.saved_model import model_identity
 
 CALL_SECONDS = 45.0
 """A site that waits for its aggregator calls at least every 30 seconds (`collaborator.backoff`)."""
@@ -57,10 +58,12 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         run.plan,
         run.training_run,
         PlainSum,
+        run.plan_digest,
         protection=protection,
         last_sum_number=run.last_sum_number,
         continued=run.continued,
         unfinished=run.unfinished,
+        opened=run.opened,
     )
     standing = ConnectionStanding(run.admission, observer.noticed)
     driver = RunDriver(
@@ -71,6 +74,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         _farewell(run),
         masked=protection is not None,
         standing=standing,
+        model=_model_of(run),
     )
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
@@ -112,11 +116,18 @@ def untold(run: Run) -> frozenset[ParticipantId]:
     return frozenset(run.admission.roster) - run.records.informed()
 
 
+def _model_of(run: Run) -> bytes:
+    """Return the identity of the saved model that is evaluated; empty where a whole run is."""
+    initial = run.training_run.initial
+    if not run.training_run.evaluation_only:
+        return b""
+    return model_identity(run.layout, initial.model, initial.scaling)
+
+
 def _protection(run: Run) -> SecaggSession | None:
     if not is_masked(run.plan):
         return None
-    identity = RunIdentity(run.records.run_id, run.plan_digest)
-    return SecaggSession(run.plan, identity, run.layout, run.schema, secrets.token_bytes, time.monotonic)
+    return SecaggSession(run.plan, run.plan_digest, run.layout, run.schema, secrets.token_bytes, time.monotonic)
 
 
 @asynccontextmanager

@@ -168,7 +168,8 @@ class Service:
             self._floor.declined(peer.name, hello.reason.value)
             return
         seen = Seen(hello.last_sum_number, hello.run_id, hello.rounds_done)
-        connection = incoming.connection = Connection(peer.name, hello.session, call.auth_context, seen)
+        said = (hello.session, call.auth_context, seen, hello.state)
+        connection = incoming.connection = Connection(peer.name, *said)
         connection.send(self._floor.welcome())
         self._floor.connect(connection)
         try:

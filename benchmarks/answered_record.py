@@ -18,22 +18,18 @@ import time
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
 from machine import report
 
 from collaborator.request_record import ANSWERED, RequestRecord
 from collaborator.table_file import TableFile
 from collaborator.worker import Granted
-from fedfair.aggregation.requests import GlobalModel
-from fedfair.ids import SumNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
-from fedfair.wire.frames import SumStart
-from fedfair.wire.receiving import ReceivedRequest
 
 NAMES = ["clinic-a", "clinic-b", "clinic-c"]
 PLAN = Plan.model_validate(
@@ -48,10 +44,9 @@ PLAN = Plan.model_validate(
 BLOCK = 1000
 
 
-def question(number: int) -> ReceivedRequest:
-    digest = hashlib.sha256(number.to_bytes(8)).digest()
-    start = SumStart(SumNumber(number), Purpose.TRAINING, number, 1, digest, 60)
-    return ReceivedRequest(start, GlobalModel(np.zeros(1), 0.0), "a" * 32, False, None, (1, 2, 3))
+def question(number: int) -> AggregationRequest:
+    state = hashlib.sha256(number.to_bytes(8)).digest()
+    return AggregationRequest("a" * 32, False, Purpose.TRAINING, number, None, state, state, (1, 2, 3))
 
 
 SCHEMA = FeatureSchema((30,), 2, tuple(range(30)))
@@ -73,7 +68,7 @@ def fill(path: Path, sums: int) -> None:
     newest = Newest(TableFile(path, ANSWERED))
     limits = RequestLimits(newest, PLAN, SitePolicy(), "clinic-a")
     for number in range(1, sums + 1):
-        said = limits.judge(question(number).request)
+        said = limits.judge(question(number))
         if isinstance(said, Admitted):
             newest.rows.update(said.rows)
         if number % BLOCK == 0 or number == sums:

@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from fedfair.aggregation.running_sum import Totals
     from fedfair.audit.items import MessageKind
     from fedfair.audit.keeper import Occasion
-    from fedfair.plan.purpose import Purpose
     from fedfair.run.training_run import Progress, TrainingRun
     from fedfair.secagg.effects import SiteEffect
     from fedfair.secagg.masking import Update
+    from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.participant import Participant
-    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.secagg.recovery import Announcement
     from fedfair.secagg.transcript import RoundSubject
 
 ROUNDS = 150
@@ -223,7 +223,9 @@ def _tap(path: Path, name: str) -> None:
                 write(kind="PUT IN", transcript=transcript, header=float(update.header.sum()), body=body)
         return effects
 
-    def tapped_opening(self: RoundState, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
+    def tapped_opening(
+        self: RoundState, dtype: np.dtype[np.floating], threads: int
+    ) -> tuple[OpenedSum, Announcement]:
         nonlocal opened
         opened = self.transcript
         return opening(self, dtype, threads)
@@ -251,21 +253,25 @@ def _tap(path: Path, name: str) -> None:
 
 def _sabotage(what: str, name: str) -> None:
     """Break one thing in this process, so that a detector has something to find."""
-    from fedfair.rounds.secagg_session import SecaggSession
+    from fedfair.aggregation.masked_totals import MaskedTotals
     from fedfair.secagg.effects import Send
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant
 
-    totals, receive, contribute = SecaggSession.totals, Participant.receive, Participant.contribute
+    totals, receive, contribute = MaskedTotals.of, Participant.receive, Participant.contribute
     calls = 0
 
-    def wrong_totals(self: SecaggSession, purpose: Purpose, opened: OpenedSum) -> Totals:
-        return totals(self, purpose, replace(opened, body=opened.body * 1.01))
+    def wrong_totals(self: MaskedTotals, opened: OpenedSum) -> Totals:
+        return totals(self, replace(opened, body=opened.body * 1.01))
 
     def two_answers(
-        self: Participant, raw: bytes, subject: RoundSubject, computed: bytes = b""
+        self: Participant,
+        raw: bytes,
+        subject: RoundSubject,
+        computed: bytes = b"",
+        vector: bytes | bytearray | memoryview = b"",
     ) -> list[SiteEffect]:
-        effects = receive(self, raw, subject, computed)
+        effects = receive(self, raw, subject, computed, vector)
         if kind_of(raw) is Kind.UNMASK_REQUEST:
             sent = [effect.message for effect in effects if isinstance(effect, Send)]
             effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]
@@ -281,7 +287,7 @@ def _sabotage(what: str, name: str) -> None:
         return contribute(self, update, draws)
 
     if what == "wrong-sum":
-        SecaggSession.totals = wrong_totals  # type: ignore[method-assign]
+        MaskedTotals.of = wrong_totals  # type: ignore[method-assign]
     elif name == SABOTEUR and what == "second-message":
         Participant.receive = two_answers  # type: ignore[method-assign]
     elif name == SABOTEUR:

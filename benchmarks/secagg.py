@@ -17,6 +17,8 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,14 +28,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fedfair.secagg.effects import Send, ServerEffect, SiteEffect
-from fedfair.secagg.fixedpoint import BodyCode
+from fedfair.secagg.fixedpoint import BLOCK_VALUES, BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update, masked_vector
 from fedfair.secagg.messages import Kind
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
-from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.recovery import Announcement
 from fedfair.secagg.shamir import split
 from fedfair.secagg.shape import SumShape
+from fedfair.secagg.sum_check import Tagging, check_of
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of
 
 
@@ -86,17 +90,44 @@ def masks(length: int, members: int, repeat: int) -> dict[str, float]:
 def upload(length: int, members: int, repeat: int, threads: int) -> dict[str, object]:
     """Build one upload's vector, encoding, masking and hashing included."""
     shape, code = SumShape((), (length,)), BodyCode(32, members, 100, (length,), (1.0,))
+    tagging = Tagging(check_of(Secret(secrets.token_bytes(32)), shape), 1)
     body = np.frombuffer(secrets.token_bytes(4 * length), np.int32).astype(np.float32) * np.float32(2.0**-32)
     update, own = Update(np.zeros(0), body, 50), seeds(members)
     key = Secret(secrets.token_bytes(32))
     found: dict[str, object] = {"d": length, "n": members}
     for count in (1, threads):
-        work = partial(masked_vector, update, shape, code, own, key, count)
+        work = partial(masked_vector, update, shape, code, own, key, count, tagging)
         found[f"{count}_threads"] = both(work, repeat)
     tracemalloc.start()
-    masked_vector(update, shape, code, own, key, threads)
+    masked_vector(update, shape, code, own, key, threads, tagging)
     found["peak_extra_memory_of_float32_bytes"] = tracemalloc.get_traced_memory()[1] / body.nbytes
     tracemalloc.stop()
+    return found
+
+
+def sum_check(length: int, members: int, repeat: int, threads: int) -> dict[str, object]:
+    """Make the check tag of one contribution, and compare with an upload that carries none."""
+    shape, own = SumShape((), (length,)), seeds(members)
+    body = np.frombuffer(secrets.token_bytes(4 * length), np.uint32)
+    found: dict[str, object] = {"d": length, "n": members}
+    key = Secret(secrets.token_bytes(32))
+    found["coefficients"] = both(lambda: check_of(key, shape), repeat)
+    check = check_of(key, shape)
+    blocks = -(-length // BLOCK_VALUES)
+    for count in (1, threads):
+        bounds = [blocks * part // count for part in range(count + 1)]
+
+        def tag(first: int, last: int) -> int:
+            return check.body(body[first * BLOCK_VALUES : last * BLOCK_VALUES], first)
+
+        with ThreadPoolExecutor(count) as pool:
+            work = partial(lambda pool, bounds: list(pool.map(tag, bounds[:-1], bounds[1:])), pool, bounds)
+            found[f"tag_{count}_threads"] = both(work, repeat)
+    code, change = BodyCode(32, members, 100, (length,), (1.0,)), np.zeros(length, np.float32)
+    update, rounding = Update(np.zeros(0), change, 50), Secret(secrets.token_bytes(32))
+    for name, tagging in (("upload", Tagging(check, 1)), ("upload_without_tag", None)):
+        what = replace(shape, checked=tagging is not None)
+        found[name] = both(partial(masked_vector, update, what, code, own, rounding, threads, tagging), repeat)
     return found
 
 
@@ -185,10 +216,10 @@ def opening(members: int, colluders: int, length: int, dropped: int, repeat: int
 
 def _timed(
     times: list[float],
-    open_sum: Callable[[np.dtype[np.floating], int], OpenedSum],
+    open_sum: Callable[[np.dtype[np.floating], int], tuple[OpenedSum, Announcement]],
     dtype: np.dtype[np.floating],
     threads: int,
-) -> OpenedSum:
+) -> tuple[OpenedSum, Announcement]:
     begun = time.process_time()
     opened = open_sum(dtype, threads)
     times.append(1e3 * (time.process_time() - begun))
@@ -209,6 +240,7 @@ def main() -> None:
         "repeat": repeat,
         "masks": [masks(medium, 10, repeat), masks(medium, 50, repeat)],
         "upload": [upload(large, 10, repeat, threads), upload(medium, 50, repeat, threads)],
+        "sum_check": [sum_check(large, 10, repeat, threads), sum_check(medium, 10, repeat, threads)],
         "unmask": unmask(medium, 50, repeat, threads),
         "sharing": sharing(50, 34, repeat),
         "federation": [whole(50, 16, 1000, 0), whole(50, 16, 1000, 16)],

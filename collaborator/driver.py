@@ -43,7 +43,14 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.receiving import ReceivedRequest, ReceivedState, ReceivedTotals, Receiver, Shapes
+from fedfair.wire.receiving import (
+    ReceivedRequest,
+    ReceivedState,
+    ReceivedSum,
+    ReceivedTotals,
+    Receiver,
+    Shapes,
+)
 
 Greeting = Callable[[Welcome], None]
 """Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
@@ -195,7 +202,7 @@ class SiteDriver:
                     self._records.asked(question.start, link)
                     self._asked = question.start
                     await questions.put(question)
-                case SecaggMessage() | ReceivedState() | ReceivedTotals() as message:
+                case SecaggMessage() | ReceivedState() | ReceivedTotals() | ReceivedSum() as message:
                     await questions.put(message)
                 case Accepted(sum_number):
                     if sum_number == self._contributed:

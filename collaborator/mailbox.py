@@ -1,7 +1,9 @@
 """Queues what the aggregator has said on one stream until the worker takes it: a few entries, never more.
 
 A newer request makes the older ones worthless, and the messages of their rounds; a newer proposal makes the older
-set-up worthless. What is left of an honest aggregator's words fits (`MAX_WAITING` says why). With more the reader
+set-up worthless. What moves the state of the run is never worthless: it moves by every sum, in their order, and a
+request waits behind the sums that came before it. What is left of an honest aggregator's words fits (`MAX_WAITING`
+says why). With more the reader
 waits, nothing further is read from the stream, and gRPC's flow control holds the sender back. Nothing that matters
 is behind that wait: an end of the stream, a refusal or a newer request is missed only behind messages that no
 honest aggregator sends, and only until the worker takes the next one.
@@ -15,10 +17,13 @@ from collections import deque
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.wire.frames import SecaggMessage
-from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedTotals
+from fedfair.wire.receiving import ForWorker, MovesState, ReceivedRequest
 
 MAX_WAITING = 8
 """One request, three messages of a set-up, and three of a round are the most that can wait of honest ones."""
+
+MAX_SUMS = 2
+"""Opened sums or states that wait, each of the size of a model, beside the one that the worker has taken."""
 
 _OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.SURVIVORS, Kind.UNMASK_REQUEST})
 _OF_A_SET_UP = frozenset({Kind.PROPOSAL, Kind.KEY_ADVERTISEMENTS, Kind.CONFIRMS})
@@ -41,13 +46,13 @@ class Mailbox:
         if superseded:
             kept = [entry for entry in self._entries if _kind(entry) not in superseded]
             self._entries = deque(kept)
-        while len(self._entries) >= MAX_WAITING:
+        while len(self._entries) >= MAX_WAITING or (isinstance(said, MovesState) and self._moving >= MAX_SUMS):
             self._changed.clear()
             await self._changed.wait()
         if isinstance(said, ReceivedRequest):
             # In place of the older request: what is left of the set-up is heard under this one. But what moves
             # the state of the run comes first, because the request is about the state after it.
-            moves = [at for at, entry in enumerate(self._entries, 1) if _moves_state(entry)]
+            moves = [at for at, entry in enumerate(self._entries, 1) if isinstance(entry, MovesState)]
             self._entries.insert(moves[-1] if moves else 0, said)
         else:
             self._entries.append(said)
@@ -64,6 +69,10 @@ class Mailbox:
         self._changed.set()
         return entry
 
+    @property
+    def _moving(self) -> int:
+        return sum(isinstance(entry, MovesState) for entry in self._entries)
+
     async def drained(self) -> None:
         """Wait until everything that was put was taken, and the taker wants more."""
         while self._entries or not self._idle.is_set():
@@ -72,13 +81,10 @@ class Mailbox:
             await self._idle.wait()
 
 
-def _moves_state(entry: ForWorker) -> bool:
-    return isinstance(entry, ReceivedState | ReceivedTotals)
-
-
 def _superseded_by(said: ForWorker) -> frozenset[Kind | None]:
     """Return of which kinds an older entry is worthless now; None stands for a request."""
     if isinstance(said, ReceivedRequest):
+        # Not what moves the state: OPENED is not of `_OF_A_ROUND`.
         return _OF_A_ROUND | {None}
     return frozenset(_OF_A_SET_UP) if _kind(said) is Kind.PROPOSAL else frozenset()
 

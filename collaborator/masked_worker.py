@@ -6,6 +6,9 @@ the aggregator asks again on the next one and gets the same bytes. A message tha
 with an abstention that says which check fired, and so is a sum that it may not add to. It never leaves a sum
 because of a value, so that leaving tells nothing of its records: numbers that cannot be summed are replaced, and
 counted under the masks. A site that has no records takes part with nothing, so that nobody can tell.
+
+What a sum is about is told by this site's own copy of the run (`run_follower`), and the copy moves only by sums
+that this site has checked.
 """
 
 from __future__ import annotations
@@ -20,36 +23,52 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from collaborator.notices import Notice
 from collaborator.plain_worker import PlainTask
-from collaborator.worker import Granted, Rule, WorkerStanding, hold_nothing, in_thread
+from collaborator.run_follower import HeldRun, RunFollower
+from collaborator.worker import Granted, Rule, WorkerStanding, hold_nothing
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import HeaderParts
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
-from fedfair.aggregation.round_subject import SumKey, round_subject
-from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
-from fedfair.secagg.checks import SecaggError
+from fedfair.run.replica import OutOfStepError
+from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.client import Contributing
-from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.effects import (
+    Contribute,
+    Log,
+    Remember,
+    ReplaceLog,
+    Send,
+    SiteEffect,
+    StateVouched,
+    SumAccepted,
+)
 from fedfair.secagg.log import whole_length
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.client import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.wire.chunking import masked_frames
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.frames import Abstain, CollaboratorFrame, SumStart, Welcome
+from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 _NO_SUBJECT = RoundSubject(b"", b"")
-"""The subject of every message but a round start: none of them names anything that this site could compare."""
+"""What every other message is about: none of them names anything that this site could compare."""
+
+_NOT_ENTERED = frozenset({Check.OUT_OF_ORDER, Check.TRANSCRIPT})
+"""Checks that an opened sum of a round fails that this site has not entered, or was asked past."""
 
 
 class MaskedTask(PlainTask, Protocol):
@@ -74,11 +93,12 @@ class MaskedWorker:
 
     Args:
         task: what computes.
-        specs: the shape of every sum in the clear.
         parts: of the plain header of every sum.
+        totals: how opened sums are read.
         rule: the site's policy.
         site: who this site is in secure aggregation.
         log: its write-ahead log, open.
+        follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
 
     Attributes:
@@ -88,16 +108,19 @@ class MaskedWorker:
     def __init__(
         self,
         task: MaskedTask,
-        specs: Mapping[Purpose, SumSpec],
         parts: Mapping[Purpose, HeaderParts],
+        totals: MaskedTotals,
         rule: Rule,
         site: SessionSite,
         log: WriteAheadLog,
+        follower: RunFollower,
         release: Callable[[], None] = hold_nothing,
     ) -> None:
+        self._follower = follower
+        self._names = site.roster.name
         self._task = task
-        self._specs = specs
         self._parts = parts
+        self._totals = totals
         self._rule = rule
         self._log = log
         self._release = release
@@ -115,28 +138,56 @@ class MaskedWorker:
         session = self._participant.session
         return b"" if session is None else session.session_id
 
-    async def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features before anything else is computed."""
-        await in_thread(self._worker, self._task.apply_scaling, scaling)
+    @property
+    def held(self) -> HeldRun:
+        """Return what this site says of its copy of the run."""
+        return self._follower.held
 
-    async def frames(self, said: ReceivedRequest | SecaggMessage) -> Iterable[CollaboratorFrame]:
+    async def join(self, welcome: Welcome) -> None:
+        """Take part in the run that the aggregator announces, after what is computed now.
+
+        Raises:
+            FedfairError: it evaluates a saved model that this site neither has nor has approved.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.join, welcome)
+
+    async def finish(self, words: str) -> None:
+        """Record the end of the run, after what is computed now."""
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.finish, words)
+
+    async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
+            SecaggError: an opened sum is not what the sites added, or is nothing that an honest aggregator sends;
+                this site ends its part in the run.
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
+        loop = asyncio.get_running_loop()
+        if isinstance(said, ReceivedTotals):
+            raise RemoteProtocolError("an opened sum arrived in the clear, but the plan's sums are masked")
+        if isinstance(said, ReceivedState):
+            await loop.run_in_executor(self._worker, self._follower.replica.offer, said.packed)
+            return ()
+        if isinstance(said, ReceivedSum):
+            await loop.run_in_executor(self._worker, self._hear_sum, said)
+            return ()
         if isinstance(said, ReceivedRequest):
             self._question = said
             return ()
         if self._question is None:
             raise RemoteProtocolError("a message of secure aggregation came before the request for its sum")
-        loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
+
+    def take_notices(self) -> list[Notice]:
+        """Return what there is to say to the operator of the run, once."""
+        return self._follower.recording.take_notices()
 
     def close(self) -> None:
         """Let the worker end after what it is doing now, and then the log."""
         self._release()
         self._worker.submit(self._log.close)
+        self._worker.submit(self._follower.recording.close)
         self._worker.shutdown(wait=False)
 
     # -------------------------------------------------------------- in the worker thread
@@ -145,37 +196,65 @@ class MaskedWorker:
         start = question.start
         self.standing.busy = True
         try:
-            begins = kind_of(message) is Kind.ROUND_START
-            subject = self._subject(question) if begins else _NO_SUBJECT
-            computed = self._computed(question) if begins else b""
+            kind = kind_of(message)
+            subject, computed = _NO_SUBJECT, b""
+            if kind is Kind.PROPOSAL:
+                subject = RoundSubject(self._follower.replica.digest, b"")
+            elif kind is Kind.ROUND_START:
+                subject, computed = self._begun(question)
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
             self.standing.busy = False
 
-    def _subject(self, question: ReceivedRequest) -> RoundSubject:
-        """Return what a round that starts now is about: the numbers that this site computes with at this moment.
+    def _hear_sum(self, said: ReceivedSum) -> None:
+        """Take an opened sum, or end this site's part in the run.
 
-        The same thread scales the features and makes the contribution, so nothing comes in between.
+        A sum of a round that this site has not entered, because it was away or was asked for something newer, is
+        no lie. Nothing is believed of it, and nothing follows from it here.
         """
-        start = question.start
-        key = SumKey(question.run_id, start.purpose, start.round, start.query)
-        return round_subject(key, question.model, self._task.scaling)
+        try:
+            effects = self._participant.receive(said.message, _NO_SUBJECT, vector=said.vector)
+        except SecaggError as fault:
+            if fault.check in _NOT_ENTERED:
+                return
+            raise
+        for effect in effects:
+            # A sum that came again after a restart is about a state that this site has left behind.
+            if isinstance(effect, SumAccepted) and effect.state_digest == self._follower.replica.digest:
+                self._take_sum(effect.opened)
 
-    def _computed(self, question: ReceivedRequest) -> bytes:
-        """Return 32 bytes that are equal for sums of which this site opens no two for different sites.
+    def _take_sum(self, opened: OpenedSum) -> None:
+        """Apply an opened sum to this site's copy of the run; where it is refused, the copy stays as it is.
 
-        Where each attempt at a round draws other batches or noise, that is one round of one run. What is always
-        the same is the same in every run, and in every round that an aggregator names for a saved model: it could
-        change the model by next to nothing, and subtract.
+        The aggregator refuses it by the same rules, and asks for another attempt.
         """
-        start = question.start
-        number = RoundNumber(start.round)
-        once, again = (self._task.draws(start.purpose, number, attempt) for attempt in (1, 2))
+        members = tuple(str(self._names(index)) for index in opened.survivors)
+        try:
+            self._follower.apply(self._totals.of(opened), members)
+        except RemoteProtocolError as fault:
+            self.standing.fault = f"the opened sum is refused, and asked for again: {fault.message}"
+
+    def _begun(self, question: ReceivedRequest) -> tuple[RoundSubject, bytes]:
+        """Return what a round that starts now is about, and what this site computes for it.
+
+        The second are 32 bytes, equal for sums of which this site opens no two for different sites. Where each
+        attempt at a round draws other batches or noise, that is one request about one state. What is always the
+        same is the same in every run, and in every state in which a saved model is evaluated.
+
+        Raises:
+            SecaggError: STATE: the request is not the one that this site's own state asks for.
+        """
+        try:
+            request = self._follower.due(question.start)
+        except OutOfStepError as fault:
+            raise SecaggError(Check.STATE, fault.message, fault.remedy) from fault
+        subject = round_subject(self._follower.replica.digest, request)
+        once, again = (self._task.draws(request.purpose, request.round, attempt) for attempt in (1, 2))
         if once != again:
-            return SumKey(question.run_id, start.purpose, start.round, start.query).digest()
-        return SumKey("", start.purpose, 0 if question.on_demand else start.round, start.query).digest()
+            return subject, same_sum(subject)
+        return subject, same_answer(request, on_demand=question.on_demand)
 
     def _carry_out(self, effects: list[SiteEffect], question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
         for effect in effects:
@@ -190,6 +269,12 @@ class MaskedWorker:
                     yield from masked_frames(message, vector)
                 case Contribute(_, purpose, _):
                     yield from self._contribute(purpose, question)
+                case StateVouched(state_digest):
+                    try:
+                        self._follower.replica.take_vouched(state_digest)
+                    except OutOfStepError as fault:
+                        self._participant.decline_session()
+                        raise SecaggError(Check.STATE, fault.message, fault.remedy) from fault
 
     def _contribute(self, purpose: str, question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
         start = question.start
@@ -211,8 +296,9 @@ class MaskedWorker:
         sites but one must refuse, and open a sum that holds that one alone.
         """
         try:
-            said = self._rule(replace(question, openers=self._openers(), scaling=self._task.scaling))
-            effects = self._contribution(question, said.attempt) if isinstance(said, Granted) else []
+            request = self._follower.due(question.start)
+            said = self._rule(self._follower.asked(question, request, self._openers()))
+            effects = self._contribution(request, said.attempt) if isinstance(said, Granted) else []
         except (TrainingError, SecaggError) as fault:
             said = _refusal(fault, fault.message)
         except PrivacyError as fault:
@@ -232,36 +318,33 @@ class MaskedWorker:
         self.standing.refused = refusal
         return Abstain(start.sum_number, reason_for(refusal.term), refusal.leaving, refusal.accused)
 
-    def _contribution(self, question: ReceivedRequest, attempt: int) -> list[SiteEffect]:
+    def _contribution(self, request: SumRequest, attempt: int) -> list[SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.
 
         Raises:
             TrainingError: its weight is beyond the plan's; no other number makes a site leave.
             SecaggError: it must not leave this site.
         """
-        start = question.start
-        draws = self._task.draws(start.purpose, RoundNumber(start.round), attempt)
-        update = self._update(question, attempt)
+        draws = self._task.draws(request.purpose, request.round, attempt)
+        update = self._update(replace(request, attempt=attempt))
         if update is None:
             return self._participant.abstain(draws)
         return self._participant.contribute(update, draws)
 
-    def _update(self, question: ReceivedRequest, attempt: int) -> Update | None:
-        start, model = question.start, question.model
-        kind = sum_kind(start.purpose)
+    def _update(self, request: SumRequest) -> Update | None:
+        model, number, attempt = self._follower.replica.state.model, request.round, request.attempt
+        kind = sum_kind(request.purpose)
         if kind.is_round and self._noised:
-            numbers = self._task.noised_numbers(model, RoundNumber(start.round), attempt)
+            numbers = self._task.noised_numbers(model, number, attempt)
             self.standing.fault = self._task.last_fault
             return noised_update(numbers)
         if kind.is_round:
-            change = self._task.summable_change(model, RoundNumber(start.round), attempt)
+            change = self._task.summable_change(model, number, attempt)
             self.standing.fault = self._task.last_fault
             return None if change is None else training_update(change)
-        spec = self._specs[start.purpose]
-        request = SumRequest(start.purpose, RoundNumber(start.round), attempt, spec, start.query)
         contribution = self._task.contribution(request, model)
         self.standing.fault = self._task.last_fault
-        return header_update(contribution, self._parts[start.purpose])
+        return header_update(contribution, self._parts[request.purpose])
 
 
 def _refusal(fault: TrainingError | SecaggError, reason: str) -> Refusal:

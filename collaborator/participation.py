@@ -30,6 +30,7 @@ from collaborator.run_store import RunStore
 from collaborator.worker import Granted, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
+from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.preflight import ServerIdentity, preflight
@@ -126,8 +127,9 @@ def worker_of(ready: Readiness, logs: Path) -> Worker:
     if log is None:
         return PlainWorker(ready.task, ready.specs, rule, follower, record.close)
     parts = header_parts(site.plan, ready.binding.schema)
+    totals = MaskedTotals(site.plan, ready.binding.layout, ready.binding.schema)
     try:
-        return MaskedWorker(ready.task, ready.specs, parts, rule, masking_site(ready), log, follower, record.close)
+        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, record.close)
     except LocalProtocolError as fault:
         record.close()
         log.close()

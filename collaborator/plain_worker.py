@@ -27,7 +27,7 @@ from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
-from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedTotals
+from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 
 class PlainTask(ScaledTask, Protocol):
@@ -110,7 +110,7 @@ class PlainWorker:
         Raises:
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
-        if isinstance(said, SecaggMessage):
+        if isinstance(said, SecaggMessage | ReceivedSum):
             raise RemoteProtocolError("a message of secure aggregation arrived, but the plan's sums are plain")
         if isinstance(said, ReceivedState | ReceivedTotals):
             follow = self._take_state if isinstance(said, ReceivedState) else self._take_totals

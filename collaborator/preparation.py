@@ -18,7 +18,7 @@ from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
 from fedfair import __version__
-from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
@@ -306,7 +306,8 @@ def assemble(
     layout = model.layout
     specs = sum_specs(site.plan, layout, binding.schema)
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
-    shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds)
+    opened = opened_lengths(site.plan, layout, binding.schema)
+    shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds, opened)
     return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
 
 

@@ -29,6 +29,7 @@ from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason, reason_for
 from fedfair.policy.terms import CODE_TERMS
+from fedfair.secagg.checks import SecaggError
 from fedfair.training.binding import plan_binding
 from fedfair.wire.frames import Abstain
 
@@ -38,6 +39,9 @@ TELL_SECONDS = 20.0
 
 def refusals_of(fault: FedfairError) -> Iterator[Refusal]:
     """Yield what is written down about a refusal: one for each term of the policy that it names."""
+    if isinstance(fault, SecaggError):
+        yield Refusal(fault.message, f"secure aggregation: {fault.check.value}")
+        return
     if not isinstance(fault, PolicyError):
         yield Refusal(fault.message, "protocol")
         return

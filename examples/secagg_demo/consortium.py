@@ -27,9 +27,9 @@ from fedfair.secagg.effects import (
 )
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SecaggPolicy, SessionPlan, SessionTerms, Suite, threshold
 from fedfair.secagg.participant import Participant
-from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import SumShape

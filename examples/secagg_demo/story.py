@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fedfair.secagg.fixedpoint import GRID_BITS, BodyCode, BodyEncoder
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import drop_outs_survived, guarantee_in_words
-from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.setup_messages import KeyAdvertisement
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.shape import HeaderRun, SumShape

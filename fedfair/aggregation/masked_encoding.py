@@ -21,7 +21,7 @@ the aggregator imports this.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +31,11 @@ from fedfair.aggregation.header import Header
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import planned_kinds, sum_kind
-from fedfair.plan.derived import (
-    protects_records,
-)
+from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.shape import HeaderRun, SumShape
 
 MAX_COUNT = 2.0**40
@@ -50,9 +48,9 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
     Raises:
         PlanError: the noise for whole collaborators does not fit the ring.
     """
-    noised = distributed_dp(plan, layout.dimension)
+    noised, checked = distributed_dp(plan, layout.dimension), plan.secure_aggregation.check_sums
     if noised is not None:
-        return {Purpose.TRAINING.value: noised.shape()}
+        return {Purpose.TRAINING.value: replace(noised.shape(), checked=checked)}
     shapes = {}
     for purpose, parts in header_parts(plan, schema).items():
         kind, counts, reals = sum_kind(purpose), int(parts.counts.sum()), int(parts.reals.sum())
@@ -62,8 +60,16 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
             HeaderRun(reals, MAX_REST, whole=False),
         )
         body = (layout.dimension,) if kind.is_round else ()
-        shapes[purpose.value] = SumShape(tuple(run for run in runs if run.length), body)
+        shapes[purpose.value] = SumShape(tuple(run for run in runs if run.length), body, checked=checked)
     return shapes
+
+
+def opened_lengths(plan: Plan, layout: Layout, schema: FeatureSchema) -> frozenset[int]:
+    """Return every length that the body of an opened sum of a run has, in bytes; none where sums are plain."""
+    if not is_masked(plan):
+        return frozenset()
+    shapes = sum_shapes(plan, layout, schema).values()
+    return frozenset(shape.body_bytes(plan.secure_aggregation.ring_bits) for shape in shapes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def guarantee(plan: Plan) -> str:
             "its policy.training_cohort is any; two evaluations over different sites show the losses and the "
             "number of records of the site that is left out, unless its policy.evaluation_cohort is same"
         )
+    words += "; " + _check_in_words(plan)
     if suite_of(plan) is Suite.X25519_MLKEM768:
         words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
     if published_sites(plan):
@@ -96,6 +97,22 @@ def guarantee(plan: Plan) -> str:
             "; but evaluation.site_means: true tells the aggregator every site's own records, loss and accuracy"
         )
     return words
+
+
+def _check_in_words(plan: Plan) -> str:
+    """Return what is certain of an opened sum, for the person who approves a plan."""
+    if not plan.secure_aggregation.check_sums:
+        return (
+            "secure_aggregation.check_sums: false lets the aggregator claim any opened sum within the clip times "
+            "the weights, and so choose how the model moves"
+        )
+    if not plan.secure_aggregation.colluders:
+        return "every site refuses an opened sum that is not what the sites added"
+    return (
+        "every site refuses an opened sum that is not what the sites added, unless the aggregator and a "
+        "collaborator make it up together; even then the model moves by no more than the clip times the weights a "
+        "round"
+    )
 
 
 def suite_of(plan: Plan) -> Suite:
@@ -115,6 +132,7 @@ def session_terms(plan: Plan) -> SessionTerms:
         threshold(mode, count, stated.colluders),
         stated.ring_bits,
         greatest_weight(plan),
+        stated.check_sums,
     )
 
 

@@ -1,57 +1,59 @@
-"""Computes the subject of a masked round, which is part of every transcript, from what each side holds.
+"""Names the subject of a masked round, which is part of every transcript, from what each side holds.
 
-A contribution is a function of the site's own records, the approved plan, what was broadcast, and the request. The
-plan is bound by the session. Everything else that the aggregator says, and that a contribution depends on, is in
-the two digests of `round_subject`: two sites that were told different things derive different masks, and their sum
-stays noise. The attempt is not among it: each site counts its own attempts. No torch: the aggregator imports this.
+A contribution is a function of the site's own records, the approved plan, the state of the run, and the request.
+The plan is bound by the session and by the state; state and request are the two digests of `round_subject`. Each
+side computes them from its own copy of the run: sites of different states derive different masks, and their sum
+stays noise. Attempt and run are not among them: each site counts its own attempts, and a name of a run changes
+nothing that is computed. No torch: the aggregator imports this.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 
-from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.plan.purpose import Purpose
+from fedfair.aggregation.requests import FeatureScaling, SumRequest
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.signed_message import labelled_message
 
 
-@dataclass(frozen=True, slots=True)
-class SumKey:
-    """The identity of a sum in its run; all attempts at it have the same key.
-
-    Attributes:
-        run_id: the run, as the aggregator names it.
-        purpose: why it is summed.
-        round: the training round, from 1; with any other purpose, the number of rounds done so far.
-        query: what an exact evaluation asks; None with any other purpose. Its number is part of the key.
-    """
-
-    run_id: str
-    purpose: Purpose
-    round: int
-    query: QueryStep | None = None
-
-    def digest(self) -> bytes:
-        """Return 32 bytes that stand for run, purpose, round and step."""
-        step = 0 if self.query is None else self.query.number
-        fields = [self.run_id.encode(), self.purpose.value.encode(), struct.pack("<QI", self.round, step)]
-        return _digest("fedfair/sum/v1", fields)
-
-
-def round_subject(key: SumKey, model: GlobalModel, scaling: FeatureScaling | None) -> RoundSubject:
+def round_subject(state_digest: bytes, request: SumRequest) -> RoundSubject:
     """Return what a round for this sum is about.
 
     Args:
-        key: which sum it is.
-        model: the global model that the caller holds; ignored for a standardisation, which is about no model.
-        scaling: the feature scaling in force when the round starts, None for none; ignored for a standardisation.
+        state_digest: of the state of the run, 32 bytes.
+        request: the sum that the state asks for.
     """
-    return RoundSubject(_model_digest(key, model, scaling), key.digest())
+    return RoundSubject(state_digest, request_digest(request))
+
+
+def request_digest(request: SumRequest) -> bytes:
+    """Return 32 bytes that stand for purpose, round and query of a request."""
+    query = request.query
+    fields = [request.purpose.value.encode(), struct.pack("<Q", request.round)]
+    if query is not None:
+        fields += [struct.pack("<I", query.number), struct.pack(f"<{len(query.prefixes)}I", *query.prefixes)]
+    return _digest("fedfair/request/v2", fields)
+
+
+def same_sum(subject: RoundSubject) -> bytes:
+    """Return 32 bytes that stand for one request about one state, whatever the session, restart or attempt."""
+    return _digest("fedfair/same-sum/v2", [subject.state_digest, subject.request_digest])
+
+
+def same_answer(request: SumRequest, *, on_demand: bool) -> bytes:
+    """Return 32 bytes that stand for sums to which a site adds what never varies, such as its losses.
+
+    They do not name the state: two models may differ by next to nothing. So such a sum of one place in the
+    schedule is over the same sites in every run, and so are all saved models that are evaluated on demand.
+
+    Args:
+        request: the request.
+        on_demand: whether it is about a saved model.
+    """
+    step = 0 if request.query is None else request.query.number
+    fields = [request.purpose.value.encode(), struct.pack("<QI", 0 if on_demand else request.round, step)]
+    return _digest("fedfair/same-answer/v2", fields)
 
 
 def scaling_digest(scaling: FeatureScaling | None) -> bytes:
@@ -61,22 +63,6 @@ def scaling_digest(scaling: FeatureScaling | None) -> bytes:
     return _digest(
         "fedfair/scaling/v1", [scaling.mean.astype("<f8").tobytes(), scaling.scale.astype("<f8").tobytes()]
     )
-
-
-def _model_digest(key: SumKey, model: GlobalModel, scaling: FeatureScaling | None) -> bytes:
-    if not sum_kind(key.purpose).is_about_model:
-        return _digest("fedfair/no-model/v1", [])
-    vector = model.vector.astype(model.vector.dtype.newbyteorder("<"), copy=False)
-    fields = [
-        hashlib.sha256(vector.data).digest(),
-        struct.pack("<d", model.threshold),
-        scaling_digest(scaling),
-    ]
-    if key.query is None:
-        return _digest("fedfair/model/v1", fields)
-    query = key.query
-    fields += [struct.pack("<I", query.number), struct.pack(f"<{len(query.prefixes)}I", *query.prefixes)]
-    return _digest("fedfair/query/v1", fields)
 
 
 def _digest(label: str, fields: list[bytes]) -> bytes:

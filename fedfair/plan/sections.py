@@ -254,6 +254,9 @@ class SecureAggregationSection(Section):
         le=1 << 40,
         description="most training records of one collaborator; masked updates are the finer, the smaller it is",
     )
+    check_sums: bool = Field(
+        default=True, description="whether every site checks that an opened sum is what the sites added"
+    )
 
 
 class EvaluationSection(Section):

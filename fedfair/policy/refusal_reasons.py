@@ -56,7 +56,7 @@ class RefusalReason(enum.Enum):
     SECAGG_SESSION = "its secure aggregation refuses the request: session"
     SECAGG_ROUND_ORDER = "its secure aggregation refuses the request: round-order"
     SECAGG_SESSION_EXPIRED = "its secure aggregation refuses the request: session-expired"
-    SECAGG_MODEL = "its secure aggregation refuses the request: model"
+    SECAGG_STATE = "its secure aggregation refuses the request: state"
     SECAGG_REQUEST = "its secure aggregation refuses the request: request"
     SECAGG_COHORT = "its secure aggregation refuses the request: cohort"
     SECAGG_THRESHOLD = "its secure aggregation refuses the request: threshold"
@@ -76,6 +76,7 @@ class RefusalReason(enum.Enum):
     SECAGG_DUPLICATE = "its secure aggregation refuses the request: duplicate"
     SECAGG_LATE = "its secure aggregation refuses the request: late"
     SECAGG_PLAUSIBILITY = "its secure aggregation refuses the request: plausibility"
+    SECAGG_SUM = "its secure aggregation refuses the request: sum"
 
 
 ACCUSING: Final = frozenset({RefusalReason.SECAGG_ENVELOPE, RefusalReason.SECAGG_SHARE})

@@ -71,19 +71,11 @@ class ComputedTraffic:
             bits = plan.secure_aggregation.ring_bits
             shapes = sum_shapes(plan, layout, schema)
             self._uploads = {purpose: shapes[purpose.value].vector_bytes(bits) for purpose in specs}
-        self._model_bytes = layout.dimension * layout.dtype.itemsize
-        self._scaling_bytes = 2 * 8 * len(schema.numeric)
-        self._due = self._model_bytes
 
     def cost(self, progress: Progress, seconds: float) -> SumCost:
-        """Return what the sum cost that just closed; a changed model or new scaling is due with the next one."""
-        down, self._due = self._due, 0
-        if progress.model_changed:
-            self._due += self._model_bytes
-        if not sum_kind(progress.purpose).is_about_model:
-            self._due += self._scaling_bytes
-        sites, up = progress.contributors, self._uploads[progress.purpose]
-        return SumCost(progress.purpose, progress.round, seconds, sites, sites * up, sites * down)
+        """Return what the sum cost that just closed: its total travels back at the length of an upload."""
+        sites, length = progress.contributors, self._uploads[progress.purpose]
+        return SumCost(progress.purpose, progress.round, seconds, sites, sites * length, sites * length)
 
 
 def rounds_summary(costs: Sequence[SumCost]) -> RoundSeconds | None:

@@ -76,12 +76,13 @@ class Connected:
 
     A second one for the same participant replaces the first: whatever was sent to the first may be lost.
     `session` names the masking session of which the process has keys; empty for none. `seen` is what it was asked
-    on earlier streams.
+    on earlier streams. `state` is the digest of its copy of this run; empty where it stands at the beginning.
     """
 
     participant: ParticipantId
     session: bytes = b""
     seen: Seen = NOTHING_SEEN
+    state: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,38 +180,42 @@ class Clipping:
 
 
 @dataclass(frozen=True, slots=True)
-class SendScaling:
-    """Send the training run's feature scaling to this participant."""
+class SendState:
+    """Send the present state of the run to this participant, who has missed more than one sum."""
 
     participant: ParticipantId
 
 
 @dataclass(frozen=True, slots=True)
-class SendModel:
-    """Send the training run's present model vector and threshold to this participant."""
+class SendTotals:
+    """Send the sum that was opened last, in the clear, to this participant."""
 
     participant: ParticipantId
+    totals: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SendSum:
     """Ask this participant for its contribution; sent again, with the same number, after it has returned.
 
+    `state` is the digest of the state of the run that it is about, 32 bytes.
     `deadline_seconds` is the whole patience of the sum, which began when its `SUM` deadline was set.
     """
 
     participant: ParticipantId
     sum_number: SumNumber
     request: SumRequest
+    state: bytes
     deadline_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """Send this message of secure aggregation to this participant, if it is connected."""
+    """Send this message of secure aggregation to this participant, if it is connected; with its vector, if any."""
 
     participant: ParticipantId
     message: bytes
+    vector: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +334,7 @@ class SumLost:
 class Skipped:
     """An evaluation that has become impossible is omitted, and the run continues without it.
 
-    `model_changed` says that the output model has taken the place of the last one and must be broadcast again.
+    `model_changed` says that the output model has taken the place of the last one.
     """
 
     request: SumRequest
@@ -413,8 +418,8 @@ class Abort:
 
 
 Effect = (
-    SendScaling
-    | SendModel
+    SendState
+    | SendTotals
     | SendSum
     | SendMessage
     | SaveUnfinished

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from fedfair.aggregation.round_subject import round_subject
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.derived import quorum
@@ -52,6 +53,7 @@ from fedfair.rounds.events import (
     Refuse,
     Report,
     SendMessage,
+    SendState,
     SendSum,
     SitesAhead,
     Skipped,
@@ -70,7 +72,8 @@ from fedfair.rounds.masked_sum import MaskedSumRound, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.rounds.plain_sum import PlainSumRound
-from fedfair.rounds.sum_round import MemberStanding, Step, SumRound, SumState
+from fedfair.rounds.state_steps import LastOpened, StateSteps
+from fedfair.rounds.sum_round import MemberStanding, OutgoingMessage, Step, SumRound, SumState
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
@@ -88,10 +91,12 @@ class Federation:
         plan: who takes part, and every patience and quorum.
         training_run: what is summed, and what a total does; nobody else changes it meanwhile.
         make_sum: makes the empty running sum of a shape, in the clear.
+        plan_digest: of the plan, 32 bytes.
         protection: masks every sum; None where the plan's sums are plain.
         last_sum_number: sums are numbered from the one after it.
         continued: what an earlier process that ran this training run has left; None for a new run.
         unfinished: the sum that an earlier process had begun and the training run asks for next; None for none.
+        opened: the sum that an earlier process has opened last; None for none.
     """
 
     def __init__(
@@ -99,12 +104,15 @@ class Federation:
         plan: Plan,
         training_run: TrainingRun,
         make_sum: Callable[[SumSpec], RunningSum],
+        plan_digest: bytes,
         *,
         protection: SecaggSession | None = None,
         last_sum_number: int = 0,
         continued: Continued | None = None,
         unfinished: UnfinishedSum | None = None,
+        opened: LastOpened | None = None,
     ) -> None:
+        self._steps = StateSteps(training_run, plan_digest, opened, masked=protection is not None)
         self._federation = plan.federation
         self._rounds_total = plan.training.rounds
         self._training_run = training_run
@@ -116,7 +124,6 @@ class Federation:
         self._phase = Phase.NEW
         self._sum: SumRound | None = None
         self._sum_number = SumNumber(last_sum_number)
-        self._model_version = 1
         self._continued = continued
         self._seen: dict[ParticipantId, Seen] = {}
         self._has_summed = False
@@ -165,9 +172,9 @@ class Federation:
         return self._sum.waiting_for if self._sum else self._members.missing
 
     @property
-    def clip(self) -> float | None:
-        """Return the clip of the next masked training sum; None where sums are plain."""
-        return self._training_run.state.clip
+    def last_opened(self) -> LastOpened | None:
+        """Return the sum that was opened last, for sites that have missed it; None before the first."""
+        return self._steps.last
 
     # -------------------------------------------------------------- the one way in
 
@@ -187,8 +194,8 @@ class Federation:
         match event:
             case Started():
                 yield from self._begin()
-            case Connected(participant, session, seen):
-                yield from self._connect(participant, session, seen)
+            case Connected(participant, session, seen, state):
+                yield from self._connect(participant, session, seen, state)
             case Disconnected(participant):
                 yield from self._disconnect(participant)
             case UploadArrived(participant, number, payload):
@@ -219,21 +226,36 @@ class Federation:
         self._lost.take_up()
         yield from self._wait()
 
-    def _connect(self, participant: ParticipantId, session: bytes, seen: Seen) -> Iterator[Effect]:
+    def _connect(self, participant: ParticipantId, session: bytes, seen: Seen, state: bytes) -> Iterator[Effect]:
         self._members.presence(participant)  # Refuses a name that the plan does not know.
-        self._members.connect(participant)
+        self._members.connect(participant, state or self._steps.initial)
         self._seen[participant] = seen
         if self._protection is not None:
             self._protection.note_keys(participant, session)
         if participant in self._liars:
             yield from self._liars.send_away(participant)
         elif self._sum is None:
+            yield from self._tell_of_last_sum(participant)
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
             if self._sum.step(participant, Step.RETURN) is MemberStanding.ASKED:
                 yield from self._ask(participant, self._sum)
                 yield from self._pass_on(self._sum)
+
+    def _tell_of_last_sum(self, participant: ParticipantId) -> Iterator[Effect]:
+        """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks."""
+        told = self._steps.lacks(self._members.held(participant))
+        if told is not None:
+            self._members.hold(participant, self._steps.present)
+            yield told.effect(participant)
+
+    def _bring_into_step(self, participant: ParticipantId) -> Iterator[Effect]:
+        """Bring a participant's copy of the run to the present state."""
+        yield from self._tell_of_last_sum(participant)
+        if not self._steps.is_present(self._members.held(participant)):
+            self._members.hold(participant, self._steps.present)
+            yield SendState(participant)
 
     def _disconnect(self, participant: ParticipantId) -> Iterator[Effect]:
         presence = self._members.presence(participant)
@@ -331,27 +353,29 @@ class Federation:
         cohort, quorum = self._next.take(), self._quorum
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
-        record = self._lost.take_record()
-        state = self._training_run.state
-        about = (state.model, state.scaling, 0.0 if state.clip is None else state.clip)
+        for participant in self._members.connected:
+            if not self._steps.reaches(self._members.held(participant)):
+                # Only the adverts of a new session can vouch for the state that it must be sent.
+                self._protection.note_keys(participant, b"")
+        record, clip = self._lost.take_record(), self._training_run.state.clip
+        about = (round_subject(self._steps.present, request), 0.0 if clip is None else clip)
         return MaskedSumRound(number, request, cohort, quorum, self._protection, *about, record)
 
     def _pass_on(self, sum_round: SumRound) -> Iterator[Effect]:
         """Say what the sum has to say, after what a later process needs to say the same is kept."""
-        messages: list[tuple[ParticipantId, bytes]] = []
+        messages: list[OutgoingMessage] = []
         while outgoing := sum_round.take_outgoing():
             messages += outgoing.messages
             yield from self._liars.blame(outgoing.suspicions, sum_round)
         if messages:
             yield from self._lost.unsaved(sum_round)
-        for participant, message in messages:
-            yield SendMessage(participant, message)
+        for said in messages:
+            yield SendMessage(said.member, said.message, said.vector)
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
-        scaling_exists = self._training_run.scaling is not None
-        yield from self._members.brief(participant, self._model_version, scaling_exists)
+        yield from self._bring_into_step(participant)
         seconds = self._federation.round_deadline_seconds
-        yield SendSum(participant, sum_round.number, sum_round.request, seconds)
+        yield SendSum(participant, sum_round.number, sum_round.request, self._steps.present, seconds)
 
     def _upload(
         self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview
@@ -476,15 +500,24 @@ class Federation:
         yield from self._absorb(sum_round)
 
     def _absorb(self, sum_round: SumRound) -> Iterator[Effect]:
+        before, totals = self._steps.present, sum_round.totals()
         try:
-            progress = self._training_run.apply_aggregate(sum_round.totals(), sum_round.counted)
+            progress = self._training_run.apply_aggregate(totals, sum_round.counted)
         except RemoteProtocolError as fault:
-            # A total that cannot be right names nobody: the attempt is lost, and the model is what it was.
+            # A total that cannot be right names nobody: the attempt is lost, and the model is what it was. Every
+            # site has the same rules, and refuses the same total.
             yield from self._lose(sum_round, fault.message)
             return
-        if progress.model_changed:
-            self._model_version += 1
+        told = None if self._protection is None else self._protection.server.announcement
+        self._steps.moved(LastOpened.of(before, totals, sum_round.counted, told))
         yield Report(progress, sum_round.aftermath.clipping)
+        for participant in sum_round.cohort:
+            if participant in self._members.connected:
+                if told is not None:
+                    # It was told with the answer to its last message; a site that was out is sent the state.
+                    self._members.hold(participant, self._steps.present)
+                else:
+                    yield from self._tell_of_last_sum(participant)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
         if progress.evaluation is not None:
@@ -501,7 +534,6 @@ class Federation:
             yield from self._abort(*outcome)
             return
         if outcome is not None:
-            self._model_version += outcome.model_changed
             yield outcome
         yield from self._proceed()
 

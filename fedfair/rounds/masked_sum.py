@@ -4,7 +4,8 @@ Keeps the contract of `sum_round`, so that `federation` drives it like a sum in 
 by messages that nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the
 protocol is complete. This decides who may be waited for, and which refused message costs its sender the stream.
 
-    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER
+    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER,
+    OPENED
 
 A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
 it returns. Who lapses, abstains or is expelled is gone for the protocol: the sum is taken over the survivors if
@@ -19,7 +20,16 @@ from typing import TYPE_CHECKING, Final
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.rounds.events import Clipping
-from fedfair.rounds.sum_round import Aftermath, MemberStanding, Outgoing, Step, SumRound, SumState, Suspicion
+from fedfair.rounds.sum_round import (
+    Aftermath,
+    MemberStanding,
+    Outgoing,
+    OutgoingMessage,
+    Step,
+    SumRound,
+    SumState,
+    Suspicion,
+)
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import (
     Contradicted,
@@ -32,11 +42,12 @@ from fedfair.secagg.effects import (
 )
 
 if TYPE_CHECKING:
-    from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+    from fedfair.aggregation.requests import SumRequest
     from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.rounds.secagg_session import SecaggSession
-    from fedfair.secagg.recovery import OpenedSum
+    from fedfair.secagg.opened_sum import OpenedSum
+    from fedfair.secagg.transcript import RoundSubject
 
 _SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Check.SESSION, Check.DUPLICATE})
 """Checks that an honest but slow member can fail: its message is about something that is over."""
@@ -59,8 +70,7 @@ class MaskedSumRound:
         cohort: Iterable[ParticipantId],
         quorum: int,
         protection: SecaggSession,
-        model: GlobalModel,
-        scaling: FeatureScaling | None,
+        subject: RoundSubject,
         clip: float,
         record: bytes = b"",
     ) -> None:
@@ -69,11 +79,11 @@ class MaskedSumRound:
         self.quorum = quorum
         self.reason = ""
         self._protection = protection
-        self._model, self._scaling = model, scaling
+        self._subject = subject
         self._members = {protection.index(name): name for name in cohort}
         self._away: set[int] = set()
         self._out: set[int] = set()
-        self._outgoing: list[tuple[ParticipantId, bytes]] = []
+        self._outgoing: list[OutgoingMessage] = []
         self._suspicions: list[Suspicion] = []
         self._opened: OpenedSum | None = None
         self._clip = clip
@@ -99,8 +109,7 @@ class MaskedSumRound:
             # Better no round than one that cannot be opened: an evaluation must not leave a site twice.
             self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
             return
-        about = (self._model, self._scaling, self._clip)
-        self._take(self._protection.start_round(self.request, *about, keyed))
+        self._take(self._protection.start_round(self.request, self._subject, self._clip, keyed))
 
     # -------------------------------------------------------------- what anybody may look at
 
@@ -149,7 +158,7 @@ class MaskedSumRound:
         """
         if self._opened is None:
             raise LocalProtocolError(f"masked sum {self.number} is {self.state.value} and has no totals")
-        return self._protection.totals(self.request.purpose, self._opened)
+        return self._protection.totals.of(self._opened)
 
     def take_outgoing(self) -> Outgoing:
         """Return what is to be said, once."""
@@ -255,7 +264,7 @@ class MaskedSumRound:
         for effect in effects:
             match effect:
                 case SendTo(member, message):
-                    self._outgoing.append((self._protection.name(member), message))
+                    self._outgoing.append(OutgoingMessage(self._protection.name(member), message))
                 case SessionReady():
                     self._protection.session_is_ready()
                     self._start_round()
@@ -266,12 +275,19 @@ class MaskedSumRound:
                 case SumOpened():
                     self._opened = self._protection.server.take_sum()
                     self._settled = self.counted
+                    self._tell_of_sum()
                 case SessionFailed(reason):
                     self.reason = reason
                 case RoundAborted(_, reason, _, missing, survivors, reopens):
                     self.reason, self._reopens = reason, reopens
                     self._missing = tuple(self._members[index] for index in missing)
                     self._settled = tuple(self._members[index] for index in survivors)
+
+    def _tell_of_sum(self) -> None:
+        """Tell everybody who was asked and is not out what was opened, whether it is in the sum or not."""
+        for index, member in self._members.items():
+            if index not in self._out and (told := self._protection.announcement_for(member)) is not None:
+                self._outgoing.append(told)
 
 
 def accuse_late(protection: SecaggSession, member: ParticipantId, accused: int) -> tuple[Suspicion, ...]:

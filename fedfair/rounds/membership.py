@@ -1,18 +1,15 @@
-"""Tracks who is connected, and what each connection has already been sent.
+"""Tracks who is connected, and which state of the run each of them has.
 
-A collaborator may come back as a new process that remembers nothing, so what it holds is forgotten with its
-connection: the next request is preceded by the scaling and the model again.
+A collaborator may come back as a new process that remembers less, so it says with each connection what it has.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError
-from fedfair.rounds.events import SendModel, SendScaling
 
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId
@@ -27,20 +24,12 @@ class Presence(enum.Enum):
     """It was sent away, or has left; its stream is being closed, and whatever it still says is not heard."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The model version and the scaling that the present connection of a participant has received."""
-
-    model_version: int | None = None
-    scaling: bool = False
-
-
 class Membership:
     """The participants of the plan, in its order."""
 
     def __init__(self, participants: Sequence[ParticipantId]) -> None:
         self._presence = dict.fromkeys(participants, Presence.ABSENT)
-        self._held: dict[ParticipantId, _Held] = {}
+        self._held: dict[ParticipantId, bytes] = {}
 
     @property
     def connected(self) -> tuple[ParticipantId, ...]:
@@ -73,10 +62,15 @@ class Membership:
             raise LocalProtocolError(f"{participant} is not connected, so nothing can have come from it")
         return presence is Presence.CONNECTED
 
-    def connect(self, participant: ParticipantId) -> None:
-        """Hear `participant` on a new connection, which holds nothing yet."""
+    def connect(self, participant: ParticipantId, state: bytes) -> None:
+        """Hear `participant` on a new connection.
+
+        Args:
+            participant: who.
+            state: the digest of its copy of the run, 32 bytes.
+        """
         self._presence[participant] = Presence.CONNECTED
-        self._held[participant] = _Held()
+        self._held[participant] = state
 
     def disconnect(self, participant: ParticipantId) -> None:
         """Forget the connection of `participant`."""
@@ -88,13 +82,11 @@ class Membership:
         self._presence[participant] = Presence.REFUSED
         self._held.pop(participant, None)
 
-    def brief(
-        self, participant: ParticipantId, model_version: int, scaling_exists: bool
-    ) -> Iterator[SendScaling | SendModel]:
-        """Yield what a connected participant lacks before it can answer a request about this model."""
-        held = self._held[participant]
-        if scaling_exists and not held.scaling:
-            yield SendScaling(participant)
-        if held.model_version != model_version:
-            yield SendModel(participant)
-        self._held[participant] = _Held(model_version, scaling_exists)
+    def held(self, participant: ParticipantId) -> bytes:
+        """Return the digest of a connected participant's copy of the run; empty where it is not known."""
+        return self._held[participant]
+
+    def hold(self, participant: ParticipantId, state: bytes) -> None:
+        """Note what a connected participant has been brought to, or says that it has."""
+        if participant in self._held:
+            self._held[participant] = state

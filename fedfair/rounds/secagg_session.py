@@ -10,44 +10,30 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.aggregation.masked_encoding import clips_of, header_parts, plain_totals, sum_shapes
+from fedfair.aggregation.masked_encoding import clips_of, sum_shapes
+from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.masking_terms import roster_of, session_plan
-from fedfair.aggregation.round_subject import SumKey, round_subject
+from fedfair.aggregation.round_subject import round_subject
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum
-from fedfair.plan.purpose import Purpose
+from fedfair.rounds.sum_round import OutgoingMessage
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server, ServerState
 from fedfair.secagg.session import renewal_reason
 
 if TYPE_CHECKING:
     from fedfair.aggregation.model_layout import Layout
-    from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
-    from fedfair.aggregation.running_sum import Totals
+    from fedfair.aggregation.requests import SumRequest
     from fedfair.plan.feature_schema import FeatureSchema
     from fedfair.plan.schema import Plan
     from fedfair.rounds.events import UnfinishedSum
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.effects import ServerEffect
-    from fedfair.secagg.recovery import OpenedSum
     from fedfair.secagg.shamir import Randomness
+    from fedfair.secagg.transcript import RoundSubject
 
 SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
-    """The name of a run, in every round of it.
-
-    Attributes:
-        run_id: its name.
-        plan_digest: 32 bytes, of the plan that it runs.
-    """
-
-    run_id: str
-    plan_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +51,7 @@ class Interrupted:
     is_settled: bool
 
 
-def is_due(unfinished: UnfinishedSum, run_id: str, training_run: TrainingRun) -> bool:
+def is_due(unfinished: UnfinishedSum, plan_digest: bytes, training_run: TrainingRun) -> bool:
     """Return whether an interrupted sum is the one that the training run asks for next.
 
     Otherwise the sum was done, or the training run is an older one, and the record is worthless.
@@ -76,9 +62,8 @@ def is_due(unfinished: UnfinishedSum, run_id: str, training_run: TrainingRun) ->
     request = training_run.next_sum()
     if request is None or request.attempt > unfinished.attempt:
         return False
-    key = SumKey(run_id, request.purpose, int(request.round), request.query)
     start = RoundRecord.decode(unfinished.record).start
-    return start.subject == round_subject(key, training_run.model, training_run.scaling)
+    return start.subject == round_subject(training_run.state.digest(plan_digest), request)
 
 
 class SecaggSession:
@@ -86,7 +71,7 @@ class SecaggSession:
 
     Args:
         plan: its terms; its sums are masked.
-        identity: what the run is called.
+        plan_digest: of the plan, 32 bytes.
         layout: of the model.
         schema: of the features.
         randomness: source of nonces: `secrets.token_bytes`.
@@ -94,6 +79,7 @@ class SecaggSession:
 
     Attributes:
         server: the protocol's own state machine.
+        totals: how opened sums are read.
 
     Raises:
         PlanError: the plan cannot be protected, or its roster is incomplete.
@@ -102,7 +88,7 @@ class SecaggSession:
     def __init__(
         self,
         plan: Plan,
-        identity: RunIdentity,
+        plan_digest: bytes,
         layout: Layout,
         schema: FeatureSchema,
         randomness: Randomness,
@@ -110,18 +96,16 @@ class SecaggSession:
     ) -> None:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
-        self._parts = header_parts(plan, schema)
+        self.totals = MaskedTotals(plan, layout, schema)
         self.server = Server(
             roster_of(plan),
-            session_plan(plan, identity.plan_digest),
+            session_plan(plan, plan_digest),
             self._shapes,
             randomness,
             layout.dtype,
             quorum=quorum(plan),
         )
-        self._run_id = identity.run_id
         self._ring_bits = plan.secure_aggregation.ring_bits
-        self._noised = distributed_dp(plan, layout.dimension)
         self._clock = clock
         self._began = 0.0
         self._names = dict(enumerate((ParticipantId(name) for name in names), start=1))
@@ -170,17 +154,15 @@ class SecaggSession:
     def start_round(
         self,
         request: SumRequest,
-        model: GlobalModel,
-        scaling: FeatureScaling | None,
+        subject: RoundSubject,
         clip: float,
         cohort: Iterable[int],
     ) -> list[ServerEffect]:
-        """Ask `cohort`, who are members of the session, for a sum about `model` under `scaling`.
+        """Ask `cohort`, who are members of the session, for a sum.
 
         Args:
             request: which sum.
-            model: the global model.
-            scaling: the feature scaling; None for none.
+            subject: what it is about.
             clip: the largest change of one parameter that counts in full.
             cohort: roster indices.
         """
@@ -189,8 +171,6 @@ class SecaggSession:
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
         unanimous = not sum_kind(purpose).is_round
-        key = SumKey(self._run_id, purpose, int(request.round), request.query)
-        subject = round_subject(key, model, scaling)
         return self.server.start_round(purpose.value, subject, clips, cohort, unanimous=unanimous)
 
     @property
@@ -209,8 +189,7 @@ class SecaggSession:
         asked = tuple(self._names[index] for index in found.asked)
         return Interrupted(record, asked, is_settled=bool(found.survivors))
 
-    def totals(self, purpose: Purpose, opened: OpenedSum) -> Totals:
-        """Return the totals of an opened sum."""
-        if self._noised is not None:
-            return self._noised.totals(opened.body, opened.contributors)
-        return plain_totals(opened, self._parts[purpose])
+    def announcement_for(self, participant: ParticipantId) -> OutgoingMessage | None:
+        """Return the message that tells a collaborator the sum that was just opened; None where none is."""
+        told = self.server.announcement
+        return None if told is None else OutgoingMessage(participant, told.message, told.vector)

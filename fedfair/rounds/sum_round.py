@@ -64,15 +64,30 @@ class Suspicion:
 
 
 @dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message of secure aggregation to one member.
+
+    Attributes:
+        member: to whom.
+        message: its bytes.
+        vector: the body of an opened sum, shared by everybody who is told of it; empty with all else.
+    """
+
+    member: ParticipantId
+    message: bytes
+    vector: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Outgoing:
     """The messages and reports of a sum after a step, in order.
 
     Attributes:
-        messages: of secure aggregation, and to whom.
+        messages: of secure aggregation.
         suspicions: whose messages contradict those of others.
     """
 
-    messages: tuple[tuple[ParticipantId, bytes], ...] = ()
+    messages: tuple[OutgoingMessage, ...] = ()
     suspicions: tuple[Suspicion, ...] = ()
 
     def __bool__(self) -> bool:

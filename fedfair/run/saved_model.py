@@ -20,9 +20,8 @@ import numpy as np
 
 from fedfair import __version__
 from fedfair.aggregation import model_file
-from fedfair.aggregation.evaluation_record import vector_sha256
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber

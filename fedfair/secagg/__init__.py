@@ -1,4 +1,4 @@
-"""FF-SecAgg v1: the sum of many vectors, and nothing else, in front of an aggregator that may lie.
+"""FF-SecAgg v2: the sum of many vectors, and nothing else, in front of an aggregator that may lie.
 
 Sites hide their vectors under pairwise and own masks (Bonawitz et al. 2017), sign the keys they agree on with
 keys that every site has pinned, bind every round to the model, the cohort and the parameters it is about, and

@@ -26,7 +26,7 @@ class Check(enum.Enum):
     SESSION = "session"  # another session
     ROUND_ORDER = "round-order"  # a round of the past, or too far in the future
     SESSION_EXPIRED = "session-expired"  # too many rounds under one set of keys
-    MODEL = "model"  # another model, scaling or query than the one this site holds
+    STATE = "state"  # another state of the run than this site's
     REQUEST = "request"  # another sum, round or run than the one this site was asked for
     COHORT = "cohort"  # other sites than those for which this site helped to open this sum before
     THRESHOLD = "threshold"  # not the threshold that cohort and colluders require
@@ -46,6 +46,7 @@ class Check(enum.Enum):
     DUPLICATE = "duplicate"  # a second, different message where one is allowed
     LATE = "late"  # after the phase was closed
     PLAUSIBILITY = "plausibility"  # a total that no honest contributions can have
+    SUM = "sum"  # an opened sum that is not the sum of what the survivors added
 
 
 class SecaggError(RemoteProtocolError):

@@ -37,6 +37,7 @@ from fedfair.secagg.sealing import (
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
+from fedfair.secagg.sum_check import Tagging, check_of
 from fedfair.secagg.transcript import digest, u16
 
 
@@ -97,13 +98,26 @@ class RoundContext:
         Raises:
             SecaggError: SURVIVORS: without us, not in the cohort, or too few; COHORT.
         """
-        protocol = least_survivors(self.mode, len(self.cohort), self.colluders)
-        least = max(protocol, self.threshold, self.site.policy.least_survivors)
         require(
             self.site.member in survivors,
             Check.SURVIVORS,
             "a set of survivors without this site, which uploaded",
         )
+        self.check_opened(survivors)
+        require(
+            self.settled in (b"", set_digest(survivors)),
+            Check.COHORT,
+            "a part of the cohort, while this site helped to open this sum for all of them before",
+        )
+
+    def check_opened(self, survivors: tuple[int, ...]) -> None:
+        """Refuse a set of survivors that no sum of this round can be open for, with this site in it or not.
+
+        Raises:
+            SecaggError: SURVIVORS: not in the cohort, or too few.
+        """
+        protocol = least_survivors(self.mode, len(self.cohort), self.colluders)
+        least = max(protocol, self.threshold, self.site.policy.least_survivors)
         require(
             set(survivors) <= set(self.cohort),
             Check.SURVIVORS,
@@ -114,16 +128,14 @@ class RoundContext:
             Check.SURVIVORS,
             f"{len(survivors)} survivors of {len(self.cohort)}, at least {least} must hide each other",
         )
-        require(
-            self.settled in (b"", set_digest(survivors)),
-            Check.COHORT,
-            "a part of the cohort, while this site helped to open this sum for all of them before",
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class Contributing:
-    """The round's seeds are derived; the update is being made."""
+    """The round's seeds are derived; the update is being made.
+
+    `check_key` is K of the round, None where sums are not checked; it outlives this phase with what is awaited.
+    """
 
     context: RoundContext
     start: RoundStart
@@ -131,6 +143,7 @@ class Contributing:
     seeds: Mapping[int, Secret] = field(repr=False)
     sending: Mapping[int, Secret] = field(repr=False)
     receiving: Mapping[int, Secret] = field(repr=False)
+    check_key: Secret | None
 
     def upload(
         self, update: Update, draws: bytes, history: History, randomness: Randomness
@@ -149,11 +162,13 @@ class Contributing:
             LocalProtocolError: it does not have the shape of the sum.
         """
         context, site = self.context, self.context.site
-        computed = fingerprint(self.start.purpose, self.start.subject.model_digest, draws)
+        computed = fingerprint(self.start.purpose, self.start.subject.state_digest, draws)
         self._check_unused(computed, history)
         own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
+        shape = site.shapes[self.start.purpose]
+        tagging = None if self.check_key is None else Tagging(check_of(self.check_key, shape), site.member)
         vector, vector_hash = masked_vector(
-            update, site.shapes[self.start.purpose], self.code, self._signed(own_seed), rounding_key, site.threads
+            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging
         )
         rounding_key.erase()
         shares = self._shares(own_seed, randomness)

@@ -92,6 +92,12 @@ class MessageReader:
         """Return an unsigned integer of `size` bytes."""
         return int.from_bytes(self.fixed(size), "big")
 
+    def flag(self) -> bool:
+        """Return a truth value, in one byte that is 0 or 1."""
+        value = self.number(1)
+        require(value <= 1, Check.ENCODING, f"{self._name} holds {value} where 0 or 1 is due")
+        return bool(value)
+
     def real(self) -> float:
         """Return a float64 that is finite."""
         value: float = struct.unpack(">d", self.fixed(8))[0]

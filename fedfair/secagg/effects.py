@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedfair.secagg.opened_sum import OpenedSum
+
 
 @dataclass(frozen=True, slots=True)
 class Log:
@@ -72,6 +74,32 @@ class Contribute:
 
 
 @dataclass(frozen=True, slots=True)
+class StateVouched:
+    """Enough members of the set-up hold another state of the run than this site does.
+
+    Whoever cannot take a snapshot of exactly that state calls `decline_session` before the confirm is sent.
+
+    Attributes:
+        state_digest: 32 bytes, of the state that they hold.
+    """
+
+    state_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SumAccepted:
+    """The sum of the round is open, and this site has checked it.
+
+    Attributes:
+        opened: what it says.
+        state_digest: of the state of the run that the round was about, 32 bytes.
+    """
+
+    opened: OpenedSum
+    state_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SendTo:
     """Send to one member.
 
@@ -101,7 +129,7 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class SumOpened:
-    """A sum is open: `Server.take_sum` has it.
+    """A sum is open: `Server.take_sum` has it, and `Server.announcement` what the sites are to be told.
 
     Attributes:
         round: number of the round within its session.
@@ -151,5 +179,5 @@ class Contradicted:
     left_out: bool
 
 
-SiteEffect = Log | ReplaceLog | Remember | Send | Contribute
+SiteEffect = Log | ReplaceLog | Remember | Send | Contribute | StateVouched | SumAccepted
 ServerEffect = SendTo | SessionReady | SessionFailed | SumOpened | RoundAborted | Contradicted

@@ -32,13 +32,21 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.checks import Check, require
-from fedfair.secagg.shape import MAX_BUCKET_EXPONENT, SIZE_BUCKETS, HeaderRun, SumShape
+from fedfair.secagg.shape import (
+    LIMB_BITS,
+    MAX_BUCKET_EXPONENT,
+    SIZE_BUCKETS,
+    HeaderRun,
+    SumShape,
+    packed_bytes,
+)
 
 Body: TypeAlias = NDArray[np.floating] | NDArray[np.int64]
 """The summand of one site in the long part of a sum: real numbers, or whole ones that carry noise already."""
 
 HEADER_BITS = 64
 GRID_BITS = 16
+RING_OF_WHOLE_WORDS = 32
 BLOCK_VALUES = 1 << 16
 # Adding 1.5 * 2^52 to a float64 below 2^51 in magnitude leaves the nearest integer in the low bits of its
 # pattern, in two's complement; it costs one addition, where a conversion to int64 costs three times as much.
@@ -262,6 +270,36 @@ def unpack(packed: NDArray[np.uint8], ring_bits: int, out: NDArray[np.uint32]) -
         octets[:, : ring_bits // 8] = packed.reshape(-1, ring_bits // 8)
 
 
+def unpack_signed(packed: NDArray[np.uint8], ring_bits: int, length: int) -> NDArray[np.uint32]:
+    """Return words that `pack` wrote as signed integers: their upper bits repeat the sign.
+
+    Args:
+        packed: uint8, as many as `length` words of `ring_bits` take; it stays as it is.
+        ring_bits: b.
+        length: how many words.
+    """
+    if ring_bits == RING_OF_WHOLE_WORDS:
+        return packed.view("<u4").astype(np.uint32)
+    words, leaf_bytes = np.empty(length, np.uint32), packed_bytes(BLOCK_VALUES, ring_bits)
+    for number, start in enumerate(range(0, length, BLOCK_VALUES)):
+        block = words[start : start + BLOCK_VALUES]
+        unpack(packed[number * leaf_bytes : (number + 1) * leaf_bytes], ring_bits, block)
+        shift = 32 - ring_bits
+        block[:] = ((block << np.uint32(shift)).view(np.int32) >> shift).view(np.uint32)
+    return words
+
+
+def packed_body(words: NDArray[np.uint32], ring_bits: int) -> bytes:
+    """Return the low `ring_bits` of every word, packed, in memory of their own."""
+    if ring_bits == RING_OF_WHOLE_WORDS:
+        return words.astype("<u4", copy=False).tobytes()
+    packed, leaf_bytes = bytearray(packed_bytes(words.size, ring_bits)), packed_bytes(BLOCK_VALUES, ring_bits)
+    out = np.frombuffer(packed, np.uint8)
+    for number, start in enumerate(range(0, words.size, BLOCK_VALUES)):
+        pack(words[start : start + BLOCK_VALUES], ring_bits, out[number * leaf_bytes : (number + 1) * leaf_bytes])
+    return bytes(packed)
+
+
 def check_header(shape: SumShape, members: int, greatest_weight: int) -> None:
     """Refuse a shape whose header could overflow: n * bound must be below 2^63 for every count.
 
@@ -337,8 +375,23 @@ def decode_header(words: NDArray[np.uint64], runs: Sequence[HeaderRun], members:
     return decoded
 
 
+def check_tag_limbs(limbs: NDArray[np.uint64], survivors: int) -> None:
+    """Refuse the sum of check tags of which a limb is more than all survivors could have given.
+
+    Raises:
+        SecaggError: PLAUSIBILITY.
+    """
+    largest = max(limbs.tolist(), default=0)
+    require(
+        largest <= survivors * ((1 << LIMB_BITS) - 1),
+        Check.PLAUSIBILITY,
+        f"a part of the check tag is {largest}, more than {survivors} survivors can have",
+        "a contribution was malformed or the masks do not cancel; the round must be discarded",
+    )
+
+
 def check_header_sum(
-    words: NDArray[np.uint64], runs: Sequence[HeaderRun], members: int, contributors: int
+    words: NDArray[np.uint64], runs: Sequence[HeaderRun], members: int, contributors: int, *, but: slice
 ) -> None:
     """Refuse a sum of headers that no contributors within their bounds have.
 
@@ -349,13 +402,14 @@ def check_header_sum(
         runs: what the values mean.
         members: n, the size of the cohort.
         contributors: how many sites contributed.
+        but: the words that those add to, too, who contribute nothing.
 
     Raises:
         SecaggError: PLAUSIBILITY: a value is more than `contributors` times its bound in magnitude.
     """
     signed = words.view(np.int64)
     for run, part, scale in _runs(runs, members):
-        if not run.length:
+        if not run.length or part == but:
             continue
         most = contributors * int(run.bound * scale)
         low, high = int(signed[part].min()), int(signed[part].max())

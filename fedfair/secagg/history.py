@@ -62,7 +62,7 @@ def set_digest(members: tuple[int, ...]) -> bytes:
     return digest("set", *map(u16, members))
 
 
-def fingerprint(purpose: str, model_digest: bytes, draws: bytes) -> bytes:
+def fingerprint(purpose: str, state_digest: bytes, draws: bytes) -> bytes:
     """Return 32 bytes that stand for what a site computes for a sum; they never leave the site.
 
     No value is part of it, so that what becomes of an update tells nothing of the records that it was made from. A
@@ -70,7 +70,7 @@ def fingerprint(purpose: str, model_digest: bytes, draws: bytes) -> bytes:
 
     Args:
         purpose: of the sum.
-        model_digest: which model, scaling and query it is about.
+        state_digest: 32 bytes, of the state of the run that it is about.
         draws: 32 bytes, equal where the site draws the same batches and the same noise, whatever comes of them.
 
     Raises:
@@ -78,7 +78,7 @@ def fingerprint(purpose: str, model_digest: bytes, draws: bytes) -> bytes:
     """
     if len(draws) != DIGEST_BYTES:
         raise LocalProtocolError(f"draws named by {len(draws)} bytes, expected {DIGEST_BYTES}")
-    return digest("computed", purpose.encode("ascii"), model_digest, draws)
+    return digest("computed", purpose.encode("ascii"), state_digest, draws)
 
 
 class History:
@@ -155,14 +155,14 @@ class History:
 
     # -------------------------------------------------------------- rounds entered about one model
 
-    def attempts(self, purpose: str, model_digest: bytes) -> int:
+    def attempts(self, purpose: str, state_digest: bytes) -> int:
         """Return how many rounds were entered so far about a model."""
-        return int.from_bytes(self._get(_attempts_key(purpose, model_digest)))
+        return int.from_bytes(self._get(_attempts_key(purpose, state_digest)))
 
-    def entered(self, purpose: str, model_digest: bytes) -> None:
+    def entered(self, purpose: str, state_digest: bytes) -> None:
         """Note that a round about a model is entered."""
-        attempts = self.attempts(purpose, model_digest) + 1
-        self._pending[_attempts_key(purpose, model_digest)] = u32(attempts)
+        attempts = self.attempts(purpose, state_digest) + 1
+        self._pending[_attempts_key(purpose, state_digest)] = u32(attempts)
 
     # -------------------------------------------------------------- updates that left the site
 
@@ -200,8 +200,8 @@ class History:
         return self._pending.get(key) or self._settled.get(key) or b""
 
 
-def _attempts_key(purpose: str, model_digest: bytes) -> bytes:
-    return digest("history-attempts", purpose.encode("ascii"), model_digest)
+def _attempts_key(purpose: str, state_digest: bytes) -> bytes:
+    return digest("history-attempts", purpose.encode("ascii"), state_digest)
 
 
 def _sum_key(computed: bytes) -> bytes:

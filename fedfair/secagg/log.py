@@ -1,8 +1,10 @@
 """The write-ahead log of a site: what must be on disk before something is sent, and how to read it back.
 
 A record holds no key of the session and no seed of a mask, only what the one round under way still needs: the
-keys of envelopes addressed to this site, its shares of its own seeds, and the very bytes that were sent. So a
-restarted site can resend and finish that round, and nothing else.
+keys of envelopes addressed to this site, its shares of its own seeds, the very bytes that were sent, and what
+checking the opened sum takes: the round start and K (`sum_check`). So a restarted site can resend and finish that
+round, and nothing else. Whoever steals K can, together with the aggregator, have that one sum believed falsely; it
+reveals nothing.
 
 Every record has a checksum over all of it, and one over its head, so that a damaged length is not taken for the
 end of the file. A record that a crash cut off while it was appended was never followed by its `Send` and is passed
@@ -18,13 +20,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedfair.errors import LocalProtocolError
+from fedfair.secagg.acceptance import AwaitedSum
 from fedfair.secagg.client import RoundContext, SharesRevealed, Uploaded
 from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
+from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
+from fedfair.secagg.sum_check import CHECK_KEY_BYTES
 from fedfair.secagg.transcript import DIGEST_BYTES
 
 _HEAD_BYTES = 1 + 4 + 8
@@ -121,11 +126,12 @@ def _digest(head: bytes | memoryview, fields: bytes, vector: bytes | bytearray) 
     return seen.digest()
 
 
-def upload_fields(uploaded: Uploaded, request: bytes, message: bytes) -> bytes:
+def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, message: bytes) -> bytes:
     """Return the fields of an upload's record.
 
     Args:
         uploaded: the phase after the upload.
+        awaited: what checking the opened sum takes.
         request: digest of the round start.
         message: the upload as it is sent.
     """
@@ -135,11 +141,12 @@ def upload_fields(uploaded: Uploaded, request: bytes, message: bytes) -> bytes:
     writer.fixed(context.computed).sized(context.settled)
     writer.by_member((peer, key.reveal()) for peer, key in uploaded.receiving.items())
     writer.sized(uploaded.own_shares.reveal()).fixed(uploaded.fingerprint)
+    writer.sized(awaited.start.encode()).sized(b"" if awaited.key is None else awaited.key.reveal())
     return writer.fixed(request).sized(message).done()
 
 
-def read_upload(site: SessionSite, fields: bytes) -> tuple[Uploaded, bytes, bytes]:
-    """Return the phase, the digest of the request and the message of an upload's record."""
+def read_upload(site: SessionSite, fields: bytes) -> tuple[Uploaded, AwaitedSum, bytes, bytes]:
+    """Return the phase, the awaited sum, the digest of the request and the message of an upload's record."""
     reader = MessageReader(fields, "upload record")
     mode = Mode.MALICIOUS if reader.number(1) else Mode.SEMI_HONEST
     colluders, cohort, threshold = reader.number(2), reader.members(), reader.number(2)
@@ -147,9 +154,11 @@ def read_upload(site: SessionSite, fields: bytes) -> tuple[Uploaded, bytes, byte
     context = RoundContext(site, mode, colluders, cohort, threshold, *digests)
     receiving = {peer: Secret(key) for peer, key in reader.by_member(ENVELOPE_KEY_BYTES)}
     own_shares, fingerprint = Secret(reader.sized(32 * len(cohort))), reader.fixed(DIGEST_BYTES)
+    start, key = RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES)), reader.sized(CHECK_KEY_BYTES)
     request, message = reader.fixed(DIGEST_BYTES), reader.sized(MAX_MESSAGE_BYTES)
     reader.end()
-    return Uploaded(context, receiving, own_shares, fingerprint), request, message
+    awaited = AwaitedSum(context, start, Secret(key) if key else None)
+    return Uploaded(context, receiving, own_shares, fingerprint), awaited, request, message
 
 
 def reply_fields(survivors: tuple[int, ...], request: bytes, message: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """One site's masked vector, and the running sum that such vectors are added to.
 
 y = enc(x) + PRG(b) + sum over peers of sign * PRG(s): header in Z_2^64, body in Z_2^32, of which the low bits
-travel. Encoding, masking, packing and hashing happen block by block, so beside the outgoing vector a site needs
-a few blocks of memory, and the aggregator needs one vector whatever the number of sites. Decides no protocol
+travel. Encoding, tagging, masking, packing and hashing happen block by block, so beside the outgoing vector a site
+needs a few blocks of memory, and the aggregator needs one vector whatever the number of sites. Decides no protocol
 order; seeds come from `client` and `recovery`.
 """
 
@@ -31,7 +31,8 @@ from fedfair.secagg.fixedpoint import (
 )
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.prg import Keystreams, Mask, apply_masks, open_stream, segment_key
-from fedfair.secagg.shape import MAX_REPLACED, SumShape, packed_bytes
+from fedfair.secagg.shape import MAX_REPLACED, TAG_LIMBS, SumShape, packed_bytes
+from fedfair.secagg.sum_check import MODULUS, Tagging, tag_limbs
 from fedfair.secagg.transcript import leaf_digest, root_digest
 
 UNIFORM_BYTES = 2
@@ -83,6 +84,7 @@ def masked_vector(
     seeds: Sequence[SignedSeed],
     rounding_key: Secret,
     threads: int = 1,
+    tagging: Tagging | None = None,
 ) -> tuple[bytearray, bytes]:
     """Return the vector that leaves the site, and its digest.
 
@@ -93,27 +95,33 @@ def masked_vector(
         seeds: the own mask and one for each other member of the cohort.
         rounding_key: 32 fresh bytes for the stochastic rounding.
         threads: how many threads share the blocks.
+        tagging: makes the check tag; None just where the shape has none.
 
     Raises:
-        LocalProtocolError: the update does not have the shape.
+        LocalProtocolError: the update does not have the shape, or there is a tag too many or too few.
         TrainingError: the weight is larger than W; nothing must be sent.
     """
     _check_update(update, shape, code)
+    if shape.checked != (tagging is not None):
+        raise LocalProtocolError("a contribution carries a check tag exactly where the shape of its sum has one")
     vector = bytearray(shape.vector_bytes(code.ring_bits))
-    work = _BodyWork(update, shape, code, segment_masks(seeds, "body"), rounding_key, vector)
+    work = _BodyWork(update, shape, code, segment_masks(seeds, "body"), rounding_key, vector, tagging)
     blocks = -(-shape.body_length // BLOCK_VALUES)
     bounds = [blocks * thread // threads for thread in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(work.run, bounds[:-1], bounds[1:])) if threads > 1 else [work.run(0, blocks)]
     report = SizeReport(
-        sum(part.clipped for part, _ in parts),
-        max(part.largest for part, _ in parts),
-        sum(part.replaced for part, _ in parts),
+        sum(part.report.clipped for part in parts),
+        max(part.report.largest for part in parts),
+        sum(part.report.replaced for part in parts),
     )
     header = _header_words(update, shape, code, report)
+    if tagging is not None:
+        tag_of_body = sum(part.tag for part in parts)
+        header[shape.tag_words] = _limbs(tagging, untagged(header, shape), tag_of_body)
     apply_masks(header, segment_masks(seeds, "hdr"))
     vector[: shape.header_bytes()] = header.tobytes()
-    leaves = [leaf_digest(header.tobytes()), *(leaf for _, leaves in parts for leaf in leaves)]
+    leaves = [leaf_digest(header.tobytes()), *(leaf for part in parts for leaf in part.leaves)]
     return vector, root_digest(len(vector), leaves)
 
 
@@ -202,6 +210,15 @@ class MaskedSum:
             list(pool.map(work, bounds[:-1], bounds[1:]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What came of a range of blocks: the sizes seen, the digest of each block, and their share of the tag."""
+
+    report: SizeReport
+    leaves: list[bytes]
+    tag: int
+
+
 class _BodyWork:
     """Encodes, masks, packs and hashes any range of blocks of one body; threads share nothing they write."""
 
@@ -213,15 +230,17 @@ class _BodyWork:
         masks: Sequence[Mask],
         rounding_key: Secret,
         vector: bytearray,
+        tagging: Tagging | None,
     ) -> None:
+        self._tagging = tagging
         self._update = update
         self._code = code
         self._masks = masks
         self._rounding_key = rounding_key
         self._packed = np.frombuffer(vector, np.uint8, offset=shape.header_bytes())
 
-    def run(self, first_block: int, last_block: int) -> tuple[SizeReport, list[bytes]]:
-        """Fill blocks [first_block, last_block) and return what was seen and the digest of each."""
+    def run(self, first_block: int, last_block: int) -> _Part:
+        """Fill blocks [first_block, last_block) and return what came of them."""
         code, length = self._code, self._update.body.size
         encoder = BodyEncoder(code, self._update.weight)
         streams = Keystreams(self._masks, 4 * first_block * BLOCK_VALUES)
@@ -230,7 +249,7 @@ class _BodyWork:
         uniform = np.frombuffer(random_bytes, np.uint16)
         scratch = np.empty(BLOCK_VALUES, np.uint32)
         leaf_bytes = packed_bytes(BLOCK_VALUES, code.ring_bits)
-        leaves = []
+        leaves, tag = [], 0
         for number in range(first_block, last_block):
             start = number * BLOCK_VALUES
             packed = self._packed[number * leaf_bytes : (number + 1) * leaf_bytes]
@@ -238,11 +257,24 @@ class _BodyWork:
             words = packed.view(np.uint32) if code.ring_bits == 32 else scratch[:size]
             rounding.update_into(zeros, random_bytes)
             encoder.encode(self._update.body, start, uniform[:size], words)
+            if self._tagging is not None:
+                tag += self._tagging.check.body(words, number)
             streams.apply(words)
             if code.ring_bits != 32:
                 pack(words, code.ring_bits, packed)
             leaves.append(leaf_digest(packed.data))
-        return encoder.report, leaves
+        return _Part(encoder.report, leaves, tag)
+
+
+def untagged(header: NDArray[np.uint64], shape: SumShape) -> NDArray[np.uint64]:
+    """Return the words of a masked header without those of the check tag."""
+    tag = shape.tag_words
+    return np.concatenate([header[: tag.start], header[tag.stop :]])
+
+
+def _limbs(tagging: Tagging, header: NDArray[np.uint64], tag_of_body: int) -> NDArray[np.uint64]:
+    check = tagging.check
+    return tag_limbs((tag_of_body + check.header(header) + check.pad(tagging.member)) % MODULUS)
 
 
 def _header_words(update: Update, shape: SumShape, code: BodyCode, report: SizeReport) -> NDArray[np.uint64]:
@@ -255,6 +287,8 @@ def _header_words(update: Update, shape: SumShape, code: BodyCode, report: SizeR
     if shape.body_length:
         histogram = size_histogram(report.largest) * (not update.abstains)
         own += [np.array([float(report.clipped)]), histogram]
+    # The tag is that of all the other words, so it is put in place of these zeros afterwards.
+    own += [np.zeros(TAG_LIMBS)] if shape.checked else []
     values = np.concatenate([*own, header])
     return encode_header(values, shape.header_runs(code.greatest_weight), code.members)
 

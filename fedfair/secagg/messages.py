@@ -3,7 +3,8 @@
 A message is: version, type, fields; those of the set-up are in `setup_messages`, those of a round in
 `round_messages`. They decide layouts and caps only; whether a well-formed message is acceptable *now* is for
 `session`, `client` and `server`. A message is encoded once, by its author, and signatures cover the bytes that
-travelled. The masked vector is not a message: it travels beside `Upload`, which carries its digest.
+travelled. A vector is not a message: a masked one travels beside `Upload`, which carries its digest, and the body
+of a sum beside `Opened`, which every site checks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import enum
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.codec import MessageReader, MessageWriter
 
-VERSION = 1
+VERSION = 2
 MAX_MESSAGE_BYTES = 1 << 21
 """Enough for the envelopes of 200 members (199 of 6416 bytes); anything longer is refused unread."""
 
@@ -32,6 +33,7 @@ class Kind(enum.IntEnum):
     CONSISTENCY_CHECK = 9
     UNMASK_REQUEST = 10
     UNMASK_SHARES = 11
+    OPENED = 12
 
 
 Pairs = tuple[tuple[int, bytes], ...]
@@ -41,10 +43,14 @@ def kind_of(raw: bytes) -> Kind:
     """Return what kind of message `raw` claims to be.
 
     Raises:
-        SecaggError: ENCODING: no version 1 message, or longer than any.
+        SecaggError: ENCODING: no message of this version, or longer than any.
     """
     require(len(raw) <= MAX_MESSAGE_BYTES, Check.ENCODING, f"a message of {len(raw)} bytes is longer than any")
-    require(len(raw) >= 2 and raw[0] == VERSION, Check.ENCODING, "not a message of secure aggregation version 1")
+    require(
+        len(raw) >= 2 and raw[0] == VERSION,
+        Check.ENCODING,
+        f"not a message of secure aggregation version {VERSION}",
+    )
     try:
         return Kind(raw[1])
     except ValueError as error:

@@ -91,6 +91,7 @@ class SessionTerms:
         threshold: t for the whole roster; a round with fewer members uses its own, by the same rule.
         ring_bits: width of a body value on its way, 32, 24, 20 or 16.
         greatest_weight: W, the greatest weight of one contribution.
+        check_sums: whether every contribution carries a check tag, by which each site checks the opened sum.
     """
 
     mode: Mode
@@ -99,6 +100,7 @@ class SessionTerms:
     threshold: int
     ring_bits: int
     greatest_weight: int
+    check_sums: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class SessionPlan:
             ("ring_bits", terms.ring_bits, own.ring_bits),
             ("greatest weight", terms.greatest_weight, own.greatest_weight),
             ("suite", terms.suite.name, own.suite.name),
+            ("check_sums", terms.check_sums, own.check_sums),
         ):
             require(
                 proposed == approved,

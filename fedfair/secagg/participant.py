@@ -11,9 +11,19 @@ from __future__ import annotations
 import hashlib
 
 from fedfair.errors import LocalProtocolError
+from fedfair.secagg.acceptance import AwaitedSum
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import ConsistencyChecked, Contributing, RoundPhase, SharesRevealed, Uploaded
-from fedfair.secagg.effects import Contribute, Log, Remember, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.effects import (
+    Contribute,
+    Log,
+    Remember,
+    ReplaceLog,
+    Send,
+    SiteEffect,
+    StateVouched,
+    SumAccepted,
+)
 from fedfair.secagg.history import LOGGED_KEY, History, SettledRows
 from fedfair.secagg.log import (
     Record,
@@ -32,7 +42,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_start import enter_round
 from fedfair.secagg.session import Advertised, Agreed, Joining, Session, SessionSite
 from fedfair.secagg.shamir import Randomness
-from fedfair.secagg.transcript import RoundSubject
+from fedfair.secagg.transcript import NO_STATE, RoundSubject
 
 
 class Participant:
@@ -59,6 +69,8 @@ class Participant:
         self._settled: SettledRows = {} if settled is None else settled
         self._history = History({}) if log else History.without_log(self._settled)
         self._start = b""  # digest of the round start under way
+        self._awaited: AwaitedSum | None = None  # the sum of the last round that this site has entered
+        self._accepted = b""  # digest of the message with which it was told
         self._sent: dict[bytes, Send] = {}
         self._restore(log)
 
@@ -72,14 +84,22 @@ class Participant:
         """Return the phase of the round under way, if any."""
         return self._phase
 
-    def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
+    def receive(
+        self,
+        raw: bytes,
+        subject: RoundSubject,
+        computed: bytes = b"",
+        vector: bytes | bytearray | memoryview = b"",
+    ) -> list[SiteEffect]:
         """Take one message of the aggregator.
 
         Args:
             raw: the message.
-            subject: what a round that begins now is about, computed by this site from what it holds.
+            subject: what a round that begins now is about, computed by this site from what it holds; with a
+                proposal, its state is the one that this site holds (NO_STATE for none).
             computed: 32 bytes, equal for sums of which this site opens no two for different sites; empty for the
-                sum digest of the subject.
+                request digest of the subject.
+            vector: what travelled beside an opened sum.
 
         Returns:
             what to do now, in order.
@@ -92,13 +112,15 @@ class Participant:
             return [self._sent[request]]
         match kind:
             case Kind.PROPOSAL | Kind.KEY_ADVERTISEMENTS | Kind.CONFIRMS:
-                return self._set_up(kind, raw, request)
+                return self._set_up(kind, raw, request, subject.state_digest)
             case Kind.ROUND_START:
-                return self._enter(raw, request, subject, computed or subject.sum_digest)
+                return self._enter(raw, request, subject, computed or subject.request_digest)
             case Kind.SURVIVORS:
                 return self._vote(raw, request)
             case Kind.UNMASK_REQUEST:
                 return self._answer(raw, request)
+            case Kind.OPENED:
+                return self._accept(raw, request, vector)
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is never for a site")
 
@@ -120,7 +142,7 @@ class Participant:
         uploaded, message, vector = self._phase.upload(update, draws, self._history, self._randomness)
         # Nothing of this round has left the site yet, so one step on the disk ends the round before and begins it.
         settled, before = self._settle(), history_record(self._history)
-        record = frame(Record.UPLOAD, upload_fields(uploaded, self._start, message), vector)
+        record = frame(Record.UPLOAD, upload_fields(uploaded, self._due, self._start, message), vector)
         self._phase = uploaded
         self._note_sent(uploaded)
         self._sent[self._start] = Send(message, vector)
@@ -143,23 +165,30 @@ class Participant:
         return self.contribute(abstention(self._site.shapes[self._phase.start.purpose]), draws)
 
     def drop_out(self) -> None:
-        """Leave the round under way, visibly; its secrets are forgotten."""
+        """Leave the round under way, visibly; its secrets are forgotten. Its sum can still be accepted."""
         if self._phase is not None:
             self._phase.erase()
         self._phase = None
 
-    def _set_up(self, kind: Kind, raw: bytes, request: bytes) -> list[SiteEffect]:
+    def decline_session(self) -> None:
+        """Leave the session, or its set-up, because this site does not hold the state that the others hold."""
+        self._leave_session()
+        self._setup = Joining(self._site)
+
+    def _set_up(self, kind: Kind, raw: bytes, request: bytes, state_digest: bytes) -> list[SiteEffect]:
         match kind, self._setup:
             case Kind.PROPOSAL, _:
-                advertised, message = Joining(self._site).advertise(raw, self._randomness)
+                advertised, message = Joining(self._site).advertise(raw, state_digest, self._randomness)
                 self._leave_session()
                 self._setup = advertised
                 settled = self._settle()
                 written = ReplaceLog((history_record(self._history),))
                 return [*settled, written, self._reply(request, message)]
             case Kind.KEY_ADVERTISEMENTS, Advertised() as phase:
-                self._setup, message = phase.agree(raw)
-                return [self._reply(request, message)]
+                agreed, message = phase.agree(raw)
+                self._setup, other = agreed, agreed.other_state
+                vouched: list[SiteEffect] = [StateVouched(other)] if other != NO_STATE else []
+                return [*vouched, self._reply(request, message)]
             case Kind.CONFIRMS, Agreed() as phase:
                 self._session = phase.enter(raw, self._history)
                 self._setup = Joining(self._site)
@@ -187,8 +216,10 @@ class Participant:
         session = _known(self._session)
         contributing = enter_round(session, raw, subject, computed)
         self.drop_out()
+        self._forget_awaited()
         self._phase, self._start, self._sent = contributing, request, {}
         start = contributing.start
+        self._awaited = AwaitedSum(contributing.context, start, contributing.check_key)
         return [Contribute(start.round, start.purpose, start.clips)]
 
     def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
@@ -218,16 +249,55 @@ class Participant:
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, "a request to open masks before this site has uploaded")
 
+    def _accept(self, raw: bytes, request: bytes, vector: bytes | bytearray | memoryview) -> list[SiteEffect]:
+        """Take the opened sum of the last round entered; one that was taken before gives nothing new."""
+        decided: tuple[int, ...] = ()
+        match self._phase:
+            case Contributing():
+                raise SecaggError(Check.OUT_OF_ORDER, "a sum is opened while this site still makes its update")
+            case ConsistencyChecked() | SharesRevealed() as phase:
+                decided = phase.survivors
+        due = self._due
+        opened = due.accept(raw, vector, decided)
+        stranger = self._phase is None and self._site.member in opened.survivors
+        require(
+            not stranger, Check.SURVIVORS, "a sum with this site among its survivors, which added nothing to it"
+        )
+        require(
+            self._accepted in (b"", request),
+            Check.SUM,
+            "a second, different sum of a round is opened to this site",
+        )
+        if self._accepted:
+            return []
+        self._accepted = request
+        return [SumAccepted(opened, due.start.subject.state_digest)]
+
+    @property
+    def _due(self) -> AwaitedSum:
+        """Return what is known of the sum of the last round that this site has entered.
+
+        Raises:
+            SecaggError: OUT_OF_ORDER: there is none.
+        """
+        if self._awaited is None:
+            raise SecaggError(Check.OUT_OF_ORDER, "an opened sum of a round that this site has not entered")
+        return self._awaited
+
+    def _forget_awaited(self) -> None:
+        if self._awaited is not None:
+            self._awaited.erase()
+        self._awaited, self._accepted = None, b""
+
     def _reply(self, request: bytes, message: bytes) -> Send:
         self._sent[request] = Send(message)
         return self._sent[request]
 
     def _leave_session(self) -> None:
         self.drop_out()
-        if isinstance(self._setup, Agreed):
+        self._forget_awaited()
+        if isinstance(self._setup, Agreed | Advertised):
             self._setup.erase()
-        elif isinstance(self._setup, Advertised):
-            self._setup.key.erase()
         if self._session is not None:
             self._session.erase()
         self._session, self._sent = None, {}
@@ -238,7 +308,7 @@ class Participant:
                 case Record.HISTORY, _:
                     self._history = read_history(entry.fields, self._settled)
                 case Record.UPLOAD, _:
-                    self._phase, self._start, message = read_upload(self._site, entry.fields)
+                    self._phase, self._awaited, self._start, message = read_upload(self._site, entry.fields)
                     self._sent = {self._start: Send(message, entry.vector)}
                     self._note_sent(self._phase)
                 case Record.VOTE, Uploaded() as phase:

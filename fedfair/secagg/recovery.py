@@ -13,59 +13,42 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
-from fedfair.secagg.fixedpoint import check_body_sum, check_header_sum, decode_body, decode_header
+from fedfair.secagg.fixedpoint import packed_body
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import MaskedSum, SignedSeed
+from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
+    Opened,
     RoundStart,
     UnmaskRequest,
     UnmaskShares,
     Upload,
     consistency_fields,
 )
-from fedfair.secagg.round_start import body_code, round_transcript
+from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes, share_digest
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
-from fedfair.secagg.shape import COUNTED, SumShape
+from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Roster
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSum:
-    """The one thing the aggregator learns in a round.
+class Announcement:
+    """What every site of a cohort is told of its opened sum.
 
     Attributes:
-        purpose: why it was summed.
-        survivors: whose contributions, or abstentions, are in it.
-        contributors: how many did not abstain.
-        weight: sum of the weights.
-        header: float64 (header_length,): sums of the header values.
-        body: (body_length,): sum of weight * change.
-        clipped: how many values were clipped, over all sites.
-        histogram: how many sites' largest magnitude fell into each power of two; () without a body.
-        errors: for each group of the body, the bound on the error of a coordinate of `body`.
-        replaced: how many values were replaced because they were no numbers that can be summed, over all sites.
-        replacing: how many sites had such values.
+        message: an `Opened`.
+        vector: the words of the body, packed at ring width; empty where the sum has none.
     """
 
-    purpose: str
-    survivors: tuple[int, ...]
-    contributors: int
-    weight: int
-    header: NDArray[np.float64]
-    body: NDArray[np.floating]
-    clipped: int
-    histogram: tuple[int, ...]
-    errors: tuple[float, ...]
-    replaced: int = 0
-    replacing: int = 0
+    message: bytes
+    vector: bytes
 
 
 class RoundState:
@@ -266,55 +249,23 @@ class RoundState:
         votes = tuple(sorted(self.votes.items())) if with_votes else ()
         return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
-    def open(self, dtype: np.dtype[np.floating], threads: int) -> OpenedSum:
+    def open(self, dtype: np.dtype[np.floating], threads: int) -> tuple[OpenedSum, Announcement]:
         """Rebuild each mask from t of the shares that its owner promised, take all away, decode; use up the sum.
+
+        Returns:
+            What the sum says, and what the sites are to be told of it.
 
         Raises:
             SecaggError: SHARE, COMMITMENT or TAG: a member promised other shares than those of its masks, and is
                 named as the liar; PLAUSIBILITY: no honest contributions have such a total.
         """
         self._sum.remove(self._masks(), threads)
-        cohort = len(self.start.cohort)
-        runs = self._shape.header_runs(self._terms.greatest_weight)
-        values = decode_header(self._sum.header, runs, cohort)
-        weight, contributors = int(values[0]), int(values[1])
-        require(
-            0 < contributors <= len(self.survivors) and weight >= contributors,
-            Check.PLAUSIBILITY,
-            f"{contributors} contributors of {len(self.survivors)} survivors with a total weight of {weight}",
-            "everybody abstained, or a contribution was malformed",
-        )
-        check_header_sum(self._sum.header, runs, cohort, contributors)
-        replaced, replacing = int(values[2]), int(values[3])
-        require(
-            replaced >= replacing and (replaced == 0) == (replacing == 0),
-            Check.PLAUSIBILITY,
-            f"{replaced} replaced values of {replacing} sites",
-            "a site that replaces values counts one at least, and itself; a contribution was malformed",
-        )
-        own = self._shape.masked_header_length() - self._shape.header_length
-        code = body_code(self._terms, self.start, self._shape)
-        check_body_sum(self._sum.body, code, weight, contributors)
-        histogram = tuple(int(count) for count in values[COUNTED + 1 : own]) if self._shape.body_length else ()
-        require(
-            not histogram or sum(histogram) == contributors,
-            Check.PLAUSIBILITY,
-            f"the sizes of {sum(histogram)} changes of {contributors} contributors",
-            "a contribution was malformed",
-        )
-        return OpenedSum(
-            self.start.purpose,
-            self.survivors,
-            contributors,
-            weight,
-            values[own:],
-            decode_body(self._sum.body, code, dtype),
-            int(values[COUNTED]) if self._shape.body_length else 0,
-            histogram,
-            tuple(code.sum_error(clip, contributors) for clip in code.clips),
-            replaced=replaced,
-            replacing=replacing,
-        )
+        header = self._sum.header.astype("<u8", copy=False).tobytes()
+        message = Opened(self.transcript, self.survivors, header).encode()
+        # Decoding may use the memory of the words.
+        announcement = Announcement(message, packed_body(self._sum.body, self._terms.ring_bits))
+        layout = RoundLayout(self.start, self._terms, self._shape, dtype)
+        return decode_sum(self._sum.header, self._sum.body, self.survivors, layout), announcement
 
     def _masks(self) -> list[SignedSeed]:
         found = []

@@ -1,4 +1,4 @@
-"""The messages of a round: start, upload, survivors, consistency check, unmask request, unmask shares."""
+"""The messages of a round: start, upload, survivors, consistency check, unmask request, unmask shares, opened."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fedfair.secagg.messages import Kind, Pairs, begin, open_message
 from fedfair.secagg.params import MAX_MEMBERS
 from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
 from fedfair.secagg.shamir import SHARE_BYTES
+from fedfair.secagg.shape import MAX_MASKED_HEADER_VALUES
 from fedfair.secagg.signing import SIGNATURE_BYTES
 from fedfair.secagg.transcript import DIGEST_BYTES, RoundSubject, digest, indices, u16
 
@@ -32,7 +33,7 @@ class RoundStart:
         """Return the bytes that travel."""
         writer = begin(Kind.ROUND_START).fixed(self.session_id).number(self.round, 8)
         writer.sized(self.purpose.encode("ascii")).members(self.cohort).number(self.threshold, 2)
-        writer.fixed(self.subject.model_digest).fixed(self.subject.sum_digest).number(len(self.clips), 2)
+        writer.fixed(self.subject.state_digest).fixed(self.subject.request_digest).number(len(self.clips), 2)
         for clip in self.clips:
             writer.real(clip)
         return writer.done()
@@ -215,5 +216,30 @@ class UnmaskShares:
             reader.members(),
             reader.by_member(SHARE_BYTES * MAX_MEMBERS),
         )
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Aggregator to the cohort: this is the sum; check it. The words of its body travel beside it.
+
+    `header` holds the words of the masked header without the masks, u64 in little-endian order, the check tag's
+    included.
+    """
+
+    transcript: bytes
+    survivors: tuple[int, ...]
+    header: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        return begin(Kind.OPENED).fixed(self.transcript).members(self.survivors).sized(self.header).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Opened:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.OPENED)
+        message = cls(reader.fixed(DIGEST_BYTES), reader.members(), reader.sized(8 * MAX_MASKED_HEADER_VALUES))
         reader.end()
         return message

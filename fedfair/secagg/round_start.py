@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.client import Contributing, RoundContext
-from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.history import set_digest
-from fedfair.secagg.params import SessionTerms, threshold
+from fedfair.secagg.opened_sum import body_code
+from fedfair.secagg.params import threshold
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import MAX_JUMP, ROUNDS_PER_SESSION, Session
-from fedfair.secagg.shape import SumShape
+from fedfair.secagg.sum_check import round_key
 from fedfair.secagg.transcript import RoundSubject, RoundTerms
 
 
@@ -27,7 +27,7 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
         computed: 32 bytes, equal for sums of which this site opens no two for different sites.
 
     Raises:
-        SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, MODEL,
+        SecaggError: ENCODING, SESSION, ROUND_ORDER, SESSION_EXPIRED, MEMBERSHIP, POLICY, THRESHOLD, STATE,
             REQUEST, COHORT or ATTEMPTS.
     """
     start, site = RoundStart.decode(raw), session.site
@@ -37,7 +37,7 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
     shape = site.shapes[start.purpose]
     code = body_code(session.terms, start, shape)
     transcript = round_transcript(start, shape.digest())
-    session.history.entered(start.purpose, start.subject.model_digest)
+    session.history.entered(start.purpose, start.subject.state_digest)
     session.last_round, session.rounds = start.round, session.rounds + 1
     for chain in session.chains.values():
         chain.advance_to(start.round)
@@ -58,13 +58,8 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
         {peer: session.chains[peer].mask_seed(transcript) for peer in peers},
         {peer: session.chains[peer].envelope_key(transcript, site.member, peer) for peer in peers},
         {peer: session.chains[peer].envelope_key(transcript, peer, site.member) for peer in peers},
+        round_key(session.check_key, transcript) if session.terms.check_sums else None,
     )
-
-
-def body_code(terms: SessionTerms, start: RoundStart, shape: SumShape) -> BodyCode:
-    """Return how body values are encoded in a round."""
-    members = len(start.cohort)
-    return BodyCode(terms.ring_bits, members, terms.greatest_weight, shape.groups, start.clips, shape.unit)
 
 
 def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:
@@ -110,21 +105,21 @@ def _check_terms(session: Session, start: RoundStart, subject: RoundSubject) -> 
         f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}, or everybody",
     )
     require(
-        start.subject.sum_digest == subject.sum_digest,
+        start.subject.request_digest == subject.request_digest,
         Check.REQUEST,
-        f"a round for sum {start.subject.sum_digest.hex()[:16]}, this site was asked for "
-        f"{subject.sum_digest.hex()[:16]}",
+        f"a round for sum {start.subject.request_digest.hex()[:16]}, this site was asked for "
+        f"{subject.request_digest.hex()[:16]}",
     )
     require(
-        start.subject.model_digest == subject.model_digest,
-        Check.MODEL,
-        f"a round about model and scaling {start.subject.model_digest.hex()[:16]}, this site holds "
-        f"{subject.model_digest.hex()[:16]}",
+        start.subject.state_digest == subject.state_digest,
+        Check.STATE,
+        f"a round about state {start.subject.state_digest.hex()[:16]}, this site holds "
+        f"{subject.state_digest.hex()[:16]}",
     )
     groups = len(site.shapes[start.purpose].groups)
     require(len(start.clips) == groups, Check.LAYOUT, f"{len(start.clips)} clips for {groups} groups")
     site.policy.check_clips(start.clips)
-    attempts = session.history.attempts(start.purpose, subject.model_digest)
+    attempts = session.history.attempts(start.purpose, subject.state_digest)
     require(
         attempts < site.policy.greatest_attempts,
         Check.ATTEMPTS,

@@ -2,15 +2,15 @@
 
 IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. A round that was interrupted begins
 again at UPLOADS, with the bytes of its record. Its driver says who sent a message (from the certificate,
-never from the message), who is gone and when time is up. A refused message changes nothing. Cryptography is in
-`recovery`; this module decides when a phase is complete.
+never from the message), who is gone and when time is up. A refused message changes nothing. What arrived is
+checked in `server_setup` and `recovery`; this module decides when a phase is complete.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -29,25 +29,17 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.keys import check_public_key
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.params import Mode, SessionPlan, Suite, least_survivors, threshold
-from fedfair.secagg.recovery import OpenedSum, RoundState
+from fedfair.secagg.opened_sum import OpenedSum
+from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
+from fedfair.secagg.recovery import Announcement, RoundState
 from fedfair.secagg.round_messages import RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
-from fedfair.secagg.session import check_key_is_new
-from fedfair.secagg.setup_messages import (
-    NONCE_BYTES,
-    Confirm,
-    Confirms,
-    KeyAdvertisement,
-    KeyAdvertisements,
-    Proposal,
-)
+from fedfair.secagg.server_setup import SetUp
 from fedfair.secagg.shamir import Randomness
-from fedfair.secagg.shape import SumShape, layout_digest
+from fedfair.secagg.shape import SumShape, check_shapes
 from fedfair.secagg.signing import Roster
-from fedfair.secagg.transcript import RoundSubject, session_identity
+from fedfair.secagg.transcript import RoundSubject
 
 
 class ServerState(enum.Enum):
@@ -74,10 +66,6 @@ EXPECTED: Mapping[ServerState, Kind | None] = {
 """The one kind of message that each state takes; everything else is late or out of order."""
 
 _OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES})
-
-
-REMEMBERED_PROPOSALS = 8
-"""How many set-ups a site may be behind before its key advertisement looks forged."""
 
 
 @dataclass(slots=True)
@@ -119,9 +107,9 @@ class Server:
         quorum: int = 0,
     ) -> None:
         self._roster = roster
-        self._plan_digest, self._terms = plan.digest, plan.terms
+        check_shapes(shapes, checked=plan.terms.check_sums)
+        self._terms = plan.terms
         self._shapes = shapes
-        self._randomness = randomness
         self._body_dtype = body_dtype
         self._threads = threads
         self._quorum = quorum
@@ -131,11 +119,8 @@ class Server:
         self._gone: set[int] = set()
         self._asked: dict[int, bytes] = {}
         self._received: dict[int, bytes] = {}
-        self._replies: dict[int, bytes] = {}
         self._closed: Closed | None = None  # the last round, where it came to its answers
-        self._proposal = b""
-        self._earlier_proposals: deque[bytes] = deque(maxlen=REMEMBERED_PROPOSALS)
-        self._adverts: dict[int, KeyAdvertisement] = {}
+        self._set_up = SetUp(roster, plan, shapes, randomness)
         self._session_id = b""
         self._round_state: RoundState | None = None
         self._disputes = Disputes(len(roster))
@@ -143,6 +128,7 @@ class Server:
         self._record: RoundRecord | None = None
         self._is_reopened = False
         self._opened: OpenedSum | None = None
+        self._announcement: Announcement | None = None
 
     @property
     def session_id(self) -> bytes:
@@ -158,19 +144,21 @@ class Server:
         return self._record
 
     @property
+    def announcement(self) -> Announcement | None:
+        """Return what the cohort is to be told of its opened sum; None once the next session or round begins."""
+        return self._announcement
+
+    @property
     def awaited(self) -> tuple[int, ...]:
         """Return who was asked, has not answered, and is not gone."""
         return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
-        self._round_state, self._record = None, None
-        self._earlier_proposals.append(self._proposal)
-        layout, nonce = layout_digest(self._shapes), self._randomness(NONCE_BYTES)
-        self._proposal = Proposal(self._terms, self._plan_digest, self._roster.digest, layout, nonce).encode()
+        self._round_state, self._record, self._announcement = None, None, None
         self._gone.clear()
         self.round = 0
-        return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._proposal))
+        return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._set_up.propose()))
 
     def start_round(
         self,
@@ -201,7 +189,7 @@ class Server:
         least = threshold(self._terms.mode, len(chosen), self._terms.colluders)
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
-        self._record, self._is_reopened = RoundRecord(self.members, start), False
+        self._record, self._is_reopened, self._announcement = RoundRecord(self.members, start), False, None
         self._round_state = RoundState(self._roster, self._terms, start, self._shapes[purpose])
         self.round += 1
         return self._ask(ServerState.UPLOADS, dict.fromkeys(chosen, start.encode()))
@@ -222,7 +210,7 @@ class Server:
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
         self._round_state = RoundState(self._roster, self._terms, start, self._shapes[start.purpose])
-        self._record, self._is_reopened = record, True
+        self._record, self._is_reopened, self._announcement = record, True, None
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
         return self._ask(ServerState.UPLOADS, dict.fromkeys(record.asked, start.encode()))
 
@@ -332,51 +320,15 @@ class Server:
     def _take(self, kind: Kind, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
         match kind:
             case Kind.KEY_ADVERTISEMENT:
-                self._take_advert(sender, raw)
+                self._set_up.take_advert(sender, raw)
             case Kind.CONFIRM:
-                self._take_confirm(sender, raw)
+                self._set_up.take_confirm(sender, raw, self._session_id)
             case Kind.UPLOAD:
                 self._current.add_upload(sender, raw, vector)
             case Kind.CONSISTENCY_CHECK:
                 self._current.add_vote(sender, raw)
             case _:
                 self._current.add_answer(sender, raw)
-
-    def _take_advert(self, sender: int, raw: bytes) -> None:
-        advert = KeyAdvertisement.decode(raw)
-        require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
-        self._check_advert(sender, advert)
-        check_public_key(advert.public_key, self._terms.suite, self._roster.name(sender))
-        check_key_is_new(advert, (self._adverts[member] for member in self._replies), self._roster)
-        self._adverts[sender] = advert
-        self._replies[sender] = raw
-
-    def _check_advert(self, sender: int, advert: KeyAdvertisement) -> None:
-        """Check whose key advertisement it is, and that it answers this proposal, not an older one."""
-        try:
-            self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self._proposal))
-        except SecaggError as fault:
-            if any(self._answers(sender, advert, proposal) for proposal in self._earlier_proposals):
-                late = f"member {sender} answers a proposal that is over"
-                raise SecaggError(Check.LATE, late) from fault
-            raise
-
-    def _answers(self, sender: int, advert: KeyAdvertisement, proposal: bytes) -> bool:
-        try:
-            self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(proposal))
-        except SecaggError:
-            return False
-        return True
-
-    def _take_confirm(self, sender: int, raw: bytes) -> None:
-        confirm = Confirm.decode(raw)
-        require(confirm.member == sender, Check.MEMBERSHIP, f"member {sender} confirms as {confirm.member}")
-        require(confirm.session_id == self._session_id, Check.SESSION, f"member {sender} is in another session")
-        self._roster.verify(sender, confirm.signature, "confirm", *confirm.signed_fields())
-        hybrid = self._terms.suite is Suite.X25519_MLKEM768
-        later = (member for member in sorted(self._asked) if hybrid and member > sender)
-        confirm.check_sealed(later, self._roster.name(sender))
-        self._replies[sender] = raw
 
     def _advance(self) -> list[ServerEffect]:
         missing = set(self._asked) - set(self._received) - self._gone
@@ -401,30 +353,22 @@ class Server:
     def _close_adverts(self) -> list[ServerEffect]:
         if failed := self._too_few("brought keys"):
             return failed
-        adverts = KeyAdvertisements(tuple(sorted(self._replies.items()))).encode()
-        self._session_id = session_identity(
-            self._proposal,
-            ((index, self._adverts[index].public_key, self._adverts[index].nonce) for index in self._replies),
-        )
-        return self._ask(ServerState.CONFIRMS, dict.fromkeys(self._replies, adverts))
+        self._session_id, adverts = self._set_up.adverts()
+        return self._ask(ServerState.CONFIRMS, dict.fromkeys(sorted(self._received), adverts))
 
     def _close_confirms(self) -> list[ServerEffect]:
         if failed := self._too_few("confirmed the session"):
             return failed
-        confirms = {index: Confirm.decode(raw) for index, raw in sorted(self._replies.items())}
-        self.members = tuple(confirms)
-        messages = {}
-        for receiver in self.members:
-            own = tuple((index, confirm.only_for(receiver).encode()) for index, confirm in confirms.items())
-            messages[receiver] = Confirms(self._session_id, own).encode()
+        messages = self._set_up.confirms(self._session_id)
+        self.members = tuple(messages)
         effects = self._ask(ServerState.READY, messages)
         return [*effects, SessionReady(self._session_id, self.members)]
 
     def _too_few(self, what: str) -> list[ServerEffect]:
         least = max(self._terms.colluders + 2, self._quorum)
-        if len(self._replies) >= least:
+        if len(self._received) >= least:
             return []
-        reason = f"{len(self._replies)} members {what}, at least {least} are needed"
+        reason = f"{len(self._received)} members {what}, at least {least} are needed"
         self._rest(ServerState.IDLE)
         return [SessionFailed(reason)]
 
@@ -476,7 +420,7 @@ class Server:
         if round_state.fewest_shares < round_state.start.threshold:
             return self._abort_for_want_of_shares()
         try:
-            self._opened = round_state.open(self._body_dtype, self._threads)
+            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads)
         except SecaggError as error:
             # Not the fault of the member that answered last, so it is no refusal of that message.
             if not error.liar:
@@ -570,7 +514,7 @@ class Server:
 
     def _ask(self, state: ServerState, messages: Mapping[int, bytes]) -> list[ServerEffect]:
         self.state = state
-        self._asked, self._received, self._replies = dict(messages), {}, {}
+        self._asked, self._received = dict(messages), {}
         effects: list[ServerEffect] = [SendTo(member, message) for member, message in messages.items()]
         return effects + self._advance()
 
@@ -581,7 +525,7 @@ class Server:
             owing = self._asked.keys() - self._received.keys() - {holder for holder, _ in unopened}
             self._closed = Closed(self._current.survivors, owing, unopened)
         self.state = state
-        self._asked, self._received, self._replies = {}, {}, {}
+        self._asked, self._received = {}, {}
         self._round_state = None
 
     @property

@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedfair.errors import LocalProtocolError
+from fedfair.secagg.check_seed import (
+    SEALED_SEED_BYTES,
+    SEED_BYTES,
+    open_seed,
+    seal_seed,
+    seed_commitment,
+    session_key,
+)
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import check_header
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import (
+    KEM_CIPHERTEXT_BYTES,
     X25519_BYTES,
     Chain,
     EphemeralKey,
@@ -35,9 +46,10 @@ from fedfair.secagg.setup_messages import (
     Proposal,
 )
 from fedfair.secagg.shamir import Randomness
-from fedfair.secagg.shape import SumShape, layout_digest
+from fedfair.secagg.shape import SumShape, check_shapes, layout_digest
 from fedfair.secagg.signing import Roster, sign
-from fedfair.secagg.transcript import digest, session_identity
+from fedfair.secagg.transcript import DIGEST_BYTES, NO_STATE, digest, session_identity
+from fedfair.secagg.vouching import vouched_state
 
 ROUNDS_PER_SESSION = 100
 MAX_JUMP = 1000
@@ -55,6 +67,10 @@ class SessionSite:
         policy: what it insists on beyond them.
         shapes: the shape of the sum of every purpose; another purpose is refused.
         threads: how many threads may build a vector.
+        body_dtype: float32 or float64: width of an opened body.
+
+    Raises:
+        LocalProtocolError: the shapes carry check tags where the plan has none, or the other way round.
     """
 
     member: int
@@ -64,6 +80,10 @@ class SessionSite:
     policy: SecaggPolicy
     shapes: Mapping[str, SumShape]
     threads: int = 1
+    body_dtype: np.dtype[np.floating] = field(default_factory=lambda: np.dtype(np.float64))
+
+    def __post_init__(self) -> None:
+        check_shapes(self.shapes, checked=self.plan.terms.check_sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +92,20 @@ class Joining:
 
     site: SessionSite
 
-    def advertise(self, raw: bytes, randomness: Randomness) -> tuple[Advertised, bytes]:
+    def advertise(self, raw: bytes, state_digest: bytes, randomness: Randomness) -> tuple[Advertised, bytes]:
         """Check a proposal against plan, terms, roster and layout; return the next phase and our advertisement.
+
+        Args:
+            raw: the proposal.
+            state_digest: 32 bytes, of the state of the run that this site holds; NO_STATE for none.
+            randomness: source of the key, the nonce and the check seed.
 
         Raises:
             SecaggError: ENCODING, PLAN, POLICY, THRESHOLD or LAYOUT.
+            LocalProtocolError: the state is not named by 32 bytes.
         """
+        if len(state_digest) != DIGEST_BYTES:
+            raise LocalProtocolError(f"a state named by {len(state_digest)} bytes, expected {DIGEST_BYTES}")
         proposal, site = Proposal.decode(raw), self.site
         site.plan.check(proposal.plan_digest, proposal.terms)
         for what, proposed, own in (
@@ -93,10 +121,12 @@ class Joining:
         for shape in site.shapes.values():
             check_header(shape, len(site.roster), proposal.terms.greatest_weight)
         key = EphemeralKey(proposal.terms.suite, randomness)
-        unsigned = KeyAdvertisement(site.member, key.public, randomness(NONCE_BYTES), b"")
+        nonce, seed = randomness(NONCE_BYTES), Secret(randomness(SEED_BYTES))
+        promised = seed_commitment(seed, raw, site.member)
+        unsigned = KeyAdvertisement(site.member, key.public, nonce, promised, state_digest, b"")
         signature = sign(site.signing_key, "advert", *unsigned.signed_fields(raw))
-        advert = KeyAdvertisement(site.member, key.public, unsigned.nonce, signature).encode()
-        return Advertised(site, proposal.terms, raw, key, advert), advert
+        advert = replace(unsigned, signature=signature).encode()
+        return Advertised(site, proposal.terms, raw, key, seed, advert), advert
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +137,7 @@ class Advertised:
     terms: SessionTerms
     proposal: bytes
     key: EphemeralKey = field(repr=False)
+    seed: Secret
     advert: bytes
 
     def agree(self, raw: bytes) -> tuple[Agreed, bytes]:
@@ -118,18 +149,30 @@ class Advertised:
         site = self.site
         adverts = self._checked(KeyAdvertisements.decode(raw))
         session_id = session_identity(
-            self.proposal, ((advert.member, advert.public_key, advert.nonce) for advert in adverts.values())
+            self.proposal, ((member, advert.advertised) for member, advert in adverts.items())
         )
+        states = {member: advert.state_digest for member, advert in adverts.items()}
+        vouched = vouched_state(states, self.terms)
+        other = vouched if vouched not in (NO_STATE, states[site.member]) else NO_STATE
         peers: dict[int, UnconfirmedMember] = {}
         for member, advert in adverts.items():
             if member != site.member:
                 peers[member] = self._peer(advert)
-        ciphertexts = tuple((member, peer.ciphertext) for member, peer in peers.items() if peer.ciphertext)
+        ciphertexts = tuple(
+            (member, peer.ciphertext + seal_seed(self.seed, peer.shared, session_id, site.member, member))
+            for member, peer in peers.items()
+        )
         sealed = tuple((member, digest("sealed", ciphertext)) for member, ciphertext in ciphertexts)
         unsigned = Confirm(site.member, session_id, sealed, ciphertexts, b"")
         signature = sign(site.signing_key, "confirm", *unsigned.signed_fields())
         confirm = replace(unsigned, signature=signature).encode()
-        return Agreed(site, self.terms, session_id, self.key, peers, confirm), confirm
+        agreed = Agreed(site, self.terms, self.proposal, session_id, self.key, self.seed, peers, other)
+        return agreed, confirm
+
+    def erase(self) -> None:
+        """Forget every secret of the set-up."""
+        self.key.erase()
+        self.seed.erase()
 
     def _checked(self, message: KeyAdvertisements) -> dict[int, KeyAdvertisement]:
         site = self.site
@@ -155,8 +198,8 @@ class Advertised:
     def _peer(self, advert: KeyAdvertisement) -> UnconfirmedMember:
         shared = self.key.agree(advert.public_key)
         if self.terms.suite is Suite.X25519_MLKEM768 and self.site.member < advert.member:
-            return UnconfirmedMember(advert.public_key, shared, *encapsulate(advert.public_key))
-        return UnconfirmedMember(advert.public_key, shared, None, b"")
+            return UnconfirmedMember(advert, shared, *encapsulate(advert.public_key))
+        return UnconfirmedMember(advert, shared, None, b"")
 
 
 def check_key_is_new(advert: KeyAdvertisement, others: Iterable[KeyAdvertisement], roster: Roster) -> None:
@@ -175,11 +218,17 @@ def check_key_is_new(advert: KeyAdvertisement, others: Iterable[KeyAdvertisement
         )
 
 
+def ciphertext_bytes(suite: Suite, sender: int, receiver: int) -> int:
+    """Return the length of what a confirm carries for one other member: the check seed, and the ML-KEM secret."""
+    kem = KEM_CIPHERTEXT_BYTES if suite is Suite.X25519_MLKEM768 and sender < receiver else 0
+    return kem + SEALED_SEED_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class UnconfirmedMember:
-    """The facts about one other member before it confirms."""
+    """The facts about one other member before it confirms; `ciphertext` carries our ML-KEM secret to it."""
 
-    public_key: bytes
+    advert: KeyAdvertisement
     shared: Secret
     kem: Secret | None
     ciphertext: bytes
@@ -187,14 +236,20 @@ class UnconfirmedMember:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Keys are known, but not that their owners mean this session."""
+    """Keys are known, but not that their owners mean this session.
+
+    `other_state` is the digest of the state of the run that enough members signed and this site does not hold;
+    NO_STATE where there is none.
+    """
 
     site: SessionSite
     terms: SessionTerms
+    proposal: bytes
     session_id: bytes
     key: EphemeralKey = field(repr=False)
+    seed: Secret
     peers: Mapping[int, UnconfirmedMember] = field(repr=False)
-    confirm: bytes
+    other_state: bytes
 
     def enter(self, raw: bytes, history: History) -> Session:
         """Check the confirms of the others; return the session with all who confirmed. Our own is passed over.
@@ -210,13 +265,18 @@ class Agreed:
         require(message.session_id == self.session_id, Check.SESSION, "confirms of another session")
         confirmed = {index: self._checked(index, raw) for index, raw in message.confirms if index != site.member}
         site.policy.check_cohort(len(confirmed) + 1, self.terms.colluders)
+        seeds = {index: self._seed(index, confirm) for index, confirm in confirmed.items()}
+        check_key = session_key({**seeds, site.member: self.seed}, self.session_id)
         chains = {index: self._chain(index, confirm) for index, confirm in confirmed.items()}
+        for seed in seeds.values():
+            seed.erase()
         self.erase()
-        return Session(site, self.terms, self.session_id, chains, history)
+        return Session(site, self.terms, self.session_id, chains, check_key, history)
 
     def erase(self) -> None:
         """Forget every secret of the set-up."""
         self.key.erase()
+        self.seed.erase()
         for peer in self.peers.values():
             peer.shared.erase()
             if peer.kem is not None:
@@ -233,19 +293,25 @@ class Agreed:
         )
         self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
         ciphertext = confirm.ciphertext_for(self.site.member, self.site.roster.name(index))
-        due = self.terms.suite is Suite.X25519_MLKEM768 and index < self.site.member
+        due = ciphertext_bytes(self.terms.suite, index, self.site.member)
         require(
-            bool(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
+            len(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
         )
         return confirm
+
+    def _seed(self, index: int, confirm: Confirm) -> Secret:
+        site, peer = self.site, self.peers[index]
+        sealed = confirm.ciphertext_for(site.member, site.roster.name(index))[-SEALED_SEED_BYTES:]
+        promised = peer.advert.seed_commitment
+        return open_seed(sealed, peer.shared, self.session_id, (index, site.member), promised, self.proposal)
 
     def _chain(self, index: int, confirm: Confirm) -> Chain:
         site, peer = self.site, self.peers[index]
         kem, ciphertext = peer.kem, peer.ciphertext
         if self.terms.suite is Suite.X25519_MLKEM768 and index < site.member:
-            ciphertext = confirm.ciphertext_for(site.member, site.roster.name(index))
+            ciphertext = confirm.ciphertext_for(site.member, site.roster.name(index))[:-SEALED_SEED_BYTES]
             kem = self.key.open(ciphertext)
-        ours, theirs = (site.member, self.key.public), (index, peer.public_key)
+        ours, theirs = (site.member, self.key.public), (index, peer.advert.public_key)
         pair = (ours, theirs) if site.member < index else (theirs, ours)
         return pair_chain(peer.shared, kem, ciphertext, self.session_id, pair)
 
@@ -259,6 +325,7 @@ class Session:
         terms: what was agreed.
         session_id: 32 bytes.
         chains: one for each confirmed peer.
+        check_key: G, which everybody who confirmed has and the aggregator has not.
         history: what the site remembers beyond this session.
         last_round: the number of the last round entered; 0 before the first.
         rounds: how many rounds were entered.
@@ -268,6 +335,7 @@ class Session:
     terms: SessionTerms
     session_id: bytes
     chains: dict[int, Chain] = field(repr=False)
+    check_key: Secret
     history: History
     last_round: int = 0
     rounds: int = 0
@@ -278,7 +346,8 @@ class Session:
         return tuple(sorted((self.site.member, *self.chains)))
 
     def erase(self) -> None:
-        """Forget every chain; no round can be entered any more."""
+        """Forget every chain and the check key; no round can be entered any more."""
+        self.check_key.erase()
         for chain in self.chains.values():
             chain.erase()
         self.chains.clear()

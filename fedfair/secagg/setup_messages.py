@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from fedfair.secagg.check_seed import SEALED_SEED_BYTES
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.keys import KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_BYTES, X25519_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, Pairs, begin, open_message
@@ -34,7 +35,7 @@ class Proposal:
         terms = self.terms
         writer = begin(Kind.PROPOSAL).number(terms.mode is Mode.MALICIOUS, 1).number(terms.suite.value, 1)
         writer.number(terms.colluders, 2).number(terms.threshold, 2).number(terms.ring_bits, 1)
-        writer.number(terms.greatest_weight, 8)
+        writer.number(terms.greatest_weight, 8).number(terms.check_sums, 1)
         writer.fixed(self.plan_digest).fixed(self.roster_digest).fixed(self.layout_digest)
         return writer.fixed(self.nonce).done()
 
@@ -52,6 +53,7 @@ class Proposal:
             threshold=reader.number(2),
             ring_bits=reader.number(1),
             greatest_weight=reader.number(8),
+            check_sums=reader.flag(),
         )
         if terms.ring_bits not in RING_BITS:
             raise reader.refuse(f"a ring of {terms.ring_bits} bits")
@@ -63,21 +65,32 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class KeyAdvertisement:
-    """Member to all: my public key for this proposal, signed with my pinned key."""
+    """Member to all: my public key for this proposal, signed with my pinned key.
+
+    With it come a commitment to my check seed and the digest of the state of the run that I hold.
+    """
 
     member: int
     public_key: bytes
     nonce: bytes
+    seed_commitment: bytes
+    state_digest: bytes
     signature: bytes
+
+    @property
+    def advertised(self) -> tuple[bytes, ...]:
+        """Return what the name of the session is bound to."""
+        return (self.public_key, self.nonce, self.seed_commitment, self.state_digest)
 
     def signed_fields(self, proposal: bytes) -> tuple[bytes, ...]:
         """Return what the signature covers."""
-        return (digest("proposal", proposal), u16(self.member), self.public_key, self.nonce)
+        return (digest("proposal", proposal), u16(self.member), *self.advertised)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.KEY_ADVERTISEMENT).number(self.member, 2).sized(self.public_key)
-        return writer.fixed(self.nonce).fixed(self.signature).done()
+        writer.fixed(self.nonce).fixed(self.seed_commitment).fixed(self.state_digest)
+        return writer.fixed(self.signature).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> KeyAdvertisement:
@@ -87,6 +100,8 @@ class KeyAdvertisement:
             reader.number(2),
             reader.sized(MAX_PUBLIC_KEY_BYTES),
             reader.fixed(NONCE_BYTES),
+            reader.fixed(DIGEST_BYTES),
+            reader.fixed(DIGEST_BYTES),
             reader.fixed(SIGNATURE_BYTES),
         )
         reader.end()
@@ -116,8 +131,9 @@ class KeyAdvertisements:
 class Confirm:
     """Member to all: I am in exactly this session.
 
-    In a hybrid session it also carries an ML-KEM ciphertext for every later member. The signature covers their
-    digests, so the aggregator can forward to each member only what was sealed for it.
+    It carries a ciphertext for every other member: my check seed, sealed; in a hybrid session, before it, the
+    ML-KEM ciphertext for a later member. The signature covers their digests, so the aggregator can forward to each
+    member only what was sealed for it.
     """
 
     member: int
@@ -152,26 +168,28 @@ class Confirm:
         require(intact, Check.CONFIRM, f"what {author} sealed for member {receiver} was altered")
         return ciphertext
 
-    def check_sealed(self, receivers: Iterable[int], author: str) -> None:
-        """Refuse a confirm that does not carry one intact ciphertext for each of `receivers` and nobody else.
+    def check_sealed(self, lengths: Mapping[int, int], author: str) -> None:
+        """Refuse a confirm that does not carry one intact ciphertext for each of its receivers and nobody else.
 
         Args:
-            receivers: roster indices, increasing.
+            lengths: bytes of the ciphertext for each receiver, by roster index, increasing.
             author: the member's name, for the message.
 
         Raises:
             SecaggError: CONFIRM.
         """
-        expected = list(receivers)
+        expected = list(lengths)
         for what, pairs in (("digests", self.sealed), ("ciphertexts", self.ciphertexts)):
-            found = [receiver for receiver, _ in pairs]
+            receivers = [receiver for receiver, _ in pairs]
             require(
-                found == expected,
+                receivers == expected,
                 Check.CONFIRM,
-                f"{author} confirms with {what} for the members {found}, due are {expected}",
+                f"{author} confirms with {what} for the members {receivers}, due are {expected}",
             )
-        for receiver in expected:
-            self.ciphertext_for(receiver, author)
+        for receiver, length in lengths.items():
+            found = len(self.ciphertext_for(receiver, author))
+            words = f"{author} sealed {found} bytes for member {receiver}, due are {length}"
+            require(found == length, Check.CONFIRM, words)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
@@ -186,10 +204,11 @@ class Confirm:
             reader.number(2),
             reader.fixed(DIGEST_BYTES),
             reader.by_member(DIGEST_BYTES),
-            reader.by_member(KEM_CIPHERTEXT_BYTES),
+            reader.by_member(KEM_CIPHERTEXT_BYTES + SEALED_SEED_BYTES),
             reader.fixed(SIGNATURE_BYTES),
         )
-        if any(len(ciphertext) != KEM_CIPHERTEXT_BYTES for _, ciphertext in message.ciphertexts):
+        lengths = (SEALED_SEED_BYTES, KEM_CIPHERTEXT_BYTES + SEALED_SEED_BYTES)
+        if any(len(ciphertext) not in lengths for _, ciphertext in message.ciphertexts):
             raise reader.refuse("a ciphertext of the wrong length")
         reader.end()
         return message

@@ -2,7 +2,8 @@
 
 Both sides know it from the plan; only its digest travels, and every round is bound to it. The header always
 begins with what the protocol itself counts (weights, contributors, replaced values and the sites that had any,
-clipped values, a histogram of sizes), so that these are masked like everything else.
+clipped values, a histogram of sizes) and with the check tag (`sum_check`), so that these are masked like
+everything else.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedfair.errors import PlanError
+from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.params import RING_BITS
 from fedfair.secagg.transcript import digest, f64, u32
 
@@ -20,6 +21,12 @@ MAX_HEADER_VALUES = 1 << 16
 MAX_REPLACED = 1 << 40
 COUNTED = 4
 """Values that every masked header begins with: weight, contributors, replaced values, sites that had any."""
+
+TAG_LIMBS = 4
+LIMB_BITS = 32
+"""A check tag travels as four whole numbers below 2^32: those of 200 members add up in words of 64 bits."""
+
+MAX_MASKED_HEADER_VALUES = MAX_HEADER_VALUES + COUNTED + 1 + SIZE_BUCKETS + TAG_LIMBS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,13 @@ class SumShape:
         groups: lengths of the consecutive parts of the body that have a clip of their own; () for no body.
         unit: value of one ring step, where the body is whole numbers that are summed as they are, noise included;
             None where it is real numbers. Then nothing that the protocol counts depends on the numbers either.
+        checked: whether the header carries a check tag, by which every site checks the opened sum.
     """
 
     header: tuple[HeaderRun, ...]
     groups: tuple[int, ...]
     unit: float | None = None
+    checked: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be encoded.
@@ -82,25 +91,41 @@ class SumShape:
         own += [HeaderRun(1, MAX_REPLACED, whole=True), HeaderRun(1, 1, whole=True)]
         if self.body_length:
             own += [HeaderRun(1, self.body_length, whole=True), HeaderRun(SIZE_BUCKETS, 1, whole=True)]
+        own += [HeaderRun(TAG_LIMBS, (1 << LIMB_BITS) - 1, whole=True)] if self.checked else []
         return (*own, *self.header)
+
+    @property
+    def own_length(self) -> int:
+        """Return the number of words at the beginning of a masked header that are the protocol's own."""
+        return COUNTED + (1 + SIZE_BUCKETS if self.body_length else 0) + (TAG_LIMBS if self.checked else 0)
+
+    @property
+    def tag_words(self) -> slice:
+        """Return where in a masked header the check tag is: the last of the protocol's own words."""
+        return slice(self.own_length - (TAG_LIMBS if self.checked else 0), self.own_length)
 
     def masked_header_length(self) -> int:
         """Return the number of u64 words of a masked header."""
-        return self.header_length + COUNTED + (1 + SIZE_BUCKETS if self.body_length else 0)
+        return self.own_length + self.header_length
 
     def header_bytes(self) -> int:
         """Return the bytes of a masked header."""
         return 8 * self.masked_header_length()
 
+    def body_bytes(self, ring_bits: int) -> int:
+        """Return the bytes of the body of a masked vector, and of the body of an opened sum."""
+        return packed_bytes(self.body_length, ring_bits)
+
     def vector_bytes(self, ring_bits: int) -> int:
         """Return the bytes of a whole masked vector; anything longer or shorter is refused."""
-        return self.header_bytes() + packed_bytes(self.body_length, ring_bits)
+        return self.header_bytes() + self.body_bytes(ring_bits)
 
     def digest(self) -> bytes:
         """Return 32 bytes that stand for this shape."""
         runs = [u32(run.length) + f64(run.bound) + bytes([run.whole]) for run in self.header]
         whole = () if self.unit is None else (f64(self.unit),)
-        return digest("shape", b"".join(runs), b"".join(u32(length) for length in self.groups), *whole)
+        checked = bytes([self.checked])
+        return digest("shape", b"".join(runs), b"".join(u32(length) for length in self.groups), checked, *whole)
 
 
 def packed_bytes(length: int, ring_bits: int) -> int:
@@ -108,6 +133,17 @@ def packed_bytes(length: int, ring_bits: int) -> int:
     if ring_bits not in RING_BITS:
         raise PlanError(f"a ring of {ring_bits} bits, choose one of {', '.join(map(str, RING_BITS))}")
     return -(-length * ring_bits // 8)
+
+
+def check_shapes(shapes: Mapping[str, SumShape], *, checked: bool) -> None:
+    """Refuse shapes that carry check tags where the terms of the session have none, or none where they have.
+
+    Raises:
+        LocalProtocolError: a bug of whoever made shapes and terms of one plan.
+    """
+    different = [purpose for purpose, shape in shapes.items() if shape.checked != checked]
+    if different:
+        raise LocalProtocolError(f"the terms say check_sums {checked}, the shape of {different[0]} says otherwise")
 
 
 def layout_digest(shapes: Mapping[str, SumShape]) -> bytes:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from fedfair.signed_message import labelled_message
 
-PREFIX = "fedfair/secagg/v1/"
+PREFIX = "fedfair/secagg/v2/"
 DIGEST_BYTES = 32
+NO_STATE = bytes(DIGEST_BYTES)
+"""The state digest of a member that holds no state of the run; no digest is equal to it."""
 
 
 def labelled(label: str, *fields: bytes | memoryview) -> bytes:
@@ -53,14 +55,14 @@ def indices(members: Iterable[int]) -> bytes:
     return b"".join(u16(member) for member in members)
 
 
-def session_identity(proposal: bytes, adverts: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """Return session_id (32 bytes): the proposal and who brought which key and nonce.
+def session_identity(proposal: bytes, adverts: Iterable[tuple[int, tuple[bytes, ...]]]) -> bytes:
+    """Return session_id (32 bytes): the proposal and what every member has advertised.
 
     Args:
         proposal: the proposal as it was received.
-        adverts: (roster index, public key, nonce) of every member; the order does not matter.
+        adverts: roster index and advertised fields of every member; the order does not matter.
     """
-    fields = [part for index, key, nonce in sorted(adverts) for part in (u16(index), key, nonce)]
+    fields = [part for index, advertised in sorted(adverts) for part in (u16(index), *advertised)]
     return digest("session", proposal, *fields)
 
 
@@ -69,12 +71,12 @@ class RoundSubject:
     """The subject of a round; each side computes it from what it holds itself, and never takes it from the other.
 
     Attributes:
-        model_digest: 32 bytes, of everything that was broadcast and that contributions depend on.
-        sum_digest: 32 bytes, which sum of which run this is, however often it is attempted.
+        state_digest: 32 bytes, of the state of the run that contributions depend on.
+        request_digest: 32 bytes, which sum of which run this is, however often it is attempted.
     """
 
-    model_digest: bytes
-    sum_digest: bytes
+    state_digest: bytes
+    request_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ class RoundTerms:
             self.purpose.encode("utf-8"),
             indices(self.cohort),
             u32(self.threshold),
-            self.subject.model_digest,
-            self.subject.sum_digest,
+            self.subject.state_digest,
+            self.subject.request_digest,
             b"".join(f64(clip) for clip in self.clips),
             self.shape_digest,
         )

@@ -71,11 +71,13 @@ def expect_broadcast(start: BroadcastStart, greatest_bytes: int) -> Assembler:
 
 
 def agreed_vector_length(start: SecaggMessage, lengths: frozenset[int]) -> int:
-    """Return the length of the masked vector that follows a message, which itself carries the vector's digest.
+    """Return the length of the vector that follows a message: a masked one, or the body of an opened sum.
+
+    Neither needs a digest here: an upload carries that of its vector, and a site checks the sum itself.
 
     Args:
         start: what was announced.
-        lengths: the lengths that masked vectors of this plan have.
+        lengths: the lengths that such vectors of this plan have.
 
     Raises:
         RemoteProtocolError: the announced length is none of them; nothing was allocated.
@@ -83,7 +85,8 @@ def agreed_vector_length(start: SecaggMessage, lengths: frozenset[int]) -> int:
     if start.vector_length not in lengths:
         expected = " or ".join(str(length) for length in sorted(lengths)) or "plain, without any"
         raise RemoteProtocolError(
-            f"a masked vector is announced with {start.vector_length} bytes, the plan makes it {expected}",
+            f"a vector of secure aggregation is announced with {start.vector_length} bytes, "
+            f"the plan makes it {expected}",
             "compare the plan digests and the versions of fedfair on both sides",
         )
     return start.vector_length

@@ -246,7 +246,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SecaggMessage:
-    """One message of secure aggregation; a masked vector of `vector_length` bytes follows in chunks."""
+    """One message of secure aggregation; a vector of `vector_length` bytes follows in chunks.
+
+    With an upload it is the masked one, with an opened sum the words of its body.
+    """
 
     message: bytes
     vector_length: int = 0

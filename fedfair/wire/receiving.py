@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.wire.chunking import Assembler, expect_broadcast
+from fedfair.secagg.checks import SecaggError
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_broadcast
 from fedfair.wire.frames import (
     Accepted,
     AggregatorFrame,
@@ -35,11 +37,13 @@ class Shapes:
         state_bytes: of a state of the run.
         totals_bytes: of an opened sum in the clear; 0 where sums are masked.
         rounds: training rounds of the plan.
+        opened_lengths: bytes that the body of an opened sum may have; none where sums are plain.
     """
 
     state_bytes: int
     totals_bytes: int
     rounds: int
+    opened_lengths: frozenset[int] = frozenset()
 
     def greatest(self, kind: BroadcastKind) -> int:
         """Return the greatest length of a broadcast of this kind."""
@@ -75,7 +79,23 @@ class ReceivedTotals:
     packed: memoryview
 
 
-ForWorker = ReceivedRequest | ReceivedState | ReceivedTotals | SecaggMessage
+@dataclass(frozen=True, slots=True)
+class ReceivedSum:
+    """One opened masked sum as the aggregator states it; nothing of it is checked but the length of its body.
+
+    Attributes:
+        message: of secure aggregation.
+        vector: the words of its body; empty where it has none.
+    """
+
+    message: bytes
+    vector: bytes | memoryview = b""
+
+
+MovesState = ReceivedState | ReceivedTotals | ReceivedSum
+"""What the state of this site's copy of the run may move by."""
+
+ForWorker = ReceivedRequest | SecaggMessage | MovesState
 """What the worker hears, in the order in which it came."""
 
 Said = Welcome | ForWorker | Accepted | Finished | Refused
@@ -97,7 +117,7 @@ class Receiver:
         self._welcomed = False
         self._evaluation_only = False
         self._run_id = ""
-        self._arriving: tuple[BroadcastStart, Assembler] | None = None
+        self._arriving: tuple[BroadcastStart | SecaggMessage, Assembler] | None = None
 
     def take(self, frame: AggregatorFrame) -> Said | None:  # noqa: C901, PLR0911 - one case per frame
         """Take one frame; return what it means, or None where more must come first.
@@ -123,14 +143,22 @@ class Receiver:
                 if sum_number > self._last_sum:
                     raise RemoteProtocolError(f"sum {sum_number} was accepted before it was asked for")
                 return frame
-            case SecaggMessage(_, vector_length):
-                if vector_length or not self._asked_here:
-                    raise RemoteProtocolError(
-                        "a message of secure aggregation came with a vector, or before its sum"
-                    )
-                return frame
+            case SecaggMessage():
+                return self._message(frame)
             case Chunk():
                 raise RemoteProtocolError("a chunk arrived that belongs to no broadcast")
+
+    def _message(self, said: SecaggMessage) -> SecaggMessage | ReceivedSum | None:
+        if _is_opened_sum(said):
+            # A site that returns receives the last sum again, before it is asked for anything on the new stream.
+            assembler = Assembler(agreed_vector_length(said, self._shapes.opened_lengths), None)
+            if assembler.complete:
+                return ReceivedSum(said.message)
+            self._arriving = (said, assembler)
+            return None
+        if said.vector_length or not self._asked_here:
+            raise RemoteProtocolError("a message of secure aggregation came with a vector, or before its sum")
+        return said
 
     def _greet(self, welcome: Welcome) -> Welcome:
         if welcome.rounds_total != self._shapes.rounds:
@@ -141,14 +169,19 @@ class Receiver:
         self._run_id = welcome.run_id
         return welcome
 
-    def _append(self, frame: AggregatorFrame, start: BroadcastStart, assembler: Assembler) -> Said | None:
+    def _append(
+        self, frame: AggregatorFrame, start: BroadcastStart | SecaggMessage, assembler: Assembler
+    ) -> Said | None:
         if not isinstance(frame, Chunk):
-            raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of a {start.kind.value}")
+            what = start.kind.value if isinstance(start, BroadcastStart) else "sum"
+            raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of a {what}")
         assembler.add(frame)
         if not assembler.complete:
             return None
         self._arriving = None
         payload = assembler.take()
+        if isinstance(start, SecaggMessage):
+            return ReceivedSum(start.message, payload)
         return ReceivedState(payload) if start.kind is BroadcastKind.STATE else ReceivedTotals(payload)
 
     def _question(self, start: SumStart) -> ReceivedRequest:
@@ -163,3 +196,10 @@ class Receiver:
             )
         self._last_sum, self._last_round, self._asked_here = start.sum_number, start.round, True
         return ReceivedRequest(start, self._run_id, self._evaluation_only)
+
+
+def _is_opened_sum(frame: SecaggMessage) -> bool:
+    try:
+        return kind_of(frame.message) is Kind.OPENED
+    except SecaggError:
+        return False  # It continues to the worker, which refuses what is no message.

@@ -239,7 +239,7 @@ def test_a_round_is_compared_with_the_scaling_in_force_when_it_starts(
     site.task.scaling = OTHER
     (refusal,) = site._hear(start)
     assert isinstance(refusal, Abstain)
-    assert refusal.reason is RefusalReason.SECAGG_MODEL
+    assert refusal.reason is RefusalReason.SECAGG_STATE
     site.task.scaling = SCALING
     (frame, *_) = site._hear(start)
     assert isinstance(frame, SecaggMessage)

@@ -25,7 +25,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import decode_header, encode_header
-from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.simulate import simulate
 from fedfair.training.masked_update import header_update
 from tests import plans

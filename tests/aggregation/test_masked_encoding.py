@@ -12,7 +12,7 @@ from fedfair.aggregation.cvar_bounds import MASKED_STEP
 from fedfair.aggregation.masked_encoding import MAX_REST, HeaderParts, plain_totals
 from fedfair.aggregation.sum_kinds import MAX_INTEGER
 from fedfair.secagg.fixedpoint import decode_header, encode_header
-from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.shape import HeaderRun
 from fedfair.training.client import LocalChange
 from fedfair.training.masked_update import header_update, training_update

@@ -129,7 +129,7 @@ def test_a_key_of_low_order_in_any_form_costs_its_signer_its_place_and_the_other
 ) -> None:
     wire = LyingWire(5)
     key = (point | high_bit).to_bytes(32, "little")
-    wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (3,), with_key(key, lambda: wire.server._proposal))
+    wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (3,), with_key(key, lambda: wire.server._set_up.proposal))
     wire.deliver(wire.server.open_session(wire.roster.indices))
     ((member, fault),) = wire.refused
     assert (member, fault.check) == (3, Check.KEY)
@@ -149,7 +149,7 @@ def test_a_key_of_low_order_in_any_form_costs_its_signer_its_place_and_the_other
 )
 def test_a_malformed_hybrid_key_costs_its_signer_its_place(key: bytes, words: str) -> None:
     wire = LyingWire(4, suite=Suite.X25519_MLKEM768)
-    wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (2,), with_key(key, lambda: wire.server._proposal))
+    wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (2,), with_key(key, lambda: wire.server._set_up.proposal))
     wire.deliver(wire.server.open_session(wire.roster.indices))
     assert [(member, fault.check) for member, fault in wire.refused] == [(2, Check.KEY)]
     assert f"clinic-2 advertises {words}" in wire.refused[0][1].message
@@ -163,7 +163,7 @@ def test_a_copy_of_another_members_key_costs_the_later_one_its_place() -> None:
         if kind_of(send.message) is not Kind.KEY_ADVERTISEMENT:
             return send
         seen.append(KeyAdvertisement.decode(send.message).public_key)
-        return with_key(seen[0], lambda: wire.server._proposal)(send) if member == 4 else send
+        return with_key(seen[0], lambda: wire.server._set_up.proposal)(send) if member == 4 else send
 
     wire.lie = copied
     wire.deliver(wire.server.open_session(wire.roster.indices))
@@ -202,7 +202,7 @@ def test_a_site_that_is_shown_a_bad_key_names_its_signer() -> None:
         (_, send) = lies.sites[effect.member].receive(effect.message, MODEL)
         assert isinstance(send, Send)
         adverts[effect.member] = send.message
-    low = with_key(bytes(32), lambda: lies.server._proposal)(Send(adverts[4])).message
+    low = with_key(bytes(32), lambda: lies.server._set_up.proposal)(Send(adverts[4])).message
     bundle = KeyAdvertisements(tuple(sorted({**adverts, 4: low}.items()))).encode()
     with pytest.raises(SecaggError, match="clinic-4 advertises a public key of low order"):
         lies.sites[1].receive(bundle, MODEL)

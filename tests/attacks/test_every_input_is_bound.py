@@ -186,7 +186,7 @@ class Told:
     def transcript(self) -> bytes:
         """Return T_r, as a site that is told this computes it."""
         proposal = Proposal(self.terms, self.plan_digest, bytes(32), bytes(32), bytes(32)).encode()
-        session = session_identity(proposal, [(1, bytes(32), bytes(32))])
+        session = session_identity(proposal, [(1, (bytes(32),))])
         scaling = None if self.scale is None else FeatureScaling(np.array(self.mean), np.array(self.scale))
         key = SumKey(self.run_id, self.purpose, self.round, self.query)
         subject = round_subject(key, GlobalModel(np.array(self.vector), self.threshold), scaling)

@@ -133,7 +133,7 @@ def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
         assert isinstance(reply, Send)
         replies[index] = Confirm.decode(reply.message)
     session_id = replies[1].session_id
-    altered = replace(replies[1], ciphertexts=((3, bytes(1088)),))
+    altered = replace(replies[1], ciphertexts=((3, bytes(1136)),))
     missing = replace(replies[1], ciphertexts=())
     honest = replies[2].only_for(3)
     for lie in (altered, missing):
@@ -176,7 +176,7 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
         assert isinstance(reply, Send)
         confirms[index] = reply.message
     honest = Confirm.decode(confirms[1])
-    nonsense = tuple((peer, bytes(1088)) for peer, _ in honest.ciphertexts)
+    nonsense = tuple((peer, bytes(len(found))) for peer, found in honest.ciphertexts)
     sealed = tuple((peer, digest("sealed", ciphertext)) for peer, ciphertext in nonsense)
     lie = replace(honest, sealed=sealed, ciphertexts=nonsense)
     lie = replace(lie, signature=sign(signing_key(1), "confirm", *lie.signed_fields()))
@@ -200,7 +200,7 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
 def test_an_invented_member_is_not_in_the_pinned_roster() -> None:
     lies = Lies()
     proposal, adverts = _adverts(lies)
-    sybil = KeyAdvertisement(9, noise(), noise(), b"")
+    sybil = KeyAdvertisement(9, noise(), noise(), noise(), noise(), b"")
     sybil = replace(sybil, signature=sign(signing_key(9), "advert", *sybil.signed_fields(proposal)))
     assert refused(lies.sites[1], _bundle({**adverts, 9: sybil.encode()})) is Check.MEMBERSHIP
 
@@ -260,7 +260,7 @@ def test_a_session_for_another_approved_plan_is_refused_and_two_plans_are_two_se
 
 def test_a_proposal_or_a_round_with_a_lower_threshold_is_refused() -> None:
     lies = Lies.in_session()
-    honest = Proposal.decode(lies.server._proposal)
+    honest = Proposal.decode(lies.server._set_up.proposal)
     lower = replace(honest, terms=replace(honest.terms, threshold=honest.terms.threshold - 1))
     assert refused(lies.sites[1], lower.encode()) is Check.THRESHOLD
     assert refused(lies.sites[1], lies.start(threshold=2)) is Check.THRESHOLD
@@ -304,8 +304,8 @@ def test_an_old_replayed_or_huge_round_number_is_refused(number: int, accepted: 
     lies = Lies.in_session()
     for _ in range(3):
         lies.round(lies.fresh_updates())
-    raw = lies.start(round=number, subject=RoundSubject(noise(), MODEL.sum_digest))
-    expected = Check.MODEL if accepted else Check.ROUND_ORDER  # the wrong model proves that the number passed
+    raw = lies.start(round=number, subject=RoundSubject(noise(), MODEL.request_digest))
+    expected = Check.STATE if accepted else Check.ROUND_ORDER  # the wrong model proves that the number passed
     assert refused(lies.sites[1], raw) is expected
 
 
@@ -322,12 +322,12 @@ def test_a_session_is_not_used_for_more_than_a_hundred_rounds() -> None:
 
 def test_a_model_that_the_site_does_not_hold_is_refused() -> None:
     lies = Lies.in_session()
-    assert refused(lies.sites[1], lies.start(subject=RoundSubject(noise(), MODEL.sum_digest))) is Check.MODEL
+    assert refused(lies.sites[1], lies.start(subject=RoundSubject(noise(), MODEL.request_digest))) is Check.STATE
 
 
 def test_another_sum_round_or_run_than_the_site_was_asked_for_is_refused() -> None:
     lies = Lies.in_session()
-    assert refused(lies.sites[1], lies.start(subject=RoundSubject(MODEL.model_digest, noise()))) is Check.REQUEST
+    assert refused(lies.sites[1], lies.start(subject=RoundSubject(MODEL.state_digest, noise()))) is Check.REQUEST
 
 
 def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
@@ -335,7 +335,7 @@ def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
     lies = Lies.in_session()
     lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
     lies.server.round -= 1
-    other = RoundSubject(hashlib.sha256(b"another model").digest(), MODEL.sum_digest)
+    other = RoundSubject(hashlib.sha256(b"another model").digest(), MODEL.request_digest)
     uploads = {}
     for index, model in ((1, MODEL), (2, other)):
         lies.updates = lies.fresh_updates()

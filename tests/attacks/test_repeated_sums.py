@@ -183,7 +183,7 @@ def test_a_sum_that_was_opened_is_not_opened_for_other_sites_whatever_they_add()
 def test_the_next_sum_may_have_other_sites() -> None:
     lies = Lies.in_session(policy=ONE_COHORT)
     assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
-    lies.model = RoundSubject(lies.model.model_digest, b"n" * 32)
+    lies.model = RoundSubject(lies.model.state_digest, b"n" * 32)
     assert training(lies, range(1, 5)) == (1, 2, 3, 4)
 
 
@@ -245,7 +245,7 @@ def test_an_evaluation_of_a_model_that_differs_in_the_last_bit_is_opened_for_no_
     # Its update is another one, so nothing but the memory of whom this sum was opened for can refuse it.
     lies = Lies.in_session(policy=ONE_COHORT)
     assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
-    lies.model = RoundSubject(b"j" * 32, lies.model.sum_digest)
+    lies.model = RoundSubject(b"j" * 32, lies.model.request_digest)
     with pytest.raises(SecaggError) as refusal:
         evaluation(lies, range(1, 5))
     assert refusal.value.check is Check.COHORT

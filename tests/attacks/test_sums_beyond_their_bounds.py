@@ -25,7 +25,7 @@ from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.fixedpoint import BodyCode, fraction_bits
 from fedfair.secagg.masking import Update, masked_vector, vector_digest
 from fedfair.secagg.round_messages import Upload
-from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, SumShape
+from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, TAG_LIMBS, SumShape
 from fedfair.secagg.signing import sign
 from fedfair.training.client import LocalChange, TrainingClient
 from tests.attacks.harness import Lies
@@ -33,7 +33,7 @@ from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
 from tests.secagg.federation_in_memory import signing_key
 
-FIRST_OWN = COUNTED + 1 + SIZE_BUCKETS
+FIRST_OWN = COUNTED + 1 + SIZE_BUCKETS + TAG_LIMBS
 
 
 def opened_with(lies: Lies, word: int, delta: int) -> RoundAborted | None:

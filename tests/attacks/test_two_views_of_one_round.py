@@ -40,7 +40,7 @@ from fedfair.rounds.secagg_session import SecaggSession
 from fedfair.run.progress import Progress
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.effects import SendTo, ServerEffect
-from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import LocalChange, TrainingClient

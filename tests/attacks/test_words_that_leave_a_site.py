@@ -45,6 +45,7 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
+from fedfair.secagg.sum_check import Tagging, check_of
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, training_update
@@ -189,7 +190,8 @@ def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_
             clips = (1.0,) * len(shape.groups)
             code = BodyCode(32, 3, greatest_weight(plan), shape.groups, clips)
             # It does not raise, and is as long as the plan says.
-            made, _ = masked_vector(update, shape, code, SEED, Secret(bytes(32)))
+            tagging = Tagging(check_of(Secret(bytes(range(32))), shape), 1)
+            made, _ = masked_vector(update, shape, code, SEED, Secret(bytes(32)), 1, tagging)
             assert len(made) == shape.vector_bytes(32)
 
 

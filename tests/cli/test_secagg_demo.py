@@ -90,7 +90,7 @@ def test_each_lie_is_refused_by_the_check_that_is_named(played: Played) -> None:
     assert fired == {
         "both shares": {Check.ONE_ANSWER},
         "two sets": {Check.VOTES, Check.ONE_VOTE},
-        "two models": {Check.MODEL, Check.ENVELOPE},
+        "two models": {Check.STATE, Check.ENVELOPE},
     }
     heard = {refusal.clinic for lie in facts.lies for refusal in lie.refusals if lie.kind == "two sets"}
     assert heard == set(facts.clinics) - {facts.accomplice}

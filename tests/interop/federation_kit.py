@@ -117,7 +117,7 @@ class Federation:
             ready = replace(ready, site=replace(ready.site, egress=record, state=record.with_suffix(".state")))
         site = ready.site
         folder = self.workspace.folder / "logs"
-        answers, records = worker_of(ready), SiteLogs(folder, name)
+        answers, records = worker_of(ready, folder), SiteLogs(folder, name)
         terms = ParticipationTerms(Address("localhost", self.port), folder)
         try:
             with closing(EgressRecord(site, ready.binding.digest)) as egress:

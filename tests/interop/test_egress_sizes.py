@@ -28,6 +28,7 @@ from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.rounds.continued import first_block
+from fedfair.secagg.check_seed import SEALED_SEED_BYTES
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.round_messages import UnmaskShares, Upload
@@ -231,7 +232,10 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
         found[word, "sealed shares"] = {first}
         found[word, "masked vector"] = set(pieces)
         found[word, "mask shares"] = set(lengths(masked_frames(answer.encode(), b"")))
-    advert, confirm = KeyAdvertisement(1, bytes(32), digest, signature), Confirm(1, digest, (), (), signature)
+    advert = KeyAdvertisement(1, *[bytes(32)] * 4, signature)
+    others = [one for one in members if one != 1]
+    sealed = tuple((one, digest) for one in others), tuple((one, bytes(SEALED_SEED_BYTES)) for one in others)
+    confirm = Confirm(1, digest, *sealed, signature)
     found["standardisation", "public key"] = set(lengths(masked_frames(advert.encode(), b"")))
     found["standardisation", "session confirmation"] = set(lengths(masked_frames(confirm.encode(), b"")))
     return found

@@ -78,7 +78,7 @@ def identity(folder: Path) -> SiteIdentity:
 
 async def take_part(federation: Federation, name: str, place: Address) -> Finished:
     ready, logs = federation.ready(name), federation.workspace.folder / "logs"
-    answers, records = worker_of(ready), SiteLogs(logs, name)
+    answers, records = worker_of(ready, logs), SiteLogs(logs, name)
     try:
         with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
             return await driver_of(

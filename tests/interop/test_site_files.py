@@ -88,5 +88,5 @@ def test_a_site_whose_log_is_cut_in_its_first_record_says_so_with_the_file(tmp_p
     log.write_bytes(log.read_bytes()[:40])
     ready = make_ready(read_site("clinic-a", workspace.folder / "clinic-a.yaml", workspace.plan, None))
     with pytest.raises(FedfairError, match=r"clinic-a-.*\.secagg: .* ends in its first record") as refusal:
-        worker_of(ready)
+        worker_of(ready, tmp_path / "logs")
     assert "backup" in refusal.value.remedy

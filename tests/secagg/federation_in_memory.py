@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import (
     Contribute,
     Log,
@@ -26,13 +27,14 @@ from fedfair.secagg.effects import (
     ServerEffect,
     SessionReady,
     SiteEffect,
+    SumAccepted,
     SumOpened,
 )
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SecaggPolicy, SessionPlan, SessionTerms, Suite, threshold
 from fedfair.secagg.participant import Participant
-from fedfair.secagg.recovery import OpenedSum
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import HeaderRun, SumShape
@@ -65,13 +67,14 @@ def terms_of(
     suite: Suite = Suite.X25519,
     ring_bits: int = 32,
     greatest_weight: int = 1000,
+    check_sums: bool = True,
 ) -> SessionTerms:
     needed = threshold(mode, members, colluders)
-    return SessionTerms(mode, suite, colluders, needed, ring_bits, greatest_weight)
+    return SessionTerms(mode, suite, colluders, needed, ring_bits, greatest_weight, check_sums)
 
 
-def shape_of(body: int, header: int = 1) -> SumShape:
-    return SumShape((HeaderRun(header, 100.0, whole=False),), (body,) if body else ())
+def shape_of(body: int, header: int = 1, *, checked: bool = True) -> SumShape:
+    return SumShape((HeaderRun(header, 100.0, whole=False),), (body,) if body else (), checked=checked)
 
 
 def unit_update(index: int, members: int, weight: int = 1) -> Update:
@@ -120,11 +123,19 @@ class Wire:
         self.silent: set[tuple[int, Kind]] = set()
         self.leaving: set[tuple[int, Kind]] = set()
         self.opened: OpenedSum | None = None
+        self.accepted: dict[int, OpenedSum] = {}
         self.aborted: RoundAborted | None = None
 
     def site(self, index: int) -> Participant:
         mine = SessionSite(
-            index, self.roster, signing_key(index), self.plan, self.policy, self.shapes, self.threads
+            index,
+            self.roster,
+            signing_key(index),
+            self.plan,
+            self.policy,
+            self.shapes,
+            self.threads,
+            np.dtype(self.dtype),
         )
         return Participant(mine, self.randomness, self.logs[index], self.remembered[index])
 
@@ -141,6 +152,7 @@ class Wire:
     ) -> OpenedSum | None:
         """Run one round over the cohort of `updates`; None where it was aborted."""
         self.updates, self.opened, self.aborted = dict(updates), None, None
+        self.accepted = {}
         clips = (clip,) * len(self.shapes[purpose].groups)
         self.deliver(self.server.start_round(purpose, self.model, clips, updates))
         while not self._is_over():
@@ -160,10 +172,22 @@ class Wire:
                         pending += self.to_server(member, send)
                 case SumOpened():
                     self.opened = self.server.take_sum()
+                    self.tell()
                 case RoundAborted() as aborted:
                     self.aborted = aborted
                 case SessionReady():
                     pass
+
+    def tell(self) -> None:
+        """Tell every site of the opened sum; who has not entered the round refuses to hear of it."""
+        announcement = self.server.announcement
+        assert announcement is not None
+        for member, site in self.sites.items():
+            try:
+                self.carry_out(member, site.receive(announcement.message, MODEL, vector=announcement.vector))
+            except SecaggError as fault:
+                if fault.check not in {Check.OUT_OF_ORDER, Check.TRANSCRIPT}:
+                    raise
 
     def hand_over(self, member: int, message: bytes) -> list[SiteEffect]:
         return self.sites[member].receive(message, self.model)
@@ -196,6 +220,8 @@ class Wire:
                 case Contribute():
                     if member in self.updates:
                         sends += self.carry_out(member, self._contribute(member))
+                case SumAccepted(opened):
+                    self.accepted[member] = opened
                 case Send():
                     sends.append(effect)
         return sends

@@ -53,8 +53,8 @@ def test_attempts_at_a_model_of_five_thousand_rounds_ago_still_count_after_a_res
     lies = Lies.in_session(4)
     history = lies.sites[1]._history
     for _ in range(lies.policy.greatest_attempts):
-        history.entered("training", lies.model.model_digest)
-        if history.attempts("training", lies.model.model_digest) >= 3:
+        history.entered("training", lies.model.state_digest)
+        if history.attempts("training", lies.model.state_digest) >= 3:
             break
     lies.policy = type(lies.policy)(greatest_attempts=3)
     lies.carry_out(1, live_through(lies.sites[1], 5000))
@@ -111,7 +111,7 @@ def test_a_site_killed_while_it_settles_its_history_forgets_nothing(crash_at: in
     history = lies.sites[1]._history
     assert {key: history._get(key) for key in remembered} == remembered
     assert (lies.sites[1].phase is None) == (crash_at < 2)
-    used = history.exposure(fingerprint("training", lies.model.model_digest, draws_of(lies.updates[1])))
+    used = history.exposure(fingerprint("training", lies.model.state_digest, draws_of(lies.updates[1])))
     assert (used is None) == (crash_at < 2), "what the log says was sent is remembered, and nothing else"
 
 

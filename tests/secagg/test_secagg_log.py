@@ -232,7 +232,7 @@ def test_a_log_is_written_before_anything_is_sent() -> None:
     assert isinstance(replaced, ReplaceLog)
     assert isinstance(sent, Send)
     history, upload = entries(b"".join(replaced.parts))
-    assert read_history(history.fields, {}).attempts("training", lies.model.model_digest) == 1
+    assert read_history(history.fields, {}).attempts("training", lies.model.state_digest) == 1
     assert sent.message in upload.fields
     assert upload.vector == sent.vector
 

@@ -14,6 +14,7 @@ from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
+    Opened,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -38,12 +39,15 @@ DECODERS = {
     Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
     Kind.UNMASK_REQUEST: UnmaskRequest.decode,
     Kind.UNMASK_SHARES: UnmaskShares.decode,
+    Kind.OPENED: Opened.decode,
 }
 EXAMPLES = [
-    Proposal(SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40), *[DIGEST] * 4),
-    KeyAdvertisement(7, b"k" * 32, DIGEST, SIGNATURE),
+    Proposal(
+        SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40, check_sums=False), *[DIGEST] * 4
+    ),
+    KeyAdvertisement(7, b"k" * 32, DIGEST, DIGEST, DIGEST, SIGNATURE),
     KeyAdvertisements(((1, b"one"), (2, b"two"))),
-    Confirm(3, DIGEST, ((4, DIGEST),), ((4, b"c" * 1088),), SIGNATURE),
+    Confirm(3, DIGEST, ((2, DIGEST), (4, DIGEST)), ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
     RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, RoundSubject(DIGEST, b"s" * 32), (0.5, 1e-9)),
     Upload(
@@ -60,6 +64,7 @@ EXAMPLES = [
     ConsistencyCheck(DIGEST, 1, (1, 2), SIGNATURE),
     UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
     UnmaskShares(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
+    Opened(DIGEST, (1, 2), b"w" * 24),
 ]
 BYTES = [message.encode() for message in EXAMPLES]
 
@@ -97,7 +102,7 @@ def test_a_damaged_message_is_refused_or_is_another_valid_one(raw: bytes, data: 
 @settings(deadline=None, max_examples=150)
 @given(st.sampled_from(list(Kind)), st.binary(max_size=300))
 def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: bytes) -> None:
-    raw = bytes([1, kind]) + tail
+    raw = bytes([2, kind]) + tail
     try:
         message = DECODERS[kind](raw)
     except SecaggError as refused:
@@ -106,7 +111,7 @@ def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: b
         assert message.encode() == raw
 
 
-@pytest.mark.parametrize("raw", [b"", b"\1", b"\2\1", b"\1\0", b"\1\x0c"], ids=repr)
+@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x0d"], ids=repr)
 def test_what_is_no_message_is_refused(raw: bytes) -> None:
     with pytest.raises(SecaggError) as refused:
         kind_of(raw)
@@ -116,10 +121,10 @@ def test_what_is_no_message_is_refused(raw: bytes) -> None:
 def test_declared_sizes_allocate_nothing() -> None:
     # Every length and count field at its greatest, without the bytes that it promises.
     lies = [
-        MessageWriter().number(1, 1).number(Kind.KEY_ADVERTISEMENTS, 1).number(0xFFFF, 2).done(),
-        bytes([1, Kind.CONFIRMS]) + DIGEST + bytes([0, 1, 0, 1]) + b"\xff" * 4,
-        MessageWriter().number(1, 1).number(Kind.SURVIVORS, 1).fixed(DIGEST).number(0xFFFF, 2).done(),
-        bytes([1, Kind.UNMASK_REQUEST]) + bytes(MAX_MESSAGE_BYTES),
+        MessageWriter().number(2, 1).number(Kind.KEY_ADVERTISEMENTS, 1).number(0xFFFF, 2).done(),
+        bytes([2, Kind.CONFIRMS]) + DIGEST + bytes([0, 1, 0, 1]) + b"\xff" * 4,
+        MessageWriter().number(2, 1).number(Kind.SURVIVORS, 1).fixed(DIGEST).number(0xFFFF, 2).done(),
+        bytes([2, Kind.UNMASK_REQUEST]) + bytes(MAX_MESSAGE_BYTES),
     ]  # fmt: skip
     tracemalloc.start()
     for raw in lies:
@@ -148,7 +153,7 @@ def test_a_clip_that_is_not_finite_is_refused(value: float) -> None:
 @given(st.sampled_from(list(Kind)), st.binary(max_size=200), st.integers(0, 2))
 def test_rubbish_changes_no_site_and_no_aggregator(kind: Kind, tail: bytes, stage: int) -> None:
     lies = [Lies, Lies.in_session, Lies.after_uploads][stage](3)
-    raw = bytes([1, kind]) + tail
+    raw = bytes([2, kind]) + tail
     for site in lies.sites.values():
         before = (site.phase, site.session, dict(site._sent), site._setup)
         with pytest.raises(SecaggError):

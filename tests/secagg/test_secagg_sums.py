@@ -90,7 +90,7 @@ def test_the_masked_sum_is_the_plain_sum(
 @pytest.mark.parametrize("length", [BLOCK_VALUES - 1, BLOCK_VALUES, 3 * BLOCK_VALUES + 5])
 @pytest.mark.parametrize("ring_bits", RING_BITS)
 def test_blocks_and_threads_change_no_bit(length: int, ring_bits: int) -> None:
-    shape = shape_of(length)
+    shape = shape_of(length, checked=False)
     code = BodyCode(ring_bits, 3, 10, shape.groups, (0.5,))
     seeds = [SignedSeed(Secret(bytes([i]) * 31), bool(i % 2)) for i in range(3)]
     update = Update(np.ones(1), _integers(7, length).astype(np.float32), 7)
@@ -161,7 +161,7 @@ def _peak(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("ring_bits", RING_BITS)
 def test_a_site_needs_little_more_than_the_vector_it_sends(ring_bits: int) -> None:
-    shape = shape_of(1 << 20)
+    shape = shape_of(1 << 20, checked=False)
     code = BodyCode(ring_bits, 10, 1, shape.groups, (1.0,))
     update = Update(np.zeros(1), np.zeros(1 << 20, np.float32), 1)
     seeds = [SignedSeed(Secret(bytes([i]) * 31), negative=False) for i in range(10)]
@@ -170,7 +170,7 @@ def test_a_site_needs_little_more_than_the_vector_it_sends(ring_bits: int) -> No
 
 
 def test_the_aggregator_keeps_one_vector_whatever_the_number_of_sites() -> None:
-    shape = shape_of(1 << 20)
+    shape = shape_of(1 << 20, checked=False)
     vector = bytes(shape.vector_bytes(24))
     digest = vector_digest(vector, shape, 24)
     total = MaskedSum(shape, 24)
@@ -380,13 +380,13 @@ def test_a_jump_of_a_chain_equals_its_steps(first: int, second: int) -> None:
 
 def test_a_fingerprint_names_purpose_model_and_draws() -> None:
     draws = secrets.token_bytes(32)
-    known = fingerprint("training", MODEL.model_digest, draws)
-    assert known == fingerprint("training", MODEL.model_digest, bytes(draws))
+    known = fingerprint("training", MODEL.state_digest, draws)
+    assert known == fingerprint("training", MODEL.state_digest, bytes(draws))
     others = [
-        fingerprint("evaluation", MODEL.model_digest, draws),
+        fingerprint("evaluation", MODEL.state_digest, draws),
         fingerprint("training", bytes(32), draws),
-        fingerprint("training", MODEL.model_digest, bytes(32)),
+        fingerprint("training", MODEL.state_digest, bytes(32)),
     ]
     assert len({known, *others}) == 4
     with pytest.raises(LocalProtocolError, match="named by 31 bytes"):
-        fingerprint("training", MODEL.model_digest, draws[1:])
+        fingerprint("training", MODEL.state_digest, draws[1:])

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from kyber_py.ml_kem import ML_KEM_768
 
-from fedfair.secagg.effects import Send, SendTo, SessionReady
+from fedfair.secagg.effects import Send, SendTo, SessionReady, SumAccepted
 from fedfair.secagg.keys import EphemeralKey, Secret, encapsulate, pair_chain
 from fedfair.secagg.masking import Update
 from fedfair.secagg.params import SecaggPolicy, SessionPlan, Suite
@@ -26,6 +26,7 @@ from fedfair.secagg.prg import Mask, apply_masks, open_stream
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import split
+from fedfair.secagg.sum_check import SumCheck
 from fedfair.secagg.transcript import digest, labelled
 from tests.secagg.federation_in_memory import MODEL, PLAN, draws_of, roster_of, shape_of, signing_key, terms_of
 
@@ -163,6 +164,18 @@ def test_the_independent_program_still_gives_the_frozen_answers() -> None:
     assert json.loads(json.dumps(module.main())) == KNOWN
 
 
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_the_tag_of_a_long_body_is_that_of_the_independent_program(cut: int) -> None:
+    stream = open_stream(Secret(hashlib.sha256(b"long body").digest()))
+    body = np.frombuffer(stream.update(bytes(4 * 131077)), "<i4").copy()
+    body[[0, 65536, 131076]] = -(2**31), 2**31 - 1, -1
+    check = SumCheck(Secret(hashlib.sha256(b"long key").digest()), body.size, 3)
+    words, first = body.view(np.uint32), 65536 * cut
+    tag = check.body(words[:first]) + check.body(words[first:], cut) + check.pad(1) + check.pad(65535)
+    tag += check.header(np.array([2**63 - 1, -(2**63), 0], np.int64).view(np.uint64))
+    assert f"{tag % (2**127 - 1):032x}" == KNOWN["long_check_tag"]
+
+
 def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program() -> None:
     roster, plan, shapes = (
         roster_of(3),
@@ -199,16 +212,29 @@ def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program()
     assert proposal[0].message.hex() == KNOWN["proposal"]
     carry(list(proposal))
     assert {str(i): replies[0].message.hex() for i, replies in sent.items()} == KNOWN["adverts"]
+    assert {str(i): replies[1].message.hex() for i, replies in sent.items()} == KNOWN["confirms"]
+    for site in sites.values():
+        assert site.session is not None
+        assert site.session.check_key.reveal().hex() == KNOWN["check_key"]
     carry(list(server.start_round("training", MODEL, (1.0,), roster.indices)))
     for index, site in sites.items():
         *_, upload = site.contribute(updates[index], draws_of(updates[index]))
         assert isinstance(upload, Send)
         assert site.phase is not None
         assert site.phase.context.transcript.hex() == KNOWN["transcript"]
+        assert site._due.key is not None
+        assert site._due.key.reveal().hex() == KNOWN["round_key"]
         assert upload.message.hex() == KNOWN["uploads"][str(index)]
         assert bytes(upload.vector).hex() == KNOWN["vectors"][str(index)]
         carry(list(server.receive(index, upload.message, upload.vector)))
-    opened = server.take_sum()
+    opened, announcement = server.take_sum(), server.announcement
+    assert announcement is not None
+    assert announcement.message.hex() == KNOWN["opened"]
+    assert announcement.vector.hex() == KNOWN["opened_body"]
+    for site in sites.values():
+        (accepted,) = site.receive(announcement.message, MODEL, vector=announcement.vector)
+        assert isinstance(accepted, SumAccepted)
+        np.testing.assert_array_equal(accepted.opened.body, opened.body)
     # By hand: weights 3, 1, 4; clip 1; |error| below 3 steps of C W / 2^f = 4 / 2^29.
     expected = np.array([0.75 + 1 - 4, -1.5 + 1 + 0.5, 3 + 1 + 0, 0 + 1 + 2, -3 + 1 + 3])
     assert np.abs(opened.body - expected).max() < 3 * 4 * 2.0**-29

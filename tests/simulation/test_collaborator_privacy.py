@@ -39,7 +39,7 @@ from fedfair.run.progress import RunResult
 from fedfair.run.saved_model import SavedModel, evaluation_run
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.recovery import OpenedSum
+from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites

@@ -1,4 +1,4 @@
-"""Write secagg.json: known answers of FF-SecAgg v1, computed without the code under test.
+"""Write secagg.json: known answers of FF-SecAgg v2, computed without the code under test.
 
 Independent on purpose: nothing of fedfair is imported, and where fedfair uses one cryptographic library this uses
 another (pycryptodome, kyber-py, and hmac and hashlib of the standard library). Run it with the path to
@@ -23,7 +23,7 @@ from Crypto.Signature import eddsa
 from kyber_py.ml_kem import ML_KEM_768
 
 P = 2**255 - 19
-PLAN, MODEL, SUM = (hashlib.sha256(word).digest() for word in (b"plan", b"model", b"sum"))
+PLAN, STATE, REQUEST = (hashlib.sha256(word).digest() for word in (b"plan", b"model", b"sum"))
 UPDATES = {  # weight, header value, body: small enough to check by hand
     1: (3, 0.5, [0.25, -0.5, 1.0, 0.0, -2.0]),
     2: (1, -1.0, [1.0, 1.0, 1.0, 1.0, 1.0]),
@@ -48,7 +48,7 @@ class Stream:
 
 def enc(label: str, *fields: bytes) -> bytes:
     body = b"".join(struct.pack(">I", len(field)) + field for field in fields)
-    return b"fedfair/secagg/v1/" + label.encode() + b"\0" + struct.pack(">I", len(fields)) + body
+    return b"fedfair/secagg/v2/" + label.encode() + b"\0" + struct.pack(">I", len(fields)) + body
 
 
 def h(label: str, *fields: bytes) -> bytes:
@@ -144,41 +144,95 @@ def hybrid() -> dict[str, object]:
     }
 
 
-def main() -> dict[str, object]:
+def listed(pairs: list[tuple[int, bytes]]) -> bytes:
+    return u16(len(pairs)) + b"".join(u16(j) + struct.pack(">I", len(v)) + v for j, v in pairs)
+
+
+def shared_secret(private: ECC.EccKey, other: ECC.EccKey) -> bytes:
+    return key_agreement(eph_priv=private, eph_pub=other.public_key(), kdf=lambda x: x)
+
+
+def siv(seed: bytes, shared: bytes, session: bytes, sender: int, receiver: int) -> bytes:
+    """Seal a check seed."""
+    key = hkdf(shared, enc("check-seed", u16(sender), u16(receiver)), 64, session)
+    cipher = AES.new(key, AES.MODE_SIV)
+    cipher.update(enc("check-seed", session, u16(sender), u16(receiver)))
+    sealed, tag = cipher.encrypt_and_digest(seed)
+    return tag + sealed
+
+
+def check_tag(key: bytes, header: list[int], body: list[int], members: list[int]) -> int:
+    """Return the tag of a contribution, or of a sum, with the pads of `members`: one number after the other."""
+    prime, block = 2**127 - 1, 65536
+
+    def numbers(label: str, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", ctr(hkdf(key, enc(f"sum-check/{label}"), 32), 8 * count))
+
+    inner = numbers("inner", min(len(body), block))
+    outer = numbers("blocks", -(-len(body) // block))
+    tag = sum(w * value for w, value in zip(numbers("header", len(header)), header, strict=True))
+    tag += sum(outer[at // block] * inner[at % block] * value for at, value in enumerate(body))
+    pads = (int.from_bytes(hkdf(key, enc("sum-check/pad", u16(i)), 32), "big") for i in members)
+    return (tag + sum(pads)) % prime
+
+
+def long_check_tag() -> int:
+    """Return the tag of a body of two blocks and a part of a third, with numbers at both ends of the ring."""
+    raw = ctr(hashlib.sha256(b"long body").digest(), 4 * 131077)
+    body = [*struct.unpack("<131077i", raw)]
+    body[0], body[65536], body[131076] = -(2**31), 2**31 - 1, -1
+    return check_tag(hashlib.sha256(b"long key").digest(), [2**63 - 1, -(2**63), 0], body, [1, 65535])
+
+
+def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its first to its last byte
     members = list(range(1, MEMBERS + 1))
     threshold = (MEMBERS + COLLUDERS) // 2 + 1
     keys = {i: identity(i).public_key().export_key(format="raw") for i in members}
     roster = h("roster", *(part for i in members for part in (u16(i), b"clinic-%d" % i, keys[i])))
-    shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5))
+    shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5), b"\x01")
     layout = h("layout", b"training", shape)
-    proposal = b"\x01\x01" + bytes([1, 1]) + u16(COLLUDERS) + u16(threshold) + bytes([RING_BITS])
-    proposal += struct.pack(">Q", MAX_WEIGHT) + PLAN + roster + layout + Stream(b"server")(32)
+    proposal = b"\x02\x01" + bytes([1, 1]) + u16(COLLUDERS) + u16(threshold) + bytes([RING_BITS])
+    proposal += struct.pack(">Q", MAX_WEIGHT) + b"\x01" + PLAN + roster + layout + Stream(b"server")(32)
 
     draw = {i: Stream(b"site %d" % i) for i in members}
-    private, public, nonce = {}, {}, {}
+    private, public, nonce, check_seed = {}, {}, {}, {}
     for i in members:
         private[i], public[i] = ephemeral(draw[i](32))
-        nonce[i] = draw[i](32)
+        nonce[i], check_seed[i] = draw[i](32), draw[i](32)
+    about = h("proposal", proposal)
+    advertised = {
+        i: (public[i], nonce[i], h("seed-commitment", about, u16(i), check_seed[i]), STATE) for i in members
+    }
     adverts = {
-        i: b"\x01\x02" + u16(i) + struct.pack(">I", 32) + public[i] + nonce[i]
-        + sign(i, "advert", h("proposal", proposal), u16(i), public[i], nonce[i])
+        i: b"\x02\x02" + u16(i) + struct.pack(">I", 32) + b"".join(advertised[i])
+        + sign(i, "advert", about, u16(i), *advertised[i])
         for i in members
     }  # fmt: skip
-    session = h("session", proposal, *(part for i in members for part in (u16(i), public[i], nonce[i])))
+    session = h("session", proposal, *(part for i in members for part in (u16(i), *advertised[i])))
+    confirms = {}
+    for i in members:
+        peers = [j for j in members if j != i]
+        boxes = [(j, siv(check_seed[i], shared_secret(private[i], private[j]), session, i, j)) for j in peers]
+        digests = [(j, h("sealed", box)) for j, box in boxes]
+        signed = h("sealed", *(part for j, found in digests for part in (u16(j), found)))
+        confirms[i] = b"\x02\x04" + u16(i) + session + listed(digests) + listed(boxes)
+        confirms[i] += sign(i, "confirm", session, u16(i), signed)
+    check_key = hkdf(b"".join(u16(i) + check_seed[i] for i in members), enc("check-key"), 32, session)
 
     transcript = h(
         "round", session, struct.pack(">Q", 1), b"training", b"".join(map(u16, members)),
-        struct.pack(">I", threshold), MODEL, SUM, struct.pack(">d", CLIP), shape,
+        struct.pack(">I", threshold), STATE, REQUEST, struct.pack(">d", CLIP), shape,
     )  # fmt: skip
+    round_key = hkdf(check_key, enc("sum-check", transcript), 32)
     chain1 = {}
     for i in members:
         for j in members[i:]:
-            shared = key_agreement(eph_priv=private[i], eph_pub=private[j].public_key(), kdf=lambda x: x)
+            shared = shared_secret(private[i], private[j])
             chain0 = hkdf(shared, enc("pair", u16(i), u16(j), public[i], public[j], b""), 32, session)
             chain1[i, j] = chain1[j, i] = hkdf(chain0, enc("next"), 32)
     seed = {pair: hkdf(chain, enc("mask", transcript), 31) for pair, chain in chain1.items()}
 
-    uploads, vectors = {}, {}
+    uploads, vectors, tags_of, opened_header, opened_body = {}, {}, {}, [0] * 42, [0] * 5
     for i in members:
         peers = [j for j in members if j != i]
         own, rounding = draw[i](31), draw[i](32)
@@ -187,6 +241,10 @@ def main() -> dict[str, object]:
             for holder, share in zip(members, split(secret, members, threshold, draw[i]), strict=True):
                 shares[holder] += share
         header, body = header_elements(i), body_elements(i, rounding)
+        tags_of[i] = check_tag(round_key, header, body, [i])
+        header[37:37] = [tags_of[i] >> 32 * place & 0xFFFFFFFF for place in range(4)]
+        opened_header = [(x + y) % 2**64 for x, y in zip(opened_header, header, strict=True)]
+        opened_body = [x + y for x, y in zip(opened_body, body, strict=True)]
         for sign_, secret in ((1, own), *((1 if j > i else -1, seed[i, j]) for j in peers)):
             stream = struct.unpack(f"<{len(header)}Q", ctr(hkdf(secret, enc("ctr-key/hdr"), 32), 8 * len(header)))
             header = [(x + sign_ * m) % 2**64 for x, m in zip(header, stream, strict=True)]
@@ -221,11 +279,16 @@ def main() -> dict[str, object]:
             h("envelopes", *(part for j, box in boxes for part in (u16(j), box))),
             h("share digests", *(part for j, found in promised for part in (u16(j), found))),
         )  # fmt: skip
-        listed = [
-            u16(len(pairs)) + b"".join(u16(j) + struct.pack(">I", len(v)) + v for j, v in pairs)
-            for pairs in (tags, boxes, promised)
-        ]
-        uploads[i] = b"\x01\x07" + transcript + u16(i) + vector_hash + promise + b"".join(listed) + signature
+        pairs = b"".join(listed(found) for found in (tags, boxes, promised))
+        uploads[i] = b"\x02\x07" + transcript + u16(i) + vector_hash + promise + pairs + signature
+    words = struct.pack("<42Q", *opened_header)
+    opened = b"\x02\x0c" + transcript + u16(len(members)) + b"".join(map(u16, members))
+    opened += struct.pack(">I", len(words)) + words
+    whole = [x - 2**64 if x >> 63 else x for x in opened_header]
+    tag = check_tag(round_key, whole[:37] + whole[41:], opened_body, members)
+    limbs = sum(limb << 32 * place for place, limb in enumerate(whole[37:41]))
+    if tag != limbs % (2**127 - 1):
+        raise SystemExit("the tags of the contributions do not add up to the tag of their sum")
 
     return {
         "provenance": "tests/vectors/make_secagg_vectors.py; pycryptodome, kyber-py, the standard library only",
@@ -237,7 +300,14 @@ def main() -> dict[str, object]:
         "proposal": proposal.hex(),
         "adverts": {str(i): raw.hex() for i, raw in adverts.items()},
         "session_id": session.hex(),
+        "confirms": {str(i): raw.hex() for i, raw in confirms.items()},
+        "check_key": check_key.hex(),
         "transcript": transcript.hex(),
+        "round_key": round_key.hex(),
+        "check_tags": {str(i): f"{tag:032x}" for i, tag in tags_of.items()},
+        "long_check_tag": f"{long_check_tag():032x}",
+        "opened": opened.hex(),
+        "opened_body": struct.pack("<5i", *opened_body).hex(),
         "uploads": {str(i): raw.hex() for i, raw in uploads.items()},
         "vectors": {str(i): raw.hex() for i, raw in vectors.items()},
         "header_sum": [sum(column) for column in zip(*(header_elements(i) for i in members), strict=True)][-1],

@@ -100,7 +100,7 @@ class Abstain(_message.Message):
         REASON_SECAGG_SESSION: _ClassVar[Abstain.Reason]
         REASON_SECAGG_ROUND_ORDER: _ClassVar[Abstain.Reason]
         REASON_SECAGG_SESSION_EXPIRED: _ClassVar[Abstain.Reason]
-        REASON_SECAGG_MODEL: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_STATE: _ClassVar[Abstain.Reason]
         REASON_SECAGG_REQUEST: _ClassVar[Abstain.Reason]
         REASON_SECAGG_COHORT: _ClassVar[Abstain.Reason]
         REASON_SECAGG_THRESHOLD: _ClassVar[Abstain.Reason]
@@ -120,6 +120,7 @@ class Abstain(_message.Message):
         REASON_SECAGG_DUPLICATE: _ClassVar[Abstain.Reason]
         REASON_SECAGG_LATE: _ClassVar[Abstain.Reason]
         REASON_SECAGG_PLAUSIBILITY: _ClassVar[Abstain.Reason]
+        REASON_SECAGG_SUM: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -161,7 +162,7 @@ class Abstain(_message.Message):
     REASON_SECAGG_SESSION: Abstain.Reason
     REASON_SECAGG_ROUND_ORDER: Abstain.Reason
     REASON_SECAGG_SESSION_EXPIRED: Abstain.Reason
-    REASON_SECAGG_MODEL: Abstain.Reason
+    REASON_SECAGG_STATE: Abstain.Reason
     REASON_SECAGG_REQUEST: Abstain.Reason
     REASON_SECAGG_COHORT: Abstain.Reason
     REASON_SECAGG_THRESHOLD: Abstain.Reason
@@ -181,6 +182,7 @@ class Abstain(_message.Message):
     REASON_SECAGG_DUPLICATE: Abstain.Reason
     REASON_SECAGG_LATE: Abstain.Reason
     REASON_SECAGG_PLAUSIBILITY: Abstain.Reason
+    REASON_SECAGG_SUM: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,112 @@
+"""How a site takes an opened sum: it believes nothing of it that it has not checked itself.
+
+The aggregator sends what it says it has opened, in place of what follows from it. A site that has entered the
+round checks that the sum is of this very round, over survivors that may be opened, plausible, and the true one
+(`sum_check`). Decides when a sum is due no more than `participant` does; keeps what checking takes, and nothing
+else of the round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.client import RoundContext
+from fedfair.secagg.fixedpoint import unpack_signed
+from fedfair.secagg.keys import Secret
+from fedfair.secagg.masking import untagged
+from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
+from fedfair.secagg.round_messages import Opened, RoundStart
+from fedfair.secagg.shape import SumShape
+from fedfair.secagg.sum_check import check_of, tag_of_limbs
+
+_WHO_LIED = (
+    "the aggregator lied, or a site added what does not fit; from the sum nobody can tell which. Nothing was "
+    "revealed; this site stops here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedSum:
+    """A sum that this site has entered the round of, and that it will be told.
+
+    Attributes:
+        context: the public facts of the round.
+        start: the round start.
+        key: K of the round; None where sums are not checked.
+    """
+
+    context: RoundContext
+    start: RoundStart
+    key: Secret | None = field(repr=False)
+
+    @property
+    def shape(self) -> SumShape:
+        """Return the shape of the sum."""
+        return self.context.site.shapes[self.start.purpose]
+
+    def accept(self, raw: bytes, vector: bytes | bytearray | memoryview, decided: tuple[int, ...]) -> OpenedSum:
+        """Return what an opened sum says, if it is the true one.
+
+        Args:
+            raw: the message.
+            vector: the words of the body, packed at ring width.
+            decided: the survivors that this site has voted for, or answered; () where it has done neither.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VECTOR or SUM.
+        """
+        message, context = Opened.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        context.check_opened(message.survivors)
+        require(
+            decided in ((), message.survivors),
+            Check.SURVIVORS,
+            "a sum over other survivors than those for which this site has voted or answered",
+            _WHO_LIED,
+        )
+        header, body = self._words(message, vector)
+        self._check_tag(header, body, message.survivors)
+        layout = RoundLayout(self.start, context.site.plan.terms, self.shape, context.site.body_dtype)
+        try:
+            return decode_sum(header, body, message.survivors, layout)
+        except SecaggError as fault:
+            raise SecaggError(Check.SUM, f"an opened sum cannot be true: {fault.message}", _WHO_LIED) from fault
+
+    def erase(self) -> None:
+        """Forget the key; no sum can be accepted any more."""
+        if self.key is not None:
+            self.key.erase()
+
+    def _words(
+        self, message: Opened, vector: bytes | bytearray | memoryview
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        shape, ring_bits = self.shape, self.context.site.plan.terms.ring_bits
+        for what, found, expected in (
+            ("header", len(message.header), shape.header_bytes()),
+            ("body", len(vector), shape.body_bytes(ring_bits)),
+        ):
+            require(
+                found == expected,
+                Check.VECTOR,
+                f"the {what} of an opened sum has {found} bytes, expected {expected}",
+                "compare the plan digests and the versions of fedfair on both sides",
+            )
+        header = np.frombuffer(message.header, "<u8").astype(np.uint64)
+        return header, unpack_signed(np.frombuffer(vector, np.uint8), ring_bits, shape.body_length)
+
+    def _check_tag(self, header: NDArray[np.uint64], body: NDArray[np.uint32], survivors: tuple[int, ...]) -> None:
+        if self.key is None:
+            return
+        shape = self.shape
+        expected = check_of(self.key, shape).tag_of_sum(untagged(header, shape), body, survivors)
+        require(
+            tag_of_limbs(header[shape.tag_words]) == expected,
+            Check.SUM,
+            f"the opened {self.start.purpose} sum of round {self.start.round} is not the sum of what its "
+            f"{len(survivors)} survivors added",
+            _WHO_LIED,
+        )

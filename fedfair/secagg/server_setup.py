@@ -1,0 +1,130 @@
+"""The aggregator's side of a session's set-up: what it proposes, what arrived, and what goes to whom.
+
+Every key advertisement and every confirm is checked before it is forwarded, so a member that sends nonsense is
+known at once and does not make the others refuse. Decides no order of events; that is `server`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from fedfair.secagg.checks import Check, SecaggError, require
+from fedfair.secagg.keys import check_public_key
+from fedfair.secagg.params import SessionPlan
+from fedfair.secagg.session import check_key_is_new, ciphertext_bytes
+from fedfair.secagg.setup_messages import (
+    NONCE_BYTES,
+    Confirm,
+    Confirms,
+    KeyAdvertisement,
+    KeyAdvertisements,
+    Proposal,
+)
+from fedfair.secagg.shamir import Randomness
+from fedfair.secagg.shape import SumShape, layout_digest
+from fedfair.secagg.signing import Roster
+from fedfair.secagg.transcript import session_identity
+
+REMEMBERED_PROPOSALS = 8
+"""How many set-ups a site may be behind before its key advertisement looks forged."""
+
+
+class SetUp:
+    """The set-up of one session after the other, as the aggregator sees it.
+
+    Args:
+        roster: everybody's pinned keys.
+        plan: what every session is for, and its terms.
+        shapes: the shape of the sum of every purpose.
+        randomness: source of nonces.
+
+    Attributes:
+        proposal: the last one; empty before the first.
+    """
+
+    def __init__(
+        self, roster: Roster, plan: SessionPlan, shapes: Mapping[str, SumShape], randomness: Randomness
+    ) -> None:
+        self._roster = roster
+        self._plan = plan
+        self._layout = layout_digest(shapes)
+        self._randomness = randomness
+        self.proposal = b""
+        self._earlier: deque[bytes] = deque(maxlen=REMEMBERED_PROPOSALS)
+        self._adverts: dict[int, tuple[bytes, KeyAdvertisement]] = {}
+        self._confirms: dict[int, Confirm] = {}
+
+    def propose(self) -> bytes:
+        """Return a new proposal; what came to answer the one before is forgotten."""
+        self._earlier.append(self.proposal)
+        nonce = self._randomness(NONCE_BYTES)
+        self.proposal = Proposal(
+            self._plan.terms, self._plan.digest, self._roster.digest, self._layout, nonce
+        ).encode()
+        self._adverts, self._confirms = {}, {}
+        return self.proposal
+
+    def take_advert(self, sender: int, raw: bytes) -> None:
+        """Check and keep a key advertisement.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, LATE or KEY; nothing changed.
+        """
+        advert, name = KeyAdvertisement.decode(raw), self._roster.name(sender)
+        require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
+        self._check_author(sender, advert)
+        check_public_key(advert.public_key, self._plan.terms.suite, name)
+        check_key_is_new(advert, (known for _, known in self._adverts.values()), self._roster)
+        self._adverts[sender] = raw, advert
+
+    def take_confirm(self, sender: int, raw: bytes, session_id: bytes) -> None:
+        """Check and keep a confirm.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, SESSION, SIGNATURE or CONFIRM; nothing changed.
+        """
+        confirm, name = Confirm.decode(raw), self._roster.name(sender)
+        require(confirm.member == sender, Check.MEMBERSHIP, f"member {sender} confirms as {confirm.member}")
+        require(confirm.session_id == session_id, Check.SESSION, f"member {sender} is in another session")
+        self._roster.verify(sender, confirm.signature, "confirm", *confirm.signed_fields())
+        suite = self._plan.terms.suite
+        due = {member: ciphertext_bytes(suite, sender, member) for member in sorted(self._adverts)}
+        del due[sender]
+        confirm.check_sealed(due, name)
+        self._confirms[sender] = confirm
+
+    def adverts(self) -> tuple[bytes, bytes]:
+        """Return the name of the session, and the message with every key advertisement."""
+        ordered = sorted(self._adverts.items())
+        session_id = session_identity(
+            self.proposal, ((member, known.advertised) for member, (_, known) in ordered)
+        )
+        return session_id, KeyAdvertisements(tuple((member, raw) for member, (raw, _) in ordered)).encode()
+
+    def confirms(self, session_id: bytes) -> dict[int, bytes]:
+        """Return for everybody who confirmed the message with the confirms, each as that member needs it."""
+        ordered = sorted(self._confirms.items())
+        return {
+            receiver: Confirms(
+                session_id, tuple((member, confirm.only_for(receiver).encode()) for member, confirm in ordered)
+            ).encode()
+            for receiver, _ in ordered
+        }
+
+    def _check_author(self, sender: int, advert: KeyAdvertisement) -> None:
+        """Check whose key advertisement it is, and that it answers this proposal, not an older one."""
+        try:
+            self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(self.proposal))
+        except SecaggError as fault:
+            if any(self._answers(sender, advert, proposal) for proposal in self._earlier):
+                late = f"member {sender} answers a proposal that is over"
+                raise SecaggError(Check.LATE, late) from fault
+            raise
+
+    def _answers(self, sender: int, advert: KeyAdvertisement, proposal: bytes) -> bool:
+        try:
+            self._roster.verify(sender, advert.signature, "advert", *advert.signed_fields(proposal))
+        except SecaggError:
+            return False
+        return True

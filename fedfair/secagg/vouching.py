@@ -1,0 +1,33 @@
+"""Which state of the run the members of a set-up vouch for: a site that missed sums believes no less.
+
+Every key advertisement carries the digest of the state that its member holds, under its signature. A digest that
+enough members signed is that of the state in which the run is, if no more than the planned number of members
+collude with the aggregator: at least one honest member holds it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from fedfair.secagg.params import SessionTerms, threshold
+from fedfair.secagg.transcript import NO_STATE
+
+
+def vouched_state(states: Mapping[int, bytes], terms: SessionTerms) -> bytes:
+    """Return the state digest that at least max(t, n_C + 1) members signed; NO_STATE where there is no such one.
+
+    t is the threshold of a session of this size. Two digests can both have enough signatures only where the
+    aggregator is trusted; then neither is vouched for.
+
+    Args:
+        states: the digest that each member of the set-up signed; NO_STATE vouches for nothing.
+        terms: of the set-up.
+
+    Raises:
+        PlanError: so few members cannot hide anybody from the colluders.
+    """
+    needed = max(threshold(terms.mode, len(states), terms.colluders), terms.colluders + 1)
+    signed = Counter(state for state in states.values() if state != NO_STATE)
+    vouched = [state for state, members in signed.items() if members >= needed]
+    return vouched[0] if len(vouched) == 1 else NO_STATE

@@ -1,0 +1,256 @@
+"""An aggregator that claims another sum than it has opened: every site refuses it by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import SumAccepted
+from fedfair.secagg.fixedpoint import packed_body, unpack_signed
+from fedfair.secagg.keys import Secret
+from fedfair.secagg.masking import Update, abstention, untagged
+from fedfair.secagg.messages import Kind
+from fedfair.secagg.params import RING_BITS
+from fedfair.secagg.recovery import Announcement
+from fedfair.secagg.round_messages import Opened
+from fedfair.secagg.shape import SumShape
+from fedfair.secagg.sum_check import MODULUS, SumCheck, tag_limbs, tag_of_limbs
+from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
+
+
+def nothing(words: np.ndarray) -> None:
+    """Change nothing."""
+
+
+class SumLies(Wire):
+    """A federation that has opened a sum over members 1 to 4 of 5, for 5 came too late; nobody was told of it."""
+
+    def tell(self) -> None:
+        """Tell nobody."""
+
+    @classmethod
+    def opened_by(cls, members: int = 5, *, silent: tuple[int, ...] = (5,), check_sums: bool = True) -> SumLies:
+        shape = shape_of(members, checked=check_sums)
+        lies = cls(members, terms_of(members, check_sums=check_sums), {"training": shape})
+        lies.set_up()
+        lies.silent = {(member, Kind.UPLOAD) for member in silent}
+        assert lies.round({m: unit_update(m, members) for m in lies.roster.indices}) is not None
+        return lies
+
+    @property
+    def told(self) -> Announcement:
+        """Return what an honest aggregator tells."""
+        assert self.server.announcement is not None
+        return self.server.announcement
+
+    def claim(
+        self,
+        header: Callable[[np.ndarray], object] = nothing,
+        body: Callable[[np.ndarray], object] = nothing,
+        **changes: object,
+    ) -> Announcement:
+        """Return the opened sum with lies: each callable changes the words in place."""
+        honest = Opened.decode(self.told.message)
+        words = np.frombuffer(honest.header, "<u8").copy()
+        header(words)
+        values = unpack_signed(np.frombuffer(self.told.vector, np.uint8), 32, self.members)
+        body(values)
+        message = replace(honest, header=words.tobytes(), **changes)
+        return Announcement(message.encode(), packed_body(values, 32))
+
+    def take(self, member: int, told: Announcement) -> list[object]:
+        """Return what a site does with an opened sum."""
+        return list(self.sites[member].receive(told.message, MODEL, vector=told.vector))
+
+    def refusal(self, member: int, told: Announcement) -> Check:
+        """Return with which check a site refuses an opened sum; it must be as it was."""
+        before = (self.sites[member].phase, self.sites[member]._accepted)
+        with pytest.raises(SecaggError) as refused:
+            self.take(member, told)
+        assert before == (self.sites[member].phase, self.sites[member]._accepted)
+        return refused.value.check
+
+
+@pytest.fixture(scope="module")
+def lies() -> SumLies:
+    return SumLies.opened_by()
+
+
+def add(place: int, number: int) -> Callable[[np.ndarray], object]:
+    def change(words: np.ndarray) -> None:
+        words[place : place + 1] += words.dtype.type(number % (1 << 8 * words.dtype.itemsize))
+
+    return change
+
+
+def test_one_unit_in_any_coordinate_is_refused_by_every_site(lies: SumLies) -> None:
+    for member, place, by in itertools.product(lies.roster.indices, range(lies.members), (1, -1)):
+        assert lies.refusal(member, lies.claim(body=add(place, by))) is Check.SUM
+
+
+def test_one_unit_in_any_word_of_the_header_is_refused(lies: SumLies) -> None:
+    words = lies.shapes["training"].masked_header_length()
+    for place, by in itertools.product(range(words), (1, -1, 1 << 62)):
+        assert lies.refusal(1, lies.claim(header=add(place, by))) is Check.SUM
+
+
+@pytest.mark.parametrize("factor", [0, 2, -1])
+def test_a_multiple_of_the_sum_and_of_its_tag_is_refused(lies: SumLies, factor: int) -> None:
+    tag = lies.shapes["training"].tag_words
+
+    def scaled(words: np.ndarray) -> None:
+        multiple = factor * tag_of_limbs(words[tag]) % MODULUS
+        words[:] = (words.view(np.int64) * factor).view(np.uint64)
+        words[tag] = tag_limbs(multiple)
+
+    def body(words: np.ndarray) -> None:
+        words[:] = (words.view(np.int32) * factor).view(np.uint32)
+
+    assert lies.refusal(2, lies.claim(scaled, body)) is Check.SUM
+
+
+def test_without_the_pads_a_multiple_of_the_sum_would_be_believed() -> None:
+    # The broken variant: tags as they would be without r_k. This is what the pads are for.
+    check = SumCheck(Secret(b"k" * 32), 3, 2)
+    body, header = np.array([5, -7, 9], np.int32), np.array([11, -1], np.int64)
+
+    def unpadded(factor: int) -> int:
+        numbers = (header * factor).view(np.uint64), (body * factor).view(np.uint32)
+        return (check.header(numbers[0]) + check.body(numbers[1])) % MODULUS
+
+    seen = unpadded(1)
+    for factor in (0, 2, -3):
+        forged = factor * seen % MODULUS
+        assert forged == unpadded(factor)
+        padded = factor * (seen + check.pad(1)) % MODULUS
+        assert padded != (unpadded(factor) + check.pad(1)) % MODULUS
+
+
+def test_other_survivors_are_refused(lies: SumLies) -> None:
+    for survivors in ((1, 2, 3), (1, 2, 3, 4, 5), (1, 2, 3, 5)):
+        claim = lies.claim(survivors=survivors)
+        assert lies.refusal(1, claim) is Check.SURVIVORS  # it has voted for the four
+        assert lies.refusal(5, claim) is Check.SUM  # it has voted for nobody; the pads tell
+    assert lies.refusal(5, lies.claim(survivors=(1, 2))) is Check.SURVIVORS
+    assert lies.refusal(5, lies.claim(survivors=(1, 2, 3, 9))) is Check.SURVIVORS
+
+
+def test_swapped_coordinates_are_refused(lies: SumLies) -> None:
+    def swap(words: np.ndarray) -> None:
+        words[[0, 4]] = words[[4, 0]]
+
+    assert lies.refusal(3, lies.claim(body=swap)) is Check.SUM
+
+
+def test_swapped_blocks_are_refused() -> None:
+    lies = SumLies(3, terms_of(3), {"training": shape_of(2 * 65536)})
+    lies.set_up()
+    body = np.repeat([0.5, -0.5], 65536)
+    assert lies.round({m: Update(np.array([m / 8]), body, 1) for m in (1, 2, 3)}) is not None
+    values = np.frombuffer(lies.told.vector, np.uint32)
+    swapped = Announcement(lies.told.message, np.concatenate([values[65536:], values[:65536]]).tobytes())
+    assert lies.refusal(1, swapped) is Check.SUM
+    assert [type(effect) for effect in lies.take(1, lies.told)] == [SumAccepted]
+
+
+def test_a_sum_of_another_length_is_refused(lies: SumLies) -> None:
+    assert lies.refusal(1, Announcement(lies.told.message, lies.told.vector[:-4])) is Check.VECTOR
+    longer = replace(Opened.decode(lies.told.message), header=Opened.decode(lies.told.message).header + bytes(8))
+    assert lies.refusal(1, Announcement(longer.encode(), lies.told.vector)) is Check.VECTOR
+
+
+def test_every_site_takes_the_true_sum_once_and_no_second_one() -> None:
+    lies = SumLies.opened_by()
+    for member in lies.roster.indices:  # the fifth is in no sum, and is told of it all the same
+        (accepted,) = lies.take(member, lies.told)
+        assert isinstance(accepted, SumAccepted)
+        assert lies.opened is not None
+        np.testing.assert_array_equal(accepted.opened.body, lies.opened.body)
+        assert accepted.opened.survivors == (1, 2, 3, 4)
+        assert lies.take(member, lies.told) == []
+        assert lies.refusal(member, lies.claim(body=add(0, 1))) is Check.SUM
+        # The same sum with its tag written in another way is not told twice either.
+        assert lies.refusal(member, lies.claim(header=lambda words: respelt(words, lies))) is Check.SUM
+
+
+def respelt(words: np.ndarray, lies: SumLies) -> None:
+    tag = lies.shapes["training"].tag_words
+    words[tag] = tag_limbs(tag_of_limbs(words[tag]))
+
+
+def test_a_sum_of_an_earlier_round_is_refused() -> None:
+    lies = SumLies.opened_by(silent=())
+    earlier = lies.told
+    assert lies.round({m: unit_update(m, 5) for m in lies.roster.indices}) is not None
+    assert lies.refusal(1, earlier) is Check.TRANSCRIPT
+    assert [type(effect) for effect in lies.take(1, lies.told)] == [SumAccepted]
+
+
+def test_a_site_that_was_started_again_still_checks_the_sum_of_its_round() -> None:
+    lies = SumLies.opened_by()
+    for member in (1, 5):
+        lies.restart(member)
+        assert lies.refusal(member, lies.claim(body=add(1, 1))) is Check.SUM
+        assert [type(effect) for effect in lies.take(member, lies.told)] == [SumAccepted]
+
+
+def test_without_the_tag_everything_else_is_checked() -> None:
+    lies = SumLies.opened_by(check_sums=False)
+    assert lies.refusal(1, lies.claim(survivors=(1, 2, 3))) is Check.SURVIVORS
+    assert lies.refusal(1, lies.claim(body=add(0, 1 << 30))) is Check.SUM
+    assert lies.refusal(1, lies.claim(header=add(0, -(1 << 40)))) is Check.SUM
+    (accepted,) = lies.take(1, lies.claim(body=add(0, 1)))  # what the plan was told is lost
+    assert isinstance(accepted, SumAccepted)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@given(
+    ring_bits=st.sampled_from(RING_BITS),
+    length=st.sampled_from([0, 1, 5, 40]),
+    seed=st.integers(0, 1 << 30),
+    data=st.data(),
+)
+def test_the_tags_of_survivors_add_up_to_the_tag_of_their_sum(
+    ring_bits: int, length: int, seed: int, data: st.DataObject
+) -> None:
+    """The site's own check, and a slow oracle in whole numbers, over drop-outs and abstentions."""
+    shape = shape_of(length, 3)
+    wire = Wire(5, terms_of(5, ring_bits=ring_bits), {"training": shape})
+    wire.set_up()
+    random = np.random.default_rng(seed)
+    idle = data.draw(st.sets(st.integers(1, 5), max_size=2))
+    wire.silent = {(member, Kind.UPLOAD) for member in data.draw(st.sets(st.integers(1, 5), max_size=2))}
+    updates = {
+        m: abstention(shape)
+        if m in idle
+        else Update(random.uniform(-100, 100, 3), random.normal(size=length) * 2, int(random.integers(1, 1000)))
+        for m in range(1, 6)
+    }
+    if wire.round(updates) is None:
+        return  # Everybody who was left had abstained.
+    assert set(wire.accepted) == {1, 2, 3, 4, 5}
+    told = wire.server.announcement
+    assert told is not None
+    message, due = Opened.decode(told.message), wire.sites[1]._due
+    assert due.key is not None
+    words = np.frombuffer(message.header, "<u8").copy()
+    body = unpack_signed(np.frombuffer(told.vector, np.uint8), ring_bits, length)
+    numbers = untagged(words, shape).view(np.int64).tolist(), body.view(np.int32).tolist()
+    assert slow_tag(due.key, shape, *numbers, message.survivors) == tag_of_limbs(words[shape.tag_words])
+
+
+def slow_tag(key: Secret, shape: SumShape, header: list[int], body: list[int], survivors: tuple[int, ...]) -> int:
+    """Return the tag of a sum of at most one block, number by number."""
+    check = SumCheck(key, shape.body_length, len(header))
+    inner = check._numbers("inner", len(body)).tolist()
+    (outer,) = check._numbers("blocks", 1).tolist() if body else (0,)
+    tag = outer * sum(v * x for v, x in zip(inner, body, strict=True))
+    tag += sum(w * h for w, h in zip(check._numbers("header", len(header)).tolist(), header, strict=True))
+    return (tag + sum(map(check.pad, survivors))) % MODULUS
