@@ -416,6 +416,8 @@ class RunDriver:
         for effect in effects:
             if isinstance(effect, SendMessage) and effect.participant in self._connections:
                 told += len(effect.message) + len(effect.vector)
+            elif isinstance(effect, SendTotals) and effect.participant in self._connections:
+                told += len(effect.totals)
             elif isinstance(effect, Report):
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)

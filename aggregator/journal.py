@@ -192,7 +192,11 @@ class Journal:
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
-            told = None if entry.opened is None else [entry.opened.before.hex(), entry.opened.masked]
+            told = (
+                None
+                if entry.opened is None
+                else [entry.opened.before.hex(), entry.opened.masked, entry.opened.told]
+            )
             words = (json.dumps([entry.training_run.state, told]), entry.seconds, json.dumps(digests))
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
@@ -400,13 +404,16 @@ def _vectors_of(opened: LastOpened | None) -> dict[str, NDArray[np.uint8]]:
     return {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
 
 
-def _opened_of(told: tuple[str, bool] | None, vectors: dict[str, NDArray[np.floating]]) -> LastOpened | None:
+def _opened_of(
+    told: tuple[str, bool, list[str]] | None, vectors: dict[str, NDArray[np.floating]]
+) -> LastOpened | None:
     """Take what is kept of the sum that was opened last out of the vectors."""
     message, vector = (vectors.pop(name, None) for name in (OPENED_MESSAGE, OPENED_VECTOR))
     if told is None or message is None or vector is None:
         return None
-    before, masked = told
-    return LastOpened(bytes.fromhex(before), message.tobytes(), vector.tobytes(), masked=masked)
+    before, masked, names = told
+    parts = (message.tobytes(), vector.tobytes())
+    return LastOpened(bytes.fromhex(before), *parts, masked=masked, told=tuple(names))
 
 
 def _damaged(path: Path, row: str) -> StateError:

@@ -21,6 +21,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.parts import RoundBytes, RoundSeconds, Traffic
+from fedfair.run.opened_totals import totals_bytes
 from fedfair.run.training_run import Progress
 
 MAX_POINTS = 100
@@ -66,16 +67,19 @@ class ComputedTraffic:
 
     def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema) -> None:
         specs = sum_specs(plan, layout, schema)
+        members = tuple(plan.federation.collaborators)
         self._uploads = {purpose: spec.upload_bytes for purpose, spec in specs.items()}
+        self._opened = {purpose: totals_bytes(spec, members) for purpose, spec in specs.items()}
         if is_masked(plan):
             bits = plan.secure_aggregation.ring_bits
             shapes = sum_shapes(plan, layout, schema)
             self._uploads = {purpose: shapes[purpose.value].vector_bytes(bits) for purpose in specs}
+            self._opened = self._uploads
 
     def cost(self, progress: Progress, seconds: float) -> SumCost:
-        """Return what the sum cost that just closed: its total travels back at the length of an upload."""
-        sites, length = progress.contributors, self._uploads[progress.purpose]
-        return SumCost(progress.purpose, progress.round, seconds, sites, sites * length, sites * length)
+        """Return what the sum cost that just closed; its total travels back to everybody."""
+        sites, up, down = progress.contributors, self._uploads[progress.purpose], self._opened[progress.purpose]
+        return SumCost(progress.purpose, progress.round, seconds, sites, sites * up, sites * down)
 
 
 def rounds_summary(costs: Sequence[SumCost]) -> RoundSeconds | None:

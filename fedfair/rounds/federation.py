@@ -245,7 +245,7 @@ class Federation:
 
     def _tell_of_last_sum(self, participant: ParticipantId) -> Iterator[Effect]:
         """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks."""
-        told = self._steps.lacks(self._members.held(participant))
+        told = self._steps.lacks(participant, self._members.held(participant))
         if told is not None:
             self._members.hold(participant, self._steps.present)
             yield told.effect(participant)
@@ -354,7 +354,7 @@ class Federation:
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         for participant in self._members.connected:
-            if not self._steps.reaches(self._members.held(participant)):
+            if not self._steps.reaches(participant, self._members.held(participant)):
                 # Only the adverts of a new session can vouch for the state that it must be sent.
                 self._protection.note_keys(participant, b"")
         record, clip = self._lost.take_record(), self._training_run.state.clip
@@ -508,16 +508,18 @@ class Federation:
             # site has the same rules, and refuses the same total.
             yield from self._lose(sum_round, fault.message)
             return
-        told = None if self._protection is None else self._protection.server.announcement
-        self._steps.moved(LastOpened.of(before, totals, sum_round.counted, told))
-        yield Report(progress, sum_round.aftermath.clipping)
-        for participant in sum_round.cohort:
-            if participant in self._members.connected:
-                if told is not None:
-                    # It was told with the answer to its last message; a site that was out is sent the state.
-                    self._members.hold(participant, self._steps.present)
-                else:
-                    yield from self._tell_of_last_sum(participant)
+        aftermath = sum_round.aftermath
+        said = None if self._protection is None else self._protection.server.announcement
+        if said is None:
+            self._steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
+            for participant in self._members.connected:
+                yield from self._tell_of_last_sum(participant)
+        else:
+            # The round itself has told whoever was in it to its end.
+            self._steps.moved(LastOpened.under_masks(before, said, aftermath.told))
+            for participant in set(aftermath.told) & set(self._members.connected):
+                self._members.hold(participant, self._steps.present)
+        yield Report(progress, aftermath.clipping)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
         if progress.evaluation is not None:

@@ -90,6 +90,7 @@ class MaskedSumRound:
         self._settled: tuple[ParticipantId, ...] = ()
         self._missing: tuple[ParticipantId, ...] = ()
         self._reopens = False
+        self._told: list[ParticipantId] = []
         self._begin(record)
 
     def _begin(self, record: bytes) -> None:
@@ -148,7 +149,8 @@ class MaskedSumRound:
         if opened is not None and opened.histogram:
             clipping = Clipping(self._clip, opened.clipped)
         record = self._protection.round_record
-        return Aftermath(self.counted, self._settled, self._missing, self._reopens, record, clipping)
+        left = (self.counted, self._settled, self._missing, self._reopens, record, clipping)
+        return Aftermath(*left, tuple(self._told))
 
     def totals(self) -> Totals:
         """Return the sum over the survivors.
@@ -288,6 +290,7 @@ class MaskedSumRound:
         for index, member in self._members.items():
             if index not in self._out and (told := self._protection.announcement_for(member)) is not None:
                 self._outgoing.append(told)
+                self._told.append(member)
 
 
 def accuse_late(protection: SecaggSession, member: ParticipantId, accused: int) -> tuple[Suspicion, ...]:

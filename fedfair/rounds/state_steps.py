@@ -32,28 +32,40 @@ class LastOpened:
         message: of secure aggregation; the opened totals where sums are plain.
         vector: what travels beside a message of secure aggregation.
         masked: whether it is one.
+        told: who was told at once, or would have been; under masks nobody else could check it.
     """
 
     before: bytes
     message: bytes
     vector: bytes
     masked: bool
+    told: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, before: bytes, totals: Totals, members: Sequence[ParticipantId], told: Announcement | None
-    ) -> LastOpened:
-        """Return what sites are told of a sum.
+    def in_the_clear(cls, before: bytes, totals: Totals, members: Sequence[ParticipantId]) -> LastOpened:
+        """Return what sites are told of a plain sum.
 
         Args:
             before: digest of the state that it was about, 32 bytes.
             totals: what it came to.
             members: who contributed.
-            told: what secure aggregation tells; None where sums are plain.
         """
-        if told is not None:
-            return cls(before, told.message, told.vector, masked=True)
-        return cls(before, OpenedTotals(before, tuple(members), totals).encode(), b"", masked=False)
+        return cls(before, OpenedTotals(before, tuple(members), totals).encode(), b"", masked=False, told=())
+
+    @classmethod
+    def under_masks(cls, before: bytes, said: Announcement, told: Sequence[ParticipantId]) -> LastOpened:
+        """Return what sites are told of a masked sum.
+
+        Args:
+            before: digest of the state that it was about, 32 bytes.
+            said: what secure aggregation tells.
+            told: who was in the round to its end.
+        """
+        return cls(before, said.message, said.vector, masked=True, told=tuple(told))
+
+    def is_for(self, participant: ParticipantId) -> bool:
+        """Return whether a participant can do anything with it."""
+        return not self.masked or participant in self.told
 
     def effect(self, participant: ParticipantId) -> SendMessage | SendTotals:
         """Return the telling of it."""
@@ -98,14 +110,21 @@ class StateSteps:
         """Note the sum that led to the present state."""
         self.last, self._after_last = last, self.present
 
-    def lacks(self, held: bytes) -> LastOpened | None:
-        """Return the sum that a copy with this digest lacks; None where it lacks nothing, or more than one."""
-        last = self.last
-        return last if last is not None and held == last.before and not self.is_present(held) else None
+    def lacks(self, participant: ParticipantId, held: bytes) -> LastOpened | None:
+        """Return the one sum that a participant's copy lacks; None where it lacks nothing, or needs the state.
 
-    def reaches(self, held: bytes) -> bool:
-        """Return whether a copy with this digest is at the present state, or one sum behind it."""
-        return self.is_present(held) or self.lacks(held) is not None
+        Args:
+            participant: who.
+            held: the digest of its copy.
+        """
+        last = self.last
+        if last is None or held != last.before or self.is_present(held) or not last.is_for(participant):
+            return None
+        return last
+
+    def reaches(self, participant: ParticipantId, held: bytes) -> bool:
+        """Return whether a participant's copy is at the present state, or one sum behind it."""
+        return self.is_present(held) or self.lacks(participant, held) is not None
 
     def is_present(self, held: bytes) -> bool:
         """Return whether a copy with this digest is at the present state, or will be with the next request."""

@@ -37,10 +37,19 @@ class OpenedTotals:
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         totals = self.totals
-        words = json.dumps([self.state.hex(), list(self.members), totals.contributors]).encode()
+        words = _words(self.state, self.members, totals.contributors)
         header = np.ascontiguousarray(totals.header, HEADER_DTYPE).tobytes()
         body = np.ascontiguousarray(totals.body, totals.body.dtype.newbyteorder("<")).tobytes()
         return struct.pack("<I", len(words)) + words + header + body
+
+
+def _words(state: bytes, members: tuple[str, ...], contributors: int) -> bytes:
+    return json.dumps([state.hex(), list(members), contributors]).encode()
+
+
+def totals_bytes(spec: SumSpec, members: tuple[str, ...]) -> int:
+    """Return the length of an opened sum to which all of these contributed."""
+    return 4 + len(_words(bytes(32), members, len(members))) + spec.upload_bytes
 
 
 def decode_totals(raw: bytes | bytearray | memoryview, spec: SumSpec) -> OpenedTotals:
