@@ -55,7 +55,7 @@ from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.client import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.wire.chunking import masked_frames
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
+from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
 
 _ABOUT_A_STATE = frozenset({Kind.PROPOSAL, Kind.ROUND_START})
@@ -146,14 +146,11 @@ class MaskedWorker:
         """Return what to send.
 
         Raises:
-            SecaggError: an opened sum is not what the sites added, or is nothing that an honest aggregator sends;
-                this site ends its part in the run.
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
         loop = asyncio.get_running_loop()
         if isinstance(said, ReceivedSum):
-            await loop.run_in_executor(self._worker, self._hear_sum, said)
-            return ()
+            return await loop.run_in_executor(self._worker, self._hear_sum, said)
         if isinstance(said, ReceivedRequest):
             self._question = said
             return ()
@@ -182,7 +179,7 @@ class MaskedWorker:
         finally:
             self.standing.busy = False
 
-    def _hear_sum(self, said: ReceivedSum) -> None:
+    def _hear_sum(self, said: ReceivedSum) -> list[CollaboratorFrame]:
         """Take an opened sum, or end this site's part in the run.
 
         A sum of a round that this site has not entered, because it was away or was asked for something newer, is
@@ -192,11 +189,14 @@ class MaskedWorker:
             effects = self._participant.receive(said.message, _NO_SUBJECT, vector=said.vector)
         except SecaggError as fault:
             if fault.check in _NOT_ENTERED:
-                return
-            raise
+                return []
+            self.standing.exit_reason = fault
+            self.standing.refused = replace(_refusal(fault, f"{fault.check.value}: {fault.message}"), leaving=True)
+            return [Abstain(NO_SUM, reason_for(self.standing.refused.term), leaving=True)]
         for effect in effects:
             if isinstance(effect, SumAccepted):
                 self._taken(effect.opened)
+        return []
 
     def _subject(self, question: ReceivedRequest) -> RoundSubject:
         """Return what a round that starts now is about: the numbers that this site computes with at this moment.

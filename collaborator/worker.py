@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedfair.aggregation.requests import FeatureScaling
-from fedfair.errors import PrivacyError
+from fedfair.errors import FedfairError, PrivacyError
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
@@ -62,7 +62,7 @@ class WorkerStanding:
     last_asked: tuple[str, SumStart] | None = None
     refused: Refusal | None = None
     busy: bool = False
-    exit_reason: PrivacyError | None = None
+    exit_reason: FedfairError | None = None
     fault: str = ""
 
     def expect(self, question: ReceivedRequest) -> None:
