@@ -192,12 +192,11 @@ class Journal:
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
-            told = (
-                None
-                if entry.opened is None
-                else [entry.opened.before.hex(), entry.opened.masked, entry.opened.told]
+            words = (
+                json.dumps([entry.training_run.state, _facts_of(entry.opened)]),
+                entry.seconds,
+                json.dumps(digests),
             )
-            words = (json.dumps([entry.training_run.state, told]), entry.seconds, json.dumps(digests))
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
@@ -404,9 +403,15 @@ def _vectors_of(opened: LastOpened | None) -> dict[str, NDArray[np.uint8]]:
     return {name: np.frombuffer(part, np.uint8) for name, part in parts.items()}
 
 
-def _opened_of(
-    told: tuple[str, bool, list[str]] | None, vectors: dict[str, NDArray[np.floating]]
-) -> LastOpened | None:
+_Facts = tuple[str, bool, list[str]]
+"""The state before the sum that was opened last, whether it is masked, and who was told."""
+
+
+def _facts_of(opened: LastOpened | None) -> _Facts | None:
+    return None if opened is None else (opened.before.hex(), opened.masked, list(opened.told))
+
+
+def _opened_of(told: _Facts | None, vectors: dict[str, NDArray[np.floating]]) -> LastOpened | None:
     """Take what is kept of the sum that was opened last out of the vectors."""
     message, vector = (vectors.pop(name, None) for name in (OPENED_MESSAGE, OPENED_VECTOR))
     if told is None or message is None or vector is None:

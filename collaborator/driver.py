@@ -117,6 +117,7 @@ class SiteDriver:
             ConnectionRefusedByPeerError: the aggregator does not want this site.
             AbortedError: nobody answered for longer than the site's patience.
             PrivacyError: this site may release nothing more; the aggregator was told.
+            SecaggError: an opened sum is not what the sites added; the aggregator was told.
             FedfairError: the aggregator broke the protocol, or this site cannot go on.
         """
         while True:
@@ -249,6 +250,8 @@ class SiteDriver:
                         self._records.answered(link, "abstained")
                         if frame.leaving:
                             await self._leave(link)
+            # Only now, so that a site that refuses the last sum of a run leaves before it hears of the end.
+            questions.carried_out(said)
             if refused:
                 self._limit.refused(refused)
 

@@ -61,7 +61,7 @@ from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.client import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.wire.chunking import masked_frames
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SumStart, Welcome
+from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 _NO_SUBJECT = RoundSubject(b"", b"")
@@ -159,8 +159,6 @@ class MaskedWorker:
         """Return what to send.
 
         Raises:
-            SecaggError: an opened sum is not what the sites added, or is nothing that an honest aggregator sends;
-                this site ends its part in the run.
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
         loop = asyncio.get_running_loop()
@@ -170,8 +168,7 @@ class MaskedWorker:
             await loop.run_in_executor(self._worker, self._follower.replica.offer, said.packed)
             return ()
         if isinstance(said, ReceivedSum):
-            await loop.run_in_executor(self._worker, self._hear_sum, said)
-            return ()
+            return await loop.run_in_executor(self._worker, self._hear_sum, said)
         if isinstance(said, ReceivedRequest):
             self._question = said
             return ()
@@ -208,7 +205,7 @@ class MaskedWorker:
         finally:
             self.standing.busy = False
 
-    def _hear_sum(self, said: ReceivedSum) -> None:
+    def _hear_sum(self, said: ReceivedSum) -> list[CollaboratorFrame]:
         """Take an opened sum, or end this site's part in the run.
 
         A sum of a round that this site has not entered, because it was away or was asked for something newer, is
@@ -218,12 +215,15 @@ class MaskedWorker:
             effects = self._participant.receive(said.message, _NO_SUBJECT, vector=said.vector)
         except SecaggError as fault:
             if fault.check in _NOT_ENTERED:
-                return
-            raise
+                return []
+            self.standing.exit_reason = fault
+            self.standing.refused = replace(_refusal(fault, f"{fault.check.value}: {fault.message}"), leaving=True)
+            return [Abstain(NO_SUM, reason_for(self.standing.refused.term), leaving=True)]
         for effect in effects:
             # A sum that came again after a restart is about a state that this site has left behind.
             if isinstance(effect, SumAccepted) and effect.state_digest == self._follower.replica.digest:
                 self._take_sum(effect.opened)
+        return []
 
     def _take_sum(self, opened: OpenedSum) -> None:
         """Apply an opened sum to this site's copy of the run; where it is refused, the copy stays as it is.

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from collaborator.notices import Notice
 from collaborator.run_follower import HeldRun
-from fedfair.errors import PrivacyError
+from fedfair.errors import FedfairError, PrivacyError
 from fedfair.ids import SumNumber
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
@@ -62,7 +62,7 @@ class WorkerStanding:
     last_asked: tuple[str, SumStart] | None = None
     refused: Refusal | None = None
     busy: bool = False
-    exit_reason: PrivacyError | None = None
+    exit_reason: FedfairError | None = None
     fault: str = ""
 
     def expect(self, question: ReceivedRequest) -> None:

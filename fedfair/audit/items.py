@@ -36,8 +36,10 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
     MessageKind.INTRODUCTION: "plan digest, signed approval, signature over the certificate, "
     "what it was asked last",
     MessageKind.PREFLIGHT: "the same as an introduction but for what it was asked, and the site's clock",
-    MessageKind.PUBLIC_KEY: "a fresh public key of secure aggregation, signed",
-    MessageKind.CONFIRMATION: "a signature over the session; with ML-KEM, keys sealed for the other sites",
+    MessageKind.PUBLIC_KEY: "a fresh public key of secure aggregation, a promise and the state of "
+    "the run by its digest, signed",
+    MessageKind.CONFIRMATION: "a signature over the session; a check seed, and with ML-KEM keys, sealed for the "
+    "other sites",
     MessageKind.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, "
     "a signature",
     MessageKind.MASKED_VECTOR: "a piece of this site's contribution, noise without the masks of the others",

@@ -19,7 +19,7 @@ from fedfair.secagg.fixedpoint import unpack_signed
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import untagged
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
-from fedfair.secagg.round_messages import Opened, RoundStart
+from fedfair.secagg.round_messages import OpenedMessage, RoundStart
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.sum_check import check_of, tag_of_limbs
 
@@ -59,7 +59,7 @@ class AwaitedSum:
         Raises:
             SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VECTOR or SUM.
         """
-        message, context = Opened.decode(raw), self.context
+        message, context = OpenedMessage.decode(raw), self.context
         context.check_transcript(message.transcript)
         context.check_opened(message.survivors)
         require(
@@ -82,7 +82,7 @@ class AwaitedSum:
             self.key.erase()
 
     def _words(
-        self, message: Opened, vector: bytes | bytearray | memoryview
+        self, message: OpenedMessage, vector: bytes | bytearray | memoryview
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         shape, ring_bits = self.shape, self.context.site.plan.terms.ring_bits
         for what, found, expected in (

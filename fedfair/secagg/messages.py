@@ -4,7 +4,7 @@ A message is: version, type, fields; those of the set-up are in `setup_messages`
 `round_messages`. They decide layouts and caps only; whether a well-formed message is acceptable *now* is for
 `session`, `client` and `server`. A message is encoded once, by its author, and signatures cover the bytes that
 travelled. A vector is not a message: a masked one travels beside `Upload`, which carries its digest, and the body
-of a sum beside `Opened`, which every site checks.
+of a sum beside `OpenedMessage`, which every site checks.
 """
 
 from __future__ import annotations

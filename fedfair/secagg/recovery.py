@@ -24,7 +24,7 @@ from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
-    Opened,
+    OpenedMessage,
     RoundStart,
     UnmaskRequest,
     UnmaskShares,
@@ -43,7 +43,7 @@ class Announcement:
     """What every site of a cohort is told of its opened sum.
 
     Attributes:
-        message: an `Opened`.
+        message: an `OpenedMessage`.
         vector: the words of the body, packed at ring width; empty where the sum has none.
     """
 
@@ -261,7 +261,7 @@ class RoundState:
         """
         self._sum.remove(self._masks(), threads)
         header = self._sum.header.astype("<u8", copy=False).tobytes()
-        message = Opened(self.transcript, self.survivors, header).encode()
+        message = OpenedMessage(self.transcript, self.survivors, header).encode()
         # Decoding may use the memory of the words.
         announcement = Announcement(message, packed_body(self._sum.body, self._terms.ring_bits))
         layout = RoundLayout(self.start, self._terms, self._shape, dtype)

@@ -221,7 +221,7 @@ class UnmaskShares:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedMessage:
     """Aggregator to the cohort: this is the sum; check it. The words of its body travel beside it.
 
     `header` holds the words of the masked header without the masks, u64 in little-endian order, the check tag's
@@ -237,7 +237,7 @@ class Opened:
         return begin(Kind.OPENED).fixed(self.transcript).members(self.survivors).sized(self.header).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Opened:
+    def decode(cls, raw: bytes) -> OpenedMessage:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.OPENED)
         message = cls(reader.fixed(DIGEST_BYTES), reader.members(), reader.sized(8 * MAX_MASKED_HEADER_VALUES))

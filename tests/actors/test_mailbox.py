@@ -15,7 +15,7 @@ from collaborator.refusal_limit import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit,
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
-from fedfair.secagg.messages import Kind
+from fedfair.secagg.messages import VERSION, Kind
 from fedfair.wire.frames import SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest
 
@@ -32,7 +32,7 @@ def question(number: int) -> ReceivedRequest:
 
 
 def message(kind: int, content: bytes = b"") -> SecaggMessage:
-    return SecaggMessage(bytes([1, kind]) + content)
+    return SecaggMessage(bytes([VERSION, kind]) + content)
 
 
 def test_entries_come_out_in_order_and_a_taker_waits_for_the_next() -> None:

@@ -247,9 +247,10 @@ def test_a_round_is_compared_with_the_scaling_in_force_when_it_starts(
 
 def test_the_policy_is_asked_about_the_scaling_in_force(site: OneSite) -> None:
     asked: list[ReceivedRequest] = []
+    start = site.start_of(round_subject(SumKey("", Purpose.TRAINING, 1), MODEL, OTHER))
     site.answers._rule = lambda question: asked.append(question) or Refusal("no")
     site.task.scaling = OTHER
-    site._hear(site.start_of(round_subject(SumKey("", Purpose.TRAINING, 1), MODEL, OTHER)))
+    site._hear(start)
     assert asked[-1].scaling is OTHER
 
 

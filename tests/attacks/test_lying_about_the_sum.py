@@ -19,7 +19,7 @@ from fedfair.secagg.masking import Update, abstention, untagged
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import RING_BITS
 from fedfair.secagg.recovery import Announcement
-from fedfair.secagg.round_messages import Opened
+from fedfair.secagg.round_messages import OpenedMessage
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.sum_check import MODULUS, SumCheck, tag_limbs, tag_of_limbs
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
@@ -57,7 +57,7 @@ class SumLies(Wire):
         **changes: object,
     ) -> Announcement:
         """Return the opened sum with lies: each callable changes the words in place."""
-        honest = Opened.decode(self.told.message)
+        honest = OpenedMessage.decode(self.told.message)
         words = np.frombuffer(honest.header, "<u8").copy()
         header(words)
         values = unpack_signed(np.frombuffer(self.told.vector, np.uint8), 32, self.members)
@@ -162,7 +162,9 @@ def test_swapped_blocks_are_refused() -> None:
 
 def test_a_sum_of_another_length_is_refused(lies: SumLies) -> None:
     assert lies.refusal(1, Announcement(lies.told.message, lies.told.vector[:-4])) is Check.VECTOR
-    longer = replace(Opened.decode(lies.told.message), header=Opened.decode(lies.told.message).header + bytes(8))
+    longer = replace(
+        OpenedMessage.decode(lies.told.message), header=OpenedMessage.decode(lies.told.message).header + bytes(8)
+    )
     assert lies.refusal(1, Announcement(longer.encode(), lies.told.vector)) is Check.VECTOR
 
 
@@ -238,7 +240,7 @@ def test_the_tags_of_survivors_add_up_to_the_tag_of_their_sum(
     assert set(wire.accepted) == {1, 2, 3, 4, 5}
     told = wire.server.announcement
     assert told is not None
-    message, due = Opened.decode(told.message), wire.sites[1]._due
+    message, due = OpenedMessage.decode(told.message), wire.sites[1]._due
     assert due.key is not None
     words = np.frombuffer(message.header, "<u8").copy()
     body = unpack_signed(np.frombuffer(told.vector, np.uint8), ring_bits, length)

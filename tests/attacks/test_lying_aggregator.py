@@ -176,7 +176,7 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
         assert isinstance(reply, Send)
         confirms[index] = reply.message
     honest = Confirm.decode(confirms[1])
-    nonsense = tuple((peer, bytes(len(found))) for peer, found in honest.ciphertexts)
+    nonsense = tuple((peer, bytes(1088) + found[1088:]) for peer, found in honest.ciphertexts)
     sealed = tuple((peer, digest("sealed", ciphertext)) for peer, ciphertext in nonsense)
     lie = replace(honest, sealed=sealed, ciphertexts=nonsense)
     lie = replace(lie, signature=sign(signing_key(1), "confirm", *lie.signed_fields()))

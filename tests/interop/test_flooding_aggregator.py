@@ -28,7 +28,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.tls import server_credentials
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
-from fedfair.secagg.messages import Kind
+from fedfair.secagg.messages import VERSION, Kind
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
@@ -43,7 +43,7 @@ FLOOD = 400
 MESSAGE_BYTES = 256 << 10
 QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 60)
 GARBAGE = SecaggMessage(b"\xff" * MESSAGE_BYTES)
-OLD_ANSWER = SecaggMessage(bytes([1, Kind.CONFIRMS]) + bytes(MESSAGE_BYTES))
+OLD_ANSWER = SecaggMessage(bytes([VERSION, Kind.CONFIRMS]) + bytes(MESSAGE_BYTES))
 
 Say = Callable[[AggregatorFrame], Awaitable[None]]
 

@@ -182,7 +182,7 @@ def junk(asked: SumStart) -> list[CollaboratorFrame]:
 
 def giant_vector(asked: SumStart) -> list[CollaboratorFrame]:
     del asked
-    return [SecaggMessage(b"\x01\x07", 1 << 36)]
+    return [SecaggMessage(b"\x02\x07", 1 << 36)]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_masked_message_in_a_plain_sum_is_refused(tmp_path: Path) -> None:
         async with federation.dial("clinic-c") as (link, hello):
             await link.send(hello)
             await answered(link, SumStart)
-            await link.send(SecaggMessage(b"\x01\x02"))
+            await link.send(SecaggMessage(b"\x02\x02"))
             assert "which is plain" in (await answered(link, Refused)).reason
         await asyncio.gather(*honest)
 

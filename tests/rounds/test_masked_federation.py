@@ -86,6 +86,7 @@ class Play:
         self.said: list[tuple[ParticipantId, Kind]] = []
         self.effects: list[events.Effect] = []
         self.questions: dict[ParticipantId, events.SendSum] = {}
+        self.vectors: dict[bytes, bytes] = {}
         self.deadlines: dict[events.DeadlineToken, int] = {}
         self.silent: Callable[[ParticipantId, Kind], bool] = lambda _name, _kind: False
         self.size: Callable[[int], float] = lambda _rounds_done: 0.5
@@ -106,7 +107,8 @@ class Play:
             match effect:
                 case events.SendSum(participant):
                     self.questions[participant] = effect
-                case events.SendMessage(participant, message) if participant in self.federation.connected:
+                case events.SendMessage(participant, message, vector) if participant in self.federation.connected:
+                    self.vectors[message] = vector
                     for answer in self.answers(participant, message):
                         pending += self.federation.receive(answer)
                 case events.SetDeadline(token, seconds):
@@ -115,13 +117,18 @@ class Play:
                     self.deadlines.pop(token, None)
 
     def answers(self, name: ParticipantId, message: bytes) -> list[events.Event]:
-        sends = self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
+        sends = self.carry_out(name, self.heard(name, message))
         self.said += [(name, kind_of(send.message)) for send in sends]
         return [
             events.MessageArrived(name, send.message, send.vector)
             for send in sends
             if not self.silent(name, kind_of(send.message))
         ]
+
+    def heard(self, name: ParticipantId, message: bytes) -> list[SiteEffect]:
+        """Return what a site does with a message and with the vector beside it."""
+        vector = self.vectors.get(message, b"")
+        return self.sites[name].receive(message, self.subject(name), vector=vector)
 
     def subject(self, name: ParticipantId) -> RoundSubject:
         request = self.questions[name].request

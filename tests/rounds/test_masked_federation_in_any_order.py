@@ -47,7 +47,8 @@ class WaitingPlay(Play):
             match effect:
                 case events.SendSum(participant):
                     self.questions[participant] = effect
-                case events.SendMessage(participant, message):
+                case events.SendMessage(participant, message, vector):
+                    self.vectors[message] = vector
                     self.waiting[participant].append(message)
                 case events.SetDeadline(token, seconds):
                     self.deadlines[token] = seconds
@@ -64,7 +65,7 @@ class WaitingPlay(Play):
         """Hand a site the oldest message that waits for it, and the federation what the site says to it."""
         message, question = self.waiting[name].pop(0), self.questions[name]
         try:
-            sends = self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
+            sends = self.carry_out(name, self.heard(name, message))
         except SecaggError as refusal:
             self.tell(events.Abstained(name, question.sum_number, refusal.message, accused=refusal.accused))
             return

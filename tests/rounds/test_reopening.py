@@ -132,7 +132,7 @@ class Restarting(WaitingPlay):
     def said_to(self, name: ParticipantId, message: bytes) -> list[Send]:
         question = self.questions[name]
         try:
-            return self.carry_out(name, self.sites[name].receive(message, self.subject(name)))
+            return self.carry_out(name, self.heard(name, message))
         except SecaggError as refusal:
             self.tell(events.Abstained(name, question.sum_number, refusal.message, accused=refusal.accused))
             return []

@@ -14,7 +14,7 @@ from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
-    Opened,
+    OpenedMessage,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -39,7 +39,7 @@ DECODERS = {
     Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
     Kind.UNMASK_REQUEST: UnmaskRequest.decode,
     Kind.UNMASK_SHARES: UnmaskShares.decode,
-    Kind.OPENED: Opened.decode,
+    Kind.OPENED: OpenedMessage.decode,
 }
 EXAMPLES = [
     Proposal(
@@ -64,7 +64,7 @@ EXAMPLES = [
     ConsistencyCheck(DIGEST, 1, (1, 2), SIGNATURE),
     UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
     UnmaskShares(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
-    Opened(DIGEST, (1, 2), b"w" * 24),
+    OpenedMessage(DIGEST, (1, 2), b"w" * 24),
 ]
 BYTES = [message.encode() for message in EXAMPLES]
 
