@@ -251,7 +251,6 @@ class SiteDriver:
                         if frame.leaving:
                             await self._leave(link)
             # Only now, so that a site that refuses the last sum of a run leaves before it hears of the end.
-            questions.carried_out(said)
             if refused:
                 self._limit.refused(refused)
 
