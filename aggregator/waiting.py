@@ -40,7 +40,10 @@ def _who_alone(waiting: Waiting) -> str:
     if waiting.reopens:
         who = f"only {names} together" if waiting.needed == len(waiting.only) else names
         return f" The {_sum(waiting)} was interrupted, and {who} can open it from what they have sent."
-    return f" Only {names} can repeat the {_sum(waiting)}, because they have helped to open it."
+    return (
+        f" Only {names} can repeat the {_sum(waiting)}, because they have helped to open it; for others, each of "
+        "them would have to raise policy.max_reopened_sums."
+    )
 
 
 def _then(waiting: Waiting) -> str:

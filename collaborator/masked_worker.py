@@ -39,7 +39,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.replica import OutOfStepError
-from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import (
     Contribute,
@@ -56,6 +56,7 @@ from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
+from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.client import LocalChange
@@ -198,7 +199,7 @@ class MaskedWorker:
             if kind is Kind.PROPOSAL:
                 subject = RoundSubject(self._follower.replica.digest, b"")
             elif kind is Kind.ROUND_START:
-                subject, computed = self._begun(question)
+                subject, computed = self._begun(question, message)
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
@@ -236,7 +237,7 @@ class MaskedWorker:
         except RemoteProtocolError as fault:
             self.standing.fault = f"the opened sum is refused, and asked for again: {fault.message}"
 
-    def _begun(self, question: ReceivedRequest) -> tuple[RoundSubject, bytes]:
+    def _begun(self, question: ReceivedRequest, message: bytes) -> tuple[RoundSubject, bytes]:
         """Return what a round that starts now is about, and what this site computes for it.
 
         The second are 32 bytes, equal for sums of which this site opens no two for different sites. Where each
@@ -244,12 +245,18 @@ class MaskedWorker:
         same is the same in every run, and in every state in which a saved model is evaluated.
 
         Raises:
-            SecaggError: STATE: the request is not the one that this site's own state asks for.
+            SecaggError: STATE: the request, or its clip, is not what this site's own state of the run asks for.
         """
         try:
             request = self._follower.due(question.start)
         except OutOfStepError as fault:
             raise SecaggError(Check.STATE, fault.message, fault.remedy) from fault
+        clip, stated = self._follower.replica.state.clip, RoundStart.decode(message).clips
+        require(
+            all(each == clip for each in stated),
+            Check.STATE,
+            f"a round with the clips {stated}, this site's state of the run has {clip}",
+        )
         subject = round_subject(self._follower.replica.digest, request)
         once, again = (self._task.draws(request.purpose, request.round, attempt) for attempt in (1, 2))
         if once != again:

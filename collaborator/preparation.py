@@ -346,6 +346,7 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
         repeatable=frozenset(policy.repeatable),
         any_cohort=rounds if policy.training_cohort == "any" else frozenset(),
         least_survivors=fewest,
+        max_reopened_sums=policy.max_reopened_sums,
     )
 
 

@@ -126,6 +126,12 @@ class SitePolicy(Section):
         description="same: a masked training sum that this site helped to open is opened again "
         "only for the same sites, so that none can be subtracted from another; any",
     )
+    max_reopened_sums: int = Field(
+        default=0,
+        ge=0,
+        description="for how many sums, over all runs of a plan, this site helps to open one and the same sum for "
+        "another set of sites than before; the two can be subtracted, which shows what the sets do not share",
+    )
     max_evaluations: int | None = Field(
         default=None,
         ge=0,

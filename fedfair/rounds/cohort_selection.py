@@ -142,7 +142,10 @@ class CohortSelection:
             return f"{why}; the join deadline has passed without {absent}", remedy
         if self.is_fixed:
             why = f"some sites have helped to open the {due}, so only the very same sites can repeat it"
-            remedy = "restart the aggregator once they are back: it resumes with this sum and repeats no other"
+            remedy = (
+                "restart the aggregator once they are back: it resumes with this sum and repeats no other; or "
+                "each site that has helped allows another set of sites with policy.max_reopened_sums"
+            )
         else:
             connected = len(self._members.connected)
             why = f"{connected} of {self._total} collaborators are connected, {self._quorum} are needed"

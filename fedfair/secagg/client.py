@@ -206,7 +206,8 @@ class Contributing:
         require(
             earlier is None
             or (trusting and not earlier.answered)
-            or (context.opens_whole and earlier.allows(context.cohort)),
+            or (context.opens_whole and earlier.allows(context.cohort))
+            or history.may_reopen(context.computed, context.cohort, context.site.policy.max_reopened_sums),
             Check.REUSED_UPDATE,
             "an update from this model and these very draws was part of an earlier attempt, whose masks others "
             "may have opened",

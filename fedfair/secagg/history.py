@@ -24,6 +24,9 @@ MAX_PENDING_ROWS = 128
 SETTLED_KEY = bytes(32)
 """The key of the row that counts settlings; no digest is equal to it."""
 
+REOPENED_KEY = bytes(31) + b"\x02"
+"""The key of the row that counts sums that were opened for a second set of sites."""
+
 LOGGED_KEY = bytes(31) + b"\x01"
 """The key of the row that says that a write-ahead log exists; no digest is equal to it either."""
 
@@ -184,6 +187,8 @@ class History:
     def answered(self, fingerprint: bytes, computed: bytes, survivors: tuple[int, ...]) -> None:
         """Note that this site helps to open a sum over `survivors` with this update in it."""
         self.exposed(fingerprint, survivors)
+        if self.opened_for(computed) not in (b"", set_digest(survivors)):
+            self._pending[REOPENED_KEY] = u32(self.reopened + 1)
         self._pending[_sum_key(computed)] = set_digest(survivors)
 
     # -------------------------------------------------------------- sums that this site helped to open
@@ -191,6 +196,16 @@ class History:
     def opened_for(self, computed: bytes) -> bytes:
         """Return `set_digest` of the sites in a sum that this site helped to open; empty where it did not."""
         return self._get(_sum_key(computed))
+
+    @property
+    def reopened(self) -> int:
+        """Return for how many sums this site has helped to open another set of sites than before."""
+        return int.from_bytes(self._get(REOPENED_KEY))
+
+    def may_reopen(self, computed: bytes, members: tuple[int, ...], most: int) -> bool:
+        """Return whether a sum that was opened for other sites may be opened for these, as one of `most`."""
+        known = self.opened_for(computed)
+        return bool(known) and known != set_digest(members) and self.reopened < most
 
     def _expose(self, fingerprint: bytes, exposure: Exposure) -> None:
         self._pending[_update_key(fingerprint)] = bytes([exposure.whole]) + exposure.answered

@@ -171,6 +171,7 @@ class SecaggPolicy:
         repeatable: purposes whose update does not change between attempts (an evaluation of the same model); for
             these alone an update may leave the site again after an attempt that this site did not answer.
         any_cohort: purposes for which this site helps to open one and the same sum for another set of sites too.
+        max_reopened_sums: for how many sums of other purposes it does so, over all runs of the plan.
         least_survivors: fewest contributors of a sum that this site helps to open, where it wants more than the
             protocol does.
     """
@@ -182,6 +183,7 @@ class SecaggPolicy:
     repeatable: frozenset[str] = frozenset()
     any_cohort: frozenset[str] = frozenset()
     least_survivors: int = 0
+    max_reopened_sums: int = 0
 
     def check_cohort(self, members: int, colluders: int) -> None:
         """Refuse a cohort that is smaller than this site allows.

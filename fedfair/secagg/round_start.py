@@ -139,12 +139,16 @@ def _settled(session: Session, start: RoundStart, computed: bytes) -> bytes:
     """
     if start.purpose in session.site.policy.any_cohort:
         return b""
-    settled = session.history.opened_for(computed)
+    history, most = session.history, session.site.policy.max_reopened_sums
+    if history.may_reopen(computed, start.cohort, most):
+        return b""
+    settled = history.opened_for(computed)
     require(
         settled in (b"", set_digest(start.cohort)),
         Check.COHORT,
         f"this site helped to open this {start.purpose} sum before, for other sites than {list(start.cohort)}",
-        "repeat the sum with the very same sites",
+        "repeat the sum with the very same sites; or this site allows another set with policy.max_reopened_sums: "
+        f"{history.reopened + 1}",
         asked=f"sites {', '.join(map(str, start.cohort))}",
         allowed="the sites of the sum that was opened",
     )

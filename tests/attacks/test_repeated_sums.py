@@ -215,6 +215,29 @@ def test_a_site_that_allows_it_opens_a_sum_for_other_sites_too() -> None:
     assert training(lies, range(1, 5)) == (1, 2, 3, 4)
 
 
+def test_a_site_opens_as_many_sums_for_a_second_set_of_sites_as_its_policy_allows() -> None:
+    lies = Lies.in_session(policy=SecaggPolicy(greatest_attempts=9, max_reopened_sums=1))
+    assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
+    assert training(lies, range(1, 5)) == (1, 2, 3, 4)
+    assert training(lies, range(1, 5)) == (1, 2, 3, 4), "the same set again is no other one"
+    for index in lies.roster.indices:
+        lies.restart(index)
+    lies.set_up()
+    with pytest.raises(SecaggError) as refusal:
+        training(lies, (1, 2, 3, 5))
+    assert refusal.value.check is Check.COHORT
+    assert "policy.max_reopened_sums: 2" in refusal.value.remedy
+
+
+def test_an_evaluation_is_opened_for_other_sites_only_as_often_as_the_policy_allows() -> None:
+    lies = Lies.in_session(policy=SecaggPolicy(greatest_attempts=9, max_reopened_sums=1))
+    assert evaluation(lies, range(1, 6)) == of(1, 2, 3, 4, 5)
+    assert evaluation(lies, range(1, 5)) == of(1, 2, 3, 4)
+    with pytest.raises(SecaggError) as refusal:
+        evaluation(lies, (1, 2, 3, 5))
+    assert refusal.value.check is Check.COHORT
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_no_site_ever_helps_to_open_one_sum_for_two_sets(data: st.DataObject) -> None:
