@@ -131,16 +131,16 @@ class Consortium:
         """Return what the next sum is about where a clinic holds this model."""
         return RoundSubject(model_digest, digest("sum", u32(self._sums)))
 
-    def hand_over(self, member: int, message: bytes) -> list[Send]:
-        """Hand one message to a clinic and return what it sends.
+    def hand_over(self, member: int, message: bytes, vector: bytes = b"") -> list[Send]:
+        """Hand one message to a clinic and return what it sends; `vector` travels beside an opened sum.
 
         Raises:
             SecaggError: the clinic refused the message.
         """
         name = self.roster.name(member)
-        self.deliveries.append(Delivery(AGGREGATOR, name, kind_of(message), message))
+        self.deliveries.append(Delivery(AGGREGATOR, name, kind_of(message), message, vector))
         subject = self.subject(self._models[member])
-        pending, sends = deque(self.sites[member].receive(message, subject)), []
+        pending, sends = deque(self.sites[member].receive(message, subject, vector=vector)), []
         while pending:
             effect = pending.popleft()
             # What is logged would reach the disk here, before anything is sent; nobody restarts in this play.
@@ -153,6 +153,13 @@ class Consortium:
             vector = bytes(send.vector)
             self.deliveries.append(Delivery(name, AGGREGATOR, kind_of(send.message), send.message, vector))
         return sends
+
+    def announced(self) -> tuple[bytes, bytes]:
+        """Return the message and the vector that tell every clinic the sum that was just opened."""
+        told = self.server.announcement
+        if told is None:
+            raise LocalProtocolError("no sum was opened")
+        return told.message, told.vector
 
     def _carry(
         self, effects: Iterable[ServerEffect], unreachable: Collection[tuple[int, Kind]]

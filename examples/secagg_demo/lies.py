@@ -8,7 +8,9 @@ that is believed is a fault of this program and raised as one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
@@ -17,6 +19,7 @@ from fedfair.secagg.messages import Pairs
 from fedfair.secagg.params import threshold
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
+    OpenedMessage,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -102,11 +105,11 @@ class Liar:
             self.transcript(member), chosen, tuple(sorted((votes or {}).items())), envelopes
         ).encode()
 
-    def refusal(self, member: int, asked: str, message: bytes) -> Refusal:
+    def refusal(self, member: int, asked: str, message: bytes, vector: bytes = b"") -> Refusal:
         """Send a lie to a clinic and return how it was refused."""
         clinic = self.consortium.roster.name(member)
         try:
-            self.consortium.hand_over(member, message)
+            self.consortium.hand_over(member, message, vector)
         except SecaggError as refused:
             return Refusal(clinic, asked, refused.check.value, refused.message)
         raise LocalProtocolError(f"{clinic} believed a lie ({asked}); this must never happen")
@@ -164,3 +167,23 @@ def send_two_models(
     asked = "open the sum over both models"
     witnesses = [next(member for member in members if member != victim), victim]
     return [first, *(liar.refusal(member, asked, liar.request(member, members)) for member in witnesses)]
+
+
+def claim_another_sum(liar: Liar, number: int) -> list[Refusal]:
+    """After an honest round, claim a sum that differs by one unit of the ring in the number of that place."""
+    message, vector = liar.consortium.announced()
+    body = np.frombuffer(vector, np.uint32).copy()
+    body[number] += 1
+    asked = "take a sum that is wrong by one unit in one number"
+    return [liar.refusal(member, asked, message, body.tobytes()) for member in liar.consortium.members]
+
+
+def claim_another_count(liar: Liar) -> list[Refusal]:
+    """After the same round, claim one image more than there were."""
+    message, vector = liar.consortium.announced()
+    opened = OpenedMessage.decode(message)
+    header = np.frombuffer(opened.header, np.uint64).copy()
+    header[0] += 1
+    false = replace(opened, header=header.tobytes()).encode()
+    asked = "take the true sum with one image more"
+    return [liar.refusal(member, asked, false, vector) for member in liar.consortium.members]

@@ -2,7 +2,7 @@
 
 Two values come back: `Facts`, which become sentences, JSON and tables, and `Vectors`, which become pictures.
 Order: keys, one round with everybody, one clinic that vanishes before its upload, one that vanishes after it,
-three lies.
+four lies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.shape import HeaderRun, SumShape
 from secagg_demo.consortium import AGGREGATOR, Consortium, Delivery
 from secagg_demo.digits import DIMENSION, LocalChange, Records, load_records, local_change
-from secagg_demo.lies import Liar, Refusal, ask_for_both_shares, send_two_models, show_two_sets
+from secagg_demo.lies import (
+    Liar,
+    Refusal,
+    ask_for_both_shares,
+    claim_another_count,
+    claim_another_sum,
+    send_two_models,
+    show_two_sets,
+)
 
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4", "clinic-5")
 SHARES = (0.10, 0.15, 0.20, 0.25, 0.30)
@@ -97,7 +105,10 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """One lie and what every clinic that heard it said; `kind` is both shares, two sets or two models."""
+    """One lie and what every clinic that heard it said.
+
+    `kind` is both shares, two sets, two models or another sum.
+    """
 
     kind: str
     title: str
@@ -288,7 +299,10 @@ def _hex(octets: bytes) -> str:
 
 
 def _lies(consortium: Consortium, rounds: _Rounds) -> tuple[Lie, ...]:
+    rounds.honest()
     number, model = consortium.server.round, rounds.model
+    claims = Liar(consortium, number)
+    claims_refused = [*claim_another_sum(claims, SHOWN_NUMBER), *claim_another_count(claims)]
     digest = digest_of(model)
     everyone = dict.fromkeys(consortium.members, digest)
 
@@ -308,4 +322,5 @@ def _lies(consortium: Consortium, rounds: _Rounds) -> tuple[Lie, ...]:
         Lie("both shares", f"It asks for both shares of {NAMES[VICTIM - 1]}", tuple(both_refused)),
         Lie("two sets", "It shows two different sets of survivors", tuple(sets_refused)),
         Lie("two models", f"It sends another model to {NAMES[VICTIM - 1]}", tuple(models_refused)),
+        Lie("another sum", "It claims a sum that the clinics did not make", tuple(claims_refused)),
     )

@@ -99,6 +99,11 @@ def explanation(lie: Lie, facts: Facts) -> str:
             f"{victim} trains on a model of its own, so that its part would stand out in the sum. First the "
             "digest does not fit the model; then it does, for that clinic alone."
         ),
+        "another sum": (
+            "Every clinic moves its own copy of the model by the sum. If the aggregator could choose the sum, it "
+            "could choose the model. So each sum carries a tag that only the clinics together can make, and one unit "
+            "in one of the numbers is enough to break it."
+        ),
     }[lie.kind]
 
 

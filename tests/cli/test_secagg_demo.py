@@ -91,6 +91,7 @@ def test_each_lie_is_refused_by_the_check_that_is_named(played: Played) -> None:
         "both shares": {Check.ONE_ANSWER},
         "two sets": {Check.VOTES, Check.ONE_VOTE},
         "two models": {Check.STATE, Check.ENVELOPE},
+        "another sum": {Check.SUM},
     }
     heard = {refusal.clinic for lie in facts.lies for refusal in lie.refusals if lie.kind == "two sets"}
     assert heard == set(facts.clinics) - {facts.accomplice}
@@ -136,7 +137,7 @@ def test_the_page_has_its_pictures_and_loads_nothing(played: Played) -> None:
     pictures = [attributes["aria-label"] for tag, attributes in tags.found if tag == "svg"]
     assert len(pictures) == len(set(pictures)) == 7  # three updates, two histograms, two drop-outs
     assert {"without-masks", "as-sent", "recovered"} <= {attributes.get("id") for _, attributes in tags.found}
-    assert sum(attributes.get("class") == "card lie" for _, attributes in tags.found) == 3
+    assert sum(attributes.get("class") == "card lie" for _, attributes in tags.found) == 4
     assert any(attributes.get("name") == "viewport" for _, attributes in tags.found)
     assert not re.search(r"https?:|//|url\(|@import|<script|<link|\bsrc=|\bhref=", text)
     assert len(text) < 100_000
