@@ -101,8 +101,8 @@ def explanation(lie: Lie, facts: Facts) -> str:
         ),
         "another sum": (
             "Every clinic moves its own copy of the model by the sum. If the aggregator could choose the sum, it "
-            "could choose the model. So each sum carries a tag that only the clinics together can make, and one unit "
-            "in one of the numbers is enough to break it."
+            "could choose the model. So each sum carries a tag that only the clinics together can make, and one "
+            "unit in one of the numbers is enough to break it."
         ),
     }[lie.kind]
 
