@@ -19,6 +19,7 @@ from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
+from collaborator.notices import Notice, RunJoined
 from collaborator.observer import SilentSiteObserver
 from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready
@@ -131,7 +132,13 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
         logs = folder / "logs"
         answers, records, backoff = worker_of(ready, logs), SiteLogs(logs, "clinic-a"), CountedBackoff()
         stand_still = Event()
-        answers._worker.submit(stand_still.wait)
+
+        class StandsStill(SilentSiteObserver):
+            def noticed(self, notice: Notice) -> None:
+                # From then on nothing that the worker hears is worked on.
+                if isinstance(notice, RunJoined):
+                    answers._worker.submit(stand_still.wait)
+
         async with lying(workspace, script) as port:
             with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
 
@@ -143,7 +150,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
 
                 driver = SiteDriver(
                     watched,  # type: ignore[arg-type]  # what it yields is the pair
-                    ready.shapes, answers, records, SilentSiteObserver(), Patience(backoff), lambda _: None,
+                    ready.shapes, answers, records, StandsStill(), Patience(backoff), lambda _: None,
                 )  # fmt: skip
                 running = asyncio.create_task(driver.run())
                 try:
