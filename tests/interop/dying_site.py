@@ -2,7 +2,8 @@
 
 Otherwise, `python dying_site.py STEP ROUND start ...` is `python -m collaborator start ...`.
 ROUND is that of a training sum, or `evaluation:N`.
-Steps: before-upload, after-upload, before-vote, before-answer, slow (a second passes before the upload).
+Steps: before-upload, after-upload, before-vote, before-answer, before-opened (it is told the sum, and has not taken
+it), slow (a second passes before the upload).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.process.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.wire.frames import CollaboratorFrame
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
 
 KINDS = {
     "before-upload": Kind.ROUND_START,
@@ -41,13 +42,13 @@ def die() -> None:
 def main() -> None:
     step, (purpose, _, number) = sys.argv[1], ("training:" + sys.argv[2]).rpartition(":")
     wanted = (Purpose(purpose.removeprefix("training:")), int(number))
-    hear = masked_worker.MaskedWorker._hear
+    hear, hear_sum = masked_worker.MaskedWorker._hear, masked_worker.MaskedWorker._hear_sum
 
     def fatally(
         self: masked_worker.MaskedWorker, question: ReceivedRequest, message: bytes
     ) -> list[CollaboratorFrame]:
         start = question.start
-        if (start.purpose, start.round) == wanted and kind_of(message) is KINDS[step]:
+        if (start.purpose, start.round) == wanted and kind_of(message) is KINDS.get(step):
             if step == "after-upload":
                 threading.Timer(AFTER_SECONDS, die).start()
             elif step == "slow":
@@ -56,6 +57,13 @@ def main() -> None:
                 die()
         return hear(self, question, message)
 
+    def fatally_told(self: masked_worker.MaskedWorker, said: ReceivedSum) -> list[CollaboratorFrame]:
+        asked = self._question
+        if step == "before-opened" and asked is not None and (asked.start.purpose, asked.start.round) == wanted:
+            die()
+        return hear_sum(self, said)
+
+    masked_worker.MaskedWorker._hear_sum = fatally_told  # type: ignore[method-assign]
     masked_worker.MaskedWorker._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
     sys.argv = ["collaborator", *sys.argv[3:]]
     run_app(app)

@@ -11,7 +11,7 @@ import pytest
 from fedfair.audit.compare import compare
 from fedfair.audit.reader import MessageTally
 from fedfair.cli.loopback import prepare
-from tests.interop.federation_kit import NAMES, metrics, model_files_agree, read_record
+from tests.interop.federation_kit import NAMES, metrics, model_files_agree, read_record, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
 
@@ -54,6 +54,7 @@ def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path
     rounds = [line["round"] for line in metrics(started.workspace) if line["purpose"] == "training"]
     assert rounds == sorted(set(rounds))
     model_files_agree(started.workspace, 1e-8)
+    states_agree(started.workspace)
     # The mirror continues where the killed process left it; it may lack what that one had not read any more.
     for name in NAMES:
         arrived, site = (read_record(tmp_path / side / f"{name}.jsonl") for side in ("received", "egress"))

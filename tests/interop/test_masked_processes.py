@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.cli.loopback import prepare
-from tests.interop.federation_kit import FIVE, metrics
+from tests.interop.federation_kit import FIVE, metrics, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
 
@@ -87,13 +87,14 @@ def test_below_the_threshold_a_round_is_lost_in_words_and_the_returned_site_gets
     assert contributors(started) == dict.fromkeys(range(1, 7), 3)
 
 
+@pytest.mark.parametrize("step", ["before-answer", "before-opened"])
 def test_a_site_killed_after_its_upload_returns_to_the_round_with_the_bytes_of_its_log(
-    tmp_path: Path, started: Started
+    tmp_path: Path, started: Started, step: str
 ) -> None:
     plan = small_plan(rounds=6, federation={"reconnect_grace_seconds": 60}, protection=MASKED)
     started.workspace = prepare(tmp_path, plan)
     aggregator = started.aggregator()
-    victim = dying(started, "clinic-a", "before-answer")
+    victim = dying(started, "clinic-a", step)
     others = [started.collaborator(name) for name in FIVE[1:3]]
     assert ended(victim)[0] == -signal.SIGKILL
     log = next((tmp_path / "state").glob("clinic-a-*.secagg"))
@@ -103,6 +104,7 @@ def test_a_site_killed_after_its_upload_returns_to_the_round_with_the_bytes_of_i
         status, words = ended(process)
         assert status == 0, words
     assert contributors(started) == dict.fromkeys(range(1, 7), 3)
+    states_agree(started.workspace)
 
 
 def test_an_evaluation_is_repeated_without_a_killed_site_or_left_out_and_training_goes_on(
@@ -148,6 +150,7 @@ def test_an_aggregator_killed_in_the_middle_opens_a_new_session_and_finishes(
     assert clips[0] == 1.0
     assert max(clips[1:]) < 1.0
     assert json.loads(started.workspace.result.read_text())["state"] == "finished"
+    states_agree(started.workspace)
 
 
 def test_a_saved_model_is_evaluated_by_processes_that_train_nothing(tmp_path: Path, started: Started) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.cli.loopback import prepare
-from tests.interop.federation_kit import FIVE, metrics, model_files_agree
+from tests.interop.federation_kit import FIVE, metrics, model_files_agree, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
 
@@ -120,6 +120,7 @@ def test_everybody_is_killed_in_the_answers_phase_and_the_sum_is_opened_from_the
         assert status == 0, words
     assert trained(started) == [(number, 3) for number in range(1, 9)]
     model_files_agree(started.workspace, TOLERANCE)
+    states_agree(started.workspace)
 
 
 def test_a_run_of_full_batches_survives_ten_kills_of_the_aggregator_at_any_instant(
@@ -139,3 +140,4 @@ def test_a_run_of_full_batches_survives_ten_kills_of_the_aggregator_at_any_insta
         assert status == 0, words
     assert [number for number, _ in trained(started)] == list(range(1, 301))
     model_files_agree(started.workspace, 100 * TOLERANCE)
+    states_agree(started.workspace)
