@@ -2,8 +2,8 @@
 
 Otherwise, `python dying_site.py STEP ROUND start ...` is `python -m collaborator start ...`.
 ROUND is that of a training sum, or `evaluation:N`.
-Steps: before-upload, after-upload, before-vote, before-answer, before-opened (it is told the sum, and has not taken
-it), slow (a second passes before the upload).
+Steps: before-upload, after-upload, before-vote, before-answer, before-opened (it is told the sum, and has not yet
+taken it), slow (a second passes before the upload).
 """
 
 from __future__ import annotations
