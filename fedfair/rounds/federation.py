@@ -379,6 +379,8 @@ class Federation:
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
         yield from self._bring_into_step(participant)
+        # The request itself tells of an evaluation that was left out; the next sum is about the state without it.
+        self._members.hold(participant, self._steps.present)
         seconds = self._federation.round_deadline_seconds
         yield SendSum(participant, sum_round.number, sum_round.request, self._steps.present, seconds)
 
