@@ -27,7 +27,13 @@ from collaborator.refusal_limit import RefusalLimit
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.errors import AbortedError, ConnectionRefusedByPeerError, RemoteProtocolError, UnreachableError
+from fedfair.errors import (
+    AbortedError,
+    ApprovalError,
+    ConnectionRefusedByPeerError,
+    RemoteProtocolError,
+    UnreachableError,
+)
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
@@ -256,7 +262,7 @@ class SiteDriver:
 
     async def _say_why(self, link: Link, fault: BaseException | None) -> None:
         """Tell the aggregator, before this site leaves it, what of its requests was refused; keep it on record."""
-        if not isinstance(fault, PolicyError | RemoteProtocolError):
+        if not isinstance(fault, ApprovalError | PolicyError | RemoteProtocolError):
             return
         for refusal in refusals_of(fault):
             self._records.refused(refusal, None)

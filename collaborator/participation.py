@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,11 +27,11 @@ from collaborator.request_record import RequestRecord
 from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
-from collaborator.worker import Granted, Worker
+from collaborator.worker import Granted, Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
 from fedfair.aggregation.masked_totals import MaskedTotals
-from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
+from fedfair.errors import ApprovalError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
@@ -74,7 +74,11 @@ def recording_of(ready: Readiness, logs: Path) -> RunRecording:
 
 
 def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> RunFollower:
-    """Return this site's copy of the run, where an earlier process has left it."""
+    """Return this site's copy of the run, where an earlier process has left it.
+
+    Raises:
+        StateError: the file of the copy cannot be read.
+    """
     plan, binding = ready.site.plan, ready.binding
     replica = RunReplica(TrainingRun(plan, binding.layout, binding.schema, binding.vector), binding.digest, store)
     kept = store.load(replica.training_run.initial)
@@ -107,32 +111,39 @@ def worker_of(ready: Readiness, logs: Path) -> Worker:
     site = ready.site
     stem = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
     # First of all, for it names the process that has this site's files.
-    log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
-    try:
+    with ExitStack() as files:
+        log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
+        if log is not None:
+            files.callback(log.close)
         rules = SiteRules(site.plan, ready.binding.schema, site.config.policy, site.participant)
         record = RequestRecord(site.state / f"{stem}.answered", rules)
-    except FedfairError:
-        if log is not None:
-            log.close()
-        raise
+        files.callback(record.close)
 
-    def rule(request: AggregationRequest) -> Refusal | Granted:
-        said = record.admit(request)
-        if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
-            ready.account.record_unprotected(request.purpose)
-        return said
+        def rule(request: AggregationRequest) -> Refusal | Granted:
+            said = record.admit(request)
+            if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
+                ready.account.record_unprotected(request.purpose)
+            return said
 
-    store = RunStore(site.state / f"{stem}.run", record.has_answered)
-    follower = follower_of(ready, store, recording_of(ready, logs))
+        store = RunStore(site.state / f"{stem}.run", record.has_answered)
+        follower = follower_of(ready, store, recording_of(ready, logs))
+        worker = _worker(ready, rule, log, follower, record.close)
+        # From here on they are the worker's to close.
+        files.pop_all()
+    return worker
+
+
+def _worker(
+    ready: Readiness, rule: Rule, log: WriteAheadLog | None, follower: RunFollower, release: Callable[[], None]
+) -> Worker:
     if log is None:
-        return PlainWorker(ready.task, ready.specs, rule, follower, record.close)
-    parts = header_parts(site.plan, ready.binding.schema)
-    totals = MaskedTotals(site.plan, ready.binding.layout, ready.binding.schema)
+        return PlainWorker(ready.task, ready.specs, rule, follower, release)
+    plan, binding = ready.site.plan, ready.binding
+    parts = header_parts(plan, binding.schema)
+    totals = MaskedTotals(plan, binding.layout, binding.schema)
     try:
-        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, record.close)
+        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, release)
     except LocalProtocolError as fault:
-        record.close()
-        log.close()
         raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 
 

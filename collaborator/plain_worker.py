@@ -84,7 +84,9 @@ class PlainWorker:
         Raises:
             FedfairError: it evaluates a saved model that this site neither has nor has approved.
         """
-        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.join, welcome)
+        # A site that returns while it still computes need not wait for that before it listens.
+        if not self._follower.has_joined(welcome):
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.join, welcome)
 
     async def finish(self, words: str) -> None:
         """Record the end of the run, after what is computed now."""

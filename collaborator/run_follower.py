@@ -87,16 +87,20 @@ class RunFollower:
         replica = self._replica
         return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done)
 
+    def has_joined(self, welcome: Welcome) -> bool:
+        """Return whether this site takes part in the announced run already, so that there is nothing to join."""
+        replica = self._replica
+        return welcome.evaluation_only == (replica is not self._own) and replica.run_id == welcome.run_id
+
     def join(self, welcome: Welcome) -> None:
         """Take part in the run that the aggregator announces.
 
         Raises:
             FedfairError: it evaluates a saved model that this site neither has nor has approved.
         """
-        if not welcome.evaluation_only:
-            self._replica = self._own
-        elif self._replica is self._own or self._replica.run_id != welcome.run_id:
-            self._replica = self._on_demand(welcome.model)
+        if self.has_joined(welcome):
+            return
+        self._replica = self._on_demand(welcome.model) if welcome.evaluation_only else self._own
         self._replica.join(welcome.run_id)
 
     def due(self, start: SumStart) -> SumRequest:

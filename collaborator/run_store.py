@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collaborator.disk import unwritable
 from fedfair.atomic_file import OWNER_ONLY, replace_file
-from fedfair.errors import LocalProtocolError
+from fedfair.errors import LocalProtocolError, StateError
 from fedfair.run.packed_state import pack_state, unpack_state
 from fedfair.run.state import RunState
 
@@ -38,11 +38,19 @@ class RunStore:
 
         Args:
             initial: the state before the first sum, which the plan gives.
+
+        Raises:
+            StateError: this user may not read the file, or the disk cannot.
         """
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise StateError(
+                f"{self._path} cannot be read: {error.strerror or error}",
+                "let this user read it, or remove it: the other sites know the state of the run",
+            ) from error
         body = memoryview(raw)[len(_MARK) + hashlib.sha256().digest_size :]
         digest = raw[len(_MARK) : len(_MARK) + hashlib.sha256().digest_size]
         if not raw.startswith(_MARK) or hashlib.sha256(body).digest() != digest:

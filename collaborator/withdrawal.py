@@ -21,7 +21,7 @@ from collaborator.notices import AggregatorUntold, PlanRefused
 from collaborator.observer import SiteLines
 from collaborator.preparation import PreparedSite, introduction
 from collaborator.records import SiteLogs
-from fedfair.errors import FedfairError, PrivacyError
+from fedfair.errors import ApprovalError, FedfairError, PrivacyError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.ids import SumNumber
@@ -43,7 +43,7 @@ def refusals_of(fault: FedfairError) -> Iterator[Refusal]:
         yield Refusal(fault.message, f"secure aggregation: {fault.check.value}")
         return
     if not isinstance(fault, PolicyError):
-        yield Refusal(fault.message, "protocol")
+        yield Refusal(fault.message, "approval" if isinstance(fault, ApprovalError) else "protocol")
         return
     for term in fault.broken:
         yield Refusal(term.fault, term.key, term.asked, term.allowed)

@@ -92,7 +92,7 @@ class Worker(Protocol):
         """Return what this site says of its copy of the run."""
 
     async def join(self, welcome: Welcome) -> None:
-        """Take part in the run that the aggregator announces, after what is computed now.
+        """Take part in the run that the aggregator announces: at once, or after what is computed for another run.
 
         Raises:
             FedfairError: it evaluates a saved model that this site neither has nor has approved.

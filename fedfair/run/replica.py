@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.run.packed_state import unpack_state
@@ -132,12 +133,18 @@ class RunReplica:
         Otherwise it is taken by `take_vouched`, or never.
 
         Raises:
-            OutOfStepError: it cannot be read, or is no state of this plan.
+            OutOfStepError: it cannot be read, is no state of this plan, or has another model than the one that
+                is evaluated on demand.
         """
         try:
             offered = unpack_state(raw, self.training_run.initial)
         except FedfairError as fault:
             raise OutOfStepError(fault.message, fault.remedy) from fault
+        if self.training_run.evaluation_only and _judged(offered) != _judged(self.training_run.initial):
+            raise OutOfStepError(
+                "a state with another model than the one whose evaluation was announced",
+                "the aggregator may evaluate only models that this site has itself or has approved",
+            )
         digest = offered.digest(self._plan_digest)
         if digest == self._digest:
             return
@@ -197,3 +204,8 @@ class RunReplica:
 
     def _hold(self, state: RunState) -> None:
         self.training_run.state, self._digest = state, state.digest(self._plan_digest)
+
+
+def _judged(state: RunState) -> tuple[bytes, float, bytes]:
+    """Return what the figures of a saved model depend on."""
+    return state.model.vector_sha256, state.model.threshold, scaling_digest(state.scaling)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.secagg.checks import SecaggError
@@ -193,6 +194,10 @@ class Receiver:
             raise RemoteProtocolError(
                 f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "
                 f"of {self._shapes.rounds}"
+            )
+        if self._evaluation_only and not sum_kind(start.purpose).is_evaluation:
+            raise RemoteProtocolError(
+                f"a {start.purpose.value} sum was asked for in a run that was announced as an evaluation only"
             )
         self._last_sum, self._last_round, self._asked_here = start.sum_number, start.round, True
         return ReceivedRequest(start, self._run_id, self._evaluation_only)

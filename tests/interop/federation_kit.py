@@ -22,6 +22,8 @@ from collaborator.observer import SilentSiteObserver as SilentSite
 from collaborator.participation import ParticipationTerms, dial, driver_of, worker_of
 from collaborator.preparation import Readiness, make_ready
 from collaborator.records import SiteLogs
+from collaborator.run_store import RunStore
+from collaborator.worker import Worker
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.aggregation.model_file import load
 from fedfair.aggregation.requests import vector_sha256
@@ -33,7 +35,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.results.document import JsonObject, to_json
-from fedfair.run.training_run import Progress
+from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.simulate import simulate
 from fedfair.training.binding import plan_binding
 from fedfair.wire.frames import Finished, Hello
@@ -109,8 +111,16 @@ class Federation:
             self.sites[name] = make_ready(read_site(name, folder / f"{name}.yaml", self.workspace.plan, None))
         return self.sites[name]
 
-    async def take_part(self, name: str, record: Path | None = None) -> Finished:
-        """Play an honest collaborator to the end; it may keep its record where another machine would."""
+    async def take_part(
+        self, name: str, record: Path | None = None, around: Callable[[Worker], Worker] = lambda worker: worker
+    ) -> Finished:
+        """Play an honest collaborator to the end; it may keep its record where another machine would.
+
+        Args:
+            name: of the collaborator.
+            record: where it keeps its record of what it sends; None for where its configuration says.
+            around: from its worker to the one that answers in its place.
+        """
         ready = self.ready(name)
         if record is not None:
             # Another machine has a record and a state of its own.
@@ -121,7 +131,7 @@ class Federation:
         terms = ParticipationTerms(Address("localhost", self.port), folder)
         try:
             with closing(EgressRecord(site, ready.binding.digest)) as egress:
-                return await driver_of(ready, answers, terms, records, egress, SilentSite()).run()
+                return await driver_of(ready, around(answers), terms, records, egress, SilentSite()).run()
         finally:
             answers.close()
             records.close()
@@ -204,6 +214,22 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[
     assert kept.splits["train"].n == simulated.evaluation.splits["train"].n
     assert kept.masked == is_masked(plan)
     return result, to_json(simulated.result)
+
+
+def states_agree(workspace: loopback.Workspace) -> None:
+    """Assert that every site's own copy of the run, on its disk, is the very state of the aggregator's journal."""
+    plan = load_plan(workspace.plan)
+    binding = plan_binding(plan, workspace.folder)
+    initial = TrainingRun(plan, binding.layout, binding.schema, binding.vector).initial
+    run = prepared(workspace)
+    run.records.close()
+    found = {"aggregator": (run.records.run_id, run.training_run.state.digest(binding.digest))}
+    for name in workspace.collaborators:
+        store = RunStore(workspace.folder / "state" / f"{name}-{binding.digest.hex()[:16]}.run", lambda _: False)
+        kept = store.load(initial)
+        assert kept is not None, name
+        found[name] = kept[0], kept[1].digest(binding.digest)
+    assert len(set(found.values())) == 1, found
 
 
 def read_record(path: Path) -> RecordReader:

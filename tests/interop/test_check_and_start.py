@@ -45,7 +45,7 @@ def site_of(workspace: Workspace) -> PreparedSite:
 def start(site: PreparedSite) -> None:
     """Do what a start does before it connects."""
     ready = make_ready(site)
-    answers = worker_of(ready)
+    answers = worker_of(ready, site.workspace / "logs")
     try:
         EgressRecord(site, ready.binding.digest).close()
     finally:
@@ -80,6 +80,7 @@ SPOILED: dict[str, tuple[Callable[[Workspace], object], str]] = {
     "another plan": (lambda work: damage(work.folder / "approvals" / "clinic-a.json"), "approval"),
     "no key": (lambda work: (work.folder / "cert" / "clinic-a" / "signing.key").unlink(), "certificate"),
     "answered": (lambda work: damage(state(work, ".answered")), "state"),
+    "kept run": (lambda work: occupied(state(work, ".run")), "state"),
     "write-ahead log": (lambda work: occupied(state(work, ".secagg")), "state"),
     "egress record": (lambda work: damage(site_of(work).egress), "egress record"),
 }

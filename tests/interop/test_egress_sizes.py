@@ -90,6 +90,7 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Hello.plan_digest": ("a digest of what everybody has", constant(32)),
     "Hello.approval": ("signed before any training; names, a digest, a time, a signature", constant(MAX_APPROVAL)),
     "Hello.certificate_binding": ("a signature", constant(64)),
+    "Hello.state": ("a digest of what the opened sums have made of the plan", constant(32)),
     "Hello.session": ("a digest that the aggregator knows", constant(32)),
     "Hello.last_sum_number": ("given by the aggregator", constant(VARINT)),
     "Hello.run_id": ("given by the aggregator", constant(32)),

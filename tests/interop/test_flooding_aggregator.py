@@ -19,6 +19,7 @@ from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
+from collaborator.notices import Notice, RunJoined
 from collaborator.observer import SilentSiteObserver
 from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready
@@ -31,7 +32,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import ForWorker
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
 from tests.actors.counted_backoff import CountedBackoff
 from tests.interop.federation_kit import prepared
@@ -41,7 +42,7 @@ from tests.site_reading import read_site
 SECONDS = 120.0
 FLOOD = 400
 MESSAGE_BYTES = 256 << 10
-QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 60)
+QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, bytes(32), 60)
 GARBAGE = SecaggMessage(b"\xff" * MESSAGE_BYTES)
 OLD_ANSWER = SecaggMessage(bytes([VERSION, Kind.CONFIRMS]) + bytes(MESSAGE_BYTES))
 
@@ -93,7 +94,7 @@ class WatchedMailbox(Mailbox):
         self.most = 0
         made.append(self)
 
-    async def put(self, said: ReceivedRequest | SecaggMessage) -> None:
+    async def put(self, said: ForWorker) -> None:
         if len(self) >= MAX_WAITING:
             WatchedMailbox.full.set()
         await super().put(said)
@@ -128,9 +129,16 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
 
     async def scenario() -> tuple[int, int, list[float]]:
         ready = make_ready(read_site("clinic-a", folder / "clinic-a.yaml", workspace.plan, None))
-        answers, records, backoff = worker_of(ready), SiteLogs(folder / "logs", "clinic-a"), CountedBackoff()
+        logs = folder / "logs"
+        answers, records, backoff = worker_of(ready, logs), SiteLogs(logs, "clinic-a"), CountedBackoff()
         stand_still = Event()
-        answers._worker.submit(stand_still.wait)
+
+        class StandsStill(SilentSiteObserver):
+            def noticed(self, notice: Notice) -> None:
+                # From then on nothing that the worker hears is worked on.
+                if isinstance(notice, RunJoined):
+                    answers._worker.submit(stand_still.wait)
+
         async with lying(workspace, script) as port:
             with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
 
@@ -142,7 +150,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
 
                 driver = SiteDriver(
                     watched,  # type: ignore[arg-type]  # what it yields is the pair
-                    ready.shapes, answers, records, SilentSiteObserver(), Patience(backoff), lambda _: None,
+                    ready.shapes, answers, records, StandsStill(), Patience(backoff), lambda _: None,
                 )  # fmt: skip
                 running = asyncio.create_task(driver.run())
                 try:

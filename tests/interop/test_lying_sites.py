@@ -92,10 +92,16 @@ class LyingParticipant(Participant):
         self._lie = lie
         self._proposal = b""
 
-    def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
+    def receive(
+        self,
+        raw: bytes,
+        subject: RoundSubject,
+        computed: bytes = b"",
+        vector: bytes | bytearray | memoryview = b"",
+    ) -> list[SiteEffect]:
         if kind_of(raw) is Kind.PROPOSAL:
             self._proposal = raw
-        return self._lied(super().receive(raw, subject, computed))
+        return self._lied(super().receive(raw, subject, computed, vector))
 
     def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
         return self._lied(super().contribute(update, draws))
@@ -111,10 +117,16 @@ class TroublingParticipant(Participant):
     accused = 3
     _training = False
 
-    def receive(self, raw: bytes, subject: RoundSubject, computed: bytes = b"") -> list[SiteEffect]:
+    def receive(
+        self,
+        raw: bytes,
+        subject: RoundSubject,
+        computed: bytes = b"",
+        vector: bytes | bytearray | memoryview = b"",
+    ) -> list[SiteEffect]:
         if kind_of(raw) is Kind.UNMASK_REQUEST and self._training:
             raise SecaggError(Check.ENVELOPE, "a lie", accused=self.accused)
-        return super().receive(raw, subject, computed)
+        return super().receive(raw, subject, computed, vector)
 
     def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
         self._training = isinstance(self._phase, Contributing) and self._phase.start.purpose == "training"

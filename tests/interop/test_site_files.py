@@ -63,7 +63,7 @@ def test_a_site_whose_disk_is_full_names_the_file_and_rejoins_when_there_is_room
         assert full.returncode == 1
         assert "Traceback" not in output
         words = " ".join(output.split())
-        assert re.search(r"\.(secagg|answered) cannot be written: (File too large|disk I/O error)", words)
+        assert re.search(r"\.(secagg|answered|run) cannot be written: (File too large|disk I/O error)", words)
         assert "make room on the disk" in words
         await federation.take_part("clinic-c")
         await asyncio.gather(*others)

@@ -35,6 +35,7 @@ from fedfair.wire.frames import (
     SumStart,
     UploadStart,
 )
+from fedfair.wire.limits import PROTOCOL_VERSION
 from tests.interop.federation_kit import Federation, metrics, model_files_agree, play
 from tests.plans import small_plan
 from tests.site_reading import read_site
@@ -267,8 +268,8 @@ def test_whoever_introduces_itself_wrongly_is_refused_before_the_rules_hear_of_i
         digests = (await refusal(federation, "clinic-a", replace(good, plan_digest=other))).reason
         assert other.hex() in digests
         assert good.plan_digest.hex() in digests
-        version = await refusal(federation, "clinic-a", replace(good, protocol_version=2))
-        assert "protocol 2" in version.reason
+        version = await refusal(federation, "clinic-a", replace(good, protocol_version=PROTOCOL_VERSION + 1))
+        assert f"protocol {PROTOCOL_VERSION + 1}" in version.reason
         approval = await refusal(federation, "clinic-a", replace(good, approval=b"{}"))
         assert "approval" in approval.reason
         binding = await refusal(federation, "clinic-a", replace(good, certificate_binding=bytes(64)))
