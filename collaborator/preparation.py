@@ -328,7 +328,8 @@ def masking_site(ready: Readiness) -> secagg.SessionSite:
     member = site.plan.federation.collaborators.index(site.participant) + 1
     shapes = sum_shapes(site.plan, ready.task.layout, ready.binding.schema)
     key = site.identity().signing_key
-    return secagg.SessionSite(member, roster_of(site.plan), key, plan, policy, shapes, site.config.threads or 1)
+    threads, width = site.config.threads or 1, ready.task.layout.dtype
+    return secagg.SessionSite(member, roster_of(site.plan), key, plan, policy, shapes, threads, width)
 
 
 def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:

@@ -28,6 +28,9 @@ from fedfair.secagg.params import (
 )
 from fedfair.secagg.signing import Member, Roster
 
+MIN_PAIR = 2
+"""Contributors of a sum from which each of them can take its own part away, and has the other's."""
+
 IN_THE_CLEAR = (
     "WARNING: secure aggregation is OFF. The aggregator sees every collaborator's own update in the clear, and "
     "updates can give training records away. Only for rehearsals, and for data that everybody may see."
@@ -84,12 +87,14 @@ def guarantee(plan: Plan) -> str:
         words += (
             f"; federation.min_collaborators: {fewest} lets the aggregator leave {count - fewest} of {count} "
             "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
-            "part up to what the others changed in between, and exactly where one batch holds all records and the "
-            "aggregator sends one model in two rounds; a site opens one round for one set of sites only, unless "
-            "its policy.training_cohort is any; two evaluations over different sites show the losses and the "
-            "number of records of the site that is left out, unless its policy.evaluation_cohort is same"
+            "part up to what the others changed in between; a site opens one request about one state of the run "
+            "for one set of sites only, unless its policy.training_cohort is any or its policy.max_reopened_sums "
+            "above 0; two evaluations over different sites show the losses and the number of records of the site "
+            "that is left out, unless its policy.evaluation_cohort is same"
         )
     words += "; " + _check_in_words(plan)
+    if fewest == MIN_PAIR:
+        words += "; every site sees each opened sum, so where two sites make it, each can read the other's part"
     if suite_of(plan) is Suite.X25519_MLKEM768:
         words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
     if published_sites(plan):

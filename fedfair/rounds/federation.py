@@ -29,6 +29,7 @@ from fedfair.aggregation.round_subject import round_subject
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.derived import quorum
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
@@ -82,6 +83,10 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
     from fedfair.rounds.secagg_session import SecaggSession
     from fedfair.run.training_run import TrainingRun
+
+
+OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
+"""What a site says that is asked about another state of the run than its own."""
 
 
 class Federation:
@@ -374,6 +379,8 @@ class Federation:
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
         yield from self._bring_into_step(participant)
+        # The request itself tells of an evaluation that was left out; the next sum is about the state without it.
+        self._members.hold(participant, self._steps.present)
         seconds = self._federation.round_deadline_seconds
         yield SendSum(participant, sum_round.number, sum_round.request, self._steps.present, seconds)
 
@@ -416,6 +423,9 @@ class Federation:
     ) -> Iterator[Effect]:
         if not self._members.is_heard(participant):
             return
+        if reason in OUT_OF_STEP:
+            # Whatever it was sent has not brought it into step: the next sum begins with the whole state.
+            self._members.hold(participant, b"")
         if self._is_over(number):
             if accused and number == self._newest_over:
                 yield from self._accuse_late(participant, accused)

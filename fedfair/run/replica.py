@@ -110,7 +110,8 @@ class RunReplica:
         if state is None or request is None:
             raise OutOfStepError(
                 f"a request about state {digest.hex()[:16]} of the run, this site holds {self._digest.hex()[:16]}",
-                "the aggregator must send the sums that this site has missed",
+                "the aggregator must send what this site has missed, and enough of the others must vouch for it; "
+                "where they are too few for that, begin a new run with --fresh",
             )
         if state is not self.state:
             self._move(state)

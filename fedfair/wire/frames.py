@@ -16,7 +16,6 @@ import enum
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
@@ -38,9 +37,6 @@ from fedfair.wire.limits import (
     MAX_TEXT_CHARACTERS,
     MAX_VECTOR_BYTES,
 )
-
-if TYPE_CHECKING:
-    pass
 
 DIGEST_BYTES = 32
 BINDING_BYTES = 64

@@ -79,6 +79,21 @@ def test_a_masked_run_gives_the_model_of_the_simulation(
     assert {line["contributors"] for line in lines} == {len(names)}
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_every_site_ends_with_the_aggregators_model_bit_for_bit(tmp_path: Path, precision: str) -> None:
+    plan = small_plan(rounds=4, protection={"mode": "malicious", "most_records": 512}, precision=precision)
+    workspace = prepare(tmp_path, plan)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    models = [workspace.folder / "save" / "last.safetensors"]
+    models += workspace.folder.glob("runs/*/*/save/last.safetensors")
+    assert len(models) == 1 + len(workspace.collaborators)
+    assert len({model.read_bytes() for model in models}) == 1
+
+
 @pytest.mark.parametrize(("hidden", "beside"), [(4000, True), (40, False)])
 def test_a_large_model_is_added_and_unmasked_beside_the_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: int, beside: bool

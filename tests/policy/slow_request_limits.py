@@ -5,20 +5,19 @@ Obvious, and an oracle for the rows of a table.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from fedfair.plan.purpose import Purpose
-from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS, AnsweredRequest, _answered
 from fedfair.policy.site_config import SitePolicy
-from fedfair.wire.receiving import ReceivedRequest
 
 EVALUATIONS = (Purpose.EVALUATION, Purpose.EXACT_EVALUATION)
 
 _Place = tuple[str, str, int, int, str]
-"""Run, purpose, round, step and, of an evaluation, the subject; of a saved model under noise, no run or round."""
+"""Run, purpose, round, step and, of an evaluation, the model; of a saved model under noise, no run or round."""
 
 
 class SlowRequestLimits:
@@ -31,31 +30,31 @@ class SlowRequestLimits:
         self._noised = plan.privacy != PrivacySection()
         self._masked = plan.secure_aggregation.mode != "off"
         self._answered: dict[AnsweredRequest, int] = {}
-        self._stated: dict[tuple[str, str, int, int], list[int]] = defaultdict(list)
+        self._drawn: Counter[tuple[str, int]] = Counter()
+        self._draws: dict[AnsweredRequest, int] = {}
         self._runs: set[str] = set()
         self._rounds: set[tuple[str, int]] = set()
         self._attempts: Counter[_Place] = Counter()
-        self._models: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         self._on_demand: set[str] = set()
         self._evaluators: str | None = None
         self._evaluations: set[tuple[str, str]] = set()
 
-    def objection(self, question: ReceivedRequest) -> Refusal | None:
-        """Return why a question must not be answered; without a reason, it is counted from now on."""
-        asked = _answered(question.request)
+    def objection(self, request: AggregationRequest) -> Refusal | None:
+        """Return why a request must not be answered; without a reason, it is counted from now on."""
+        asked = _answered(request)
         if asked in self._answered and not self._counts_each(asked):
             return None
-        refusal = self._against(asked, question.start.purpose)
+        refusal = self._against(asked, request.purpose)
         if refusal is None:
             self._take(asked)
         return refusal
 
-    def attempt(self, question: ReceivedRequest) -> int:
-        """Return which attempt a recorded question draws as, from 1, by this site's own count."""
-        asked = _answered(question.request)
-        if self._masked or self._noised:
-            return self._answered[asked]
-        return self._stated[asked.run, asked.purpose, asked.round, asked.step].index(asked.attempt) + 1
+    def attempt(self, request: AggregationRequest) -> int:
+        """Return which attempt a recorded request draws as, from 1, by this site's own count."""
+        asked = _answered(request)
+        if not self._masked and not self._noised:
+            return 1
+        return self._draws.get(asked, self._answered[asked])
 
     def _counts_each(self, asked: AnsweredRequest) -> bool:
         return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
@@ -63,15 +62,19 @@ class SlowRequestLimits:
     def _take(self, asked: AnsweredRequest) -> None:
         place = self._place(asked)
         self._attempts[place] += 1
-        stated = self._stated[asked.run, asked.purpose, asked.round, asked.step]
-        stated += [asked.attempt] if asked.attempt not in stated else []
         self._answered[asked] = self._attempts[place]
-        self._models[asked.run, asked.purpose, asked.round].add(asked.subject)
+        some_suffice = self._plan.federation.min_collaborators not in (
+            None,
+            len(self._plan.federation.collaborators),
+        )
+        if self._masked and some_suffice and Purpose(asked.purpose) is Purpose.TRAINING:
+            self._drawn[asked.purpose, asked.round] += 1
+            self._draws[asked] = self._drawn[asked.purpose, asked.round]
         if Purpose(asked.purpose) in EVALUATIONS:
-            self._evaluations.add((asked.purpose, asked.subject))
+            self._evaluations.add((asked.purpose, asked.model))
             self._evaluators = self._evaluators or asked.openers
         if asked.on_demand:
-            self._on_demand.add(asked.subject)
+            self._on_demand.add(asked.model)
         else:
             self._runs.add(asked.run)
         if Purpose(asked.purpose) is Purpose.TRAINING:
@@ -81,9 +84,9 @@ class SlowRequestLimits:
         if asked.on_demand:
             specific = self._against_model(asked)
         elif purpose is Purpose.TRAINING:
-            specific = self._against_run(asked) or self._against_round(asked) or self._against_due(asked)
+            specific = self._against_run(asked) or self._against_round(asked)
         else:
-            specific = self._against_run(asked) or self._against_due(asked)
+            specific = self._against_run(asked)
         if purpose in EVALUATIONS:
             specific = specific or self._against_openers(asked) or self._against_evaluations(asked)
         return specific or self._against_attempt(asked)
@@ -110,47 +113,17 @@ class SlowRequestLimits:
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
 
-    def _against_due(self, asked: AnsweredRequest) -> Refusal | None:
-        purpose, schedule = Purpose(asked.purpose), schedule_of(self._plan)
-        count, when, key = (
-            schedule.most_models(purpose, asked.round),
-            schedule.in_words(purpose),
-            schedule.key(purpose),
-        )
-        known = self._models[asked.run, asked.purpose, asked.round]
-        if not count:
-            place = "in" if purpose is Purpose.TRAINING else "after"
-            reason = f"no {asked.purpose} is due {place} round {asked.round}; the plan has them {when}"
-            return Refusal(reason, key, f"round {asked.round}", when)
-        if (
-            purpose is Purpose.TRAINING
-            or asked.subject in known
-            or len(known) < count + self._trained_again(asked)
-        ):
-            return None
-        return Refusal(
-            f"after round {asked.round} of this run {len(known)} model(s) had an {asked.purpose} already, and "
-            f"{count} is due; this is another model",
-            key,
-            f"model {len(known) + 1} of round {asked.round}",
-            f"{count}",
-        )
-
-    def _trained_again(self, asked: AnsweredRequest) -> int:
-        """Return how often a round was repeated: an aggregator that crashed continues with another model."""
-        return max(0, self._attempts[asked.run, Purpose.TRAINING.value, asked.round, 0, ""] - 1)
-
     def _against_model(self, asked: AnsweredRequest) -> Refusal | None:
         stated = self._policy.max_evaluations_on_demand
         most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
-        if most is None or asked.subject in self._on_demand or len(self._on_demand) < most:
+        if most is None or asked.model in self._on_demand or len(self._on_demand) < most:
             return None
         asked_for = f"model {len(self._on_demand) + 1}"
         return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
 
     def _against_evaluations(self, asked: AnsweredRequest) -> Refusal | None:
         most, made = self._policy.max_evaluations, len(self._evaluations)
-        if most is None or (asked.purpose, asked.subject) in self._evaluations or made < most:
+        if most is None or (asked.purpose, asked.model) in self._evaluations or made < most:
             return None
         return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
@@ -171,10 +144,10 @@ class SlowRequestLimits:
 
     def _place(self, asked: AnsweredRequest) -> _Place:
         """Return what the attempts at are counted together: in training, whatever the models are."""
-        subject = asked.subject if Purpose(asked.purpose) in EVALUATIONS else ""
+        model = asked.model if Purpose(asked.purpose) in EVALUATIONS else ""
         if asked.on_demand and self._noised:
-            return "", asked.purpose, 0, asked.step, subject
-        return asked.run, asked.purpose, asked.round, asked.step, subject
+            return "", asked.purpose, 0, asked.step, model
+        return asked.run, asked.purpose, asked.round, asked.step, model
 
     def _spent(self, term: str, asked: str, most: int, what: str) -> Refusal:
         reason = f"the policy of {self._name} allows {most} {what}; this would be {asked}"

@@ -1,25 +1,28 @@
+"""A site answers one query about a model, step by step; which step is due, its own state says already."""
+
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.aggregation.requests import GlobalModel
-from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.query_history import QueryHistory
 from fedfair.policy.refusal import Refusal
-from fedfair.wire.frames import SumStart
-from fedfair.wire.receiving import ReceivedRequest
 
 FIRST = (5, 6, 7)
 SECOND = tuple(prefix << 10 | 1 for prefix in FIRST)
 THIRD = tuple(prefix << 10 | 2 for prefix in SECOND)
 
 
-def question(step: int, prefixes: tuple[int, ...] = (), *, model: bytes = bytes(32), attempt: int = 1) -> SumStart:
-    query = QueryStep(step, prefixes)
-    return SumStart(SumNumber(9), Purpose.EXACT_EVALUATION, 3, attempt, model, 60, query)
+def asked(purpose: Purpose, query: QueryStep | None, model: bytes, state: bytes) -> AggregationRequest:
+    return AggregationRequest("a", False, purpose, 3, query, state, model, ())
+
+
+def question(
+    step: int, prefixes: tuple[int, ...] = (), *, model: bytes = bytes(32), state: bytes = bytes(32)
+) -> AggregationRequest:
+    return asked(Purpose.EXACT_EVALUATION, QueryStep(step, prefixes), model, state)
 
 
 Disk = dict[bytes, bytes]
@@ -31,9 +34,9 @@ def table() -> Disk:
     return {}
 
 
-def objection(table: Disk, start: SumStart) -> Refusal | None:
+def objection(table: Disk, request: AggregationRequest) -> Refusal | None:
     """Ask a process that starts anew, and write what it notes."""
-    said = QueryHistory(table).judge(ReceivedRequest(start, GlobalModel(np.zeros(1), 0.0)).request)
+    said = QueryHistory(table).judge(request)
     if isinstance(said, Refusal):
         return said
     table.update(said)
@@ -47,22 +50,22 @@ def test_the_steps_of_one_query_are_answered_in_order_also_by_a_process_that_sta
         assert objection(table, question(step, prefixes)) is None
 
 
-def test_the_same_question_may_come_again(table: Disk) -> None:
-    for attempt in (1, 2):
-        assert objection(table, question(1, attempt=attempt)) is None
-        assert objection(table, question(2, FIRST, attempt=attempt)) is None
+def test_the_same_question_may_come_again_also_about_another_state_of_the_same_model(table: Disk) -> None:
+    for state in (bytes(32), b"\x01" * 32):
+        assert objection(table, question(1, state=state)) is None
+        assert objection(table, question(2, FIRST, state=state)) is None
 
 
 def test_a_step_about_one_model_is_not_answered_for_other_prefixes(table: Disk) -> None:
-    for start in (question(1), question(2, FIRST)):
-        assert objection(table, start) is None
+    for request in (question(1), question(2, FIRST)):
+        assert objection(table, request) is None
     refusal = objection(table, question(2, (5, 6, 8)))
     assert refusal is not None
     assert refusal.reason == "step 2 about this model was answered before"
 
 
 @pytest.mark.parametrize(
-    "start",
+    "request_",
     [
         question(2, FIRST),  # before step 1
         question(3, SECOND),  # step 2 was left out
@@ -70,8 +73,10 @@ def test_a_step_about_one_model_is_not_answered_for_other_prefixes(table: Disk) 
         question(4, THIRD[:2]),
     ],
 )
-def test_a_step_that_goes_on_from_nothing_is_not_answered_and_not_recorded(start: SumStart, table: Disk) -> None:
-    refusal = objection(table, start)
+def test_a_step_that_goes_on_from_nothing_is_not_answered_and_not_recorded(
+    request_: AggregationRequest, table: Disk
+) -> None:
+    refusal = objection(table, request_)
     assert refusal is not None
     assert "does not go on from" in refusal.reason
     assert not table
@@ -92,8 +97,7 @@ def test_every_model_has_a_query_of_its_own(table: Disk) -> None:
 
 
 def test_other_sums_are_nobodys_query(table: Disk) -> None:
-    start = SumStart(SumNumber(1), Purpose.EVALUATION, 0, 1, bytes(32), 60)
-    assert objection(table, start) is None
+    assert objection(table, asked(Purpose.EVALUATION, None, bytes(32), bytes(32))) is None
     assert not table
 
 

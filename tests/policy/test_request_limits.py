@@ -11,7 +11,6 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,24 +18,24 @@ from hypothesis import strategies as st
 from collaborator.request_record import RequestRecord
 from collaborator.worker import Granted
 from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.ids import SumNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection, SampleLevelSection
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import key
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
-from fedfair.wire.frames import SumStart
-from fedfair.wire.receiving import ReceivedRequest
 from tests.plans import small_plan
 from tests.policy.slow_request_limits import SlowRequestLimits
 
 PLAIN = Plan.model_validate(small_plan(rounds=6))
 MASKED = Plan.model_validate(small_plan(rounds=6, protection={"mode": "malicious"}))
+MASKED_SOME = MASKED.model_copy(
+    update={"federation": MASKED.federation.model_copy(update={"min_collaborators": 2})}
+)
 NOISED = MASKED.model_copy(
     update={"privacy": PrivacySection(sample_level=SampleLevelSection(noise_multiplier=1.0))}
 )
@@ -50,20 +49,25 @@ def rules_of(plan: Plan, policy: SitePolicy) -> SiteRules:
 def question(
     purpose: Purpose = Purpose.TRAINING,
     round_number: int = 1,
-    attempt: int = 1,
+    state: int = 0,
     run: str = "a",
     model: int = 0,
     *,
     on_demand: bool = False,
     openers: tuple[int, ...] = (1, 2, 3),
     number: int = 1,
-    scaling: FeatureScaling | None = None,
-) -> ReceivedRequest:
-    digest = b"" if purpose is Purpose.STANDARDISATION else hashlib.sha256(bytes([model])).digest()
+) -> AggregationRequest:
     step = QueryStep(number, () if number == 1 else (0, 0, 0))
-    query = step if purpose is Purpose.EXACT_EVALUATION else None
-    start = SumStart(SumNumber(1), purpose, round_number, attempt, digest, 60, query)
-    return ReceivedRequest(start, GlobalModel(np.zeros(1), 0.0), run, on_demand, scaling, openers)
+    return AggregationRequest(
+        run=run,
+        on_demand=on_demand,
+        purpose=purpose,
+        round=round_number,
+        query=step if purpose is Purpose.EXACT_EVALUATION else None,
+        state=hashlib.sha256(b"state %d" % state).digest(),
+        model_sha256=hashlib.sha256(b"model %d" % model).digest(),
+        openers=openers,
+    )
 
 
 limits = st.none() | st.integers(1, 4)
@@ -90,15 +94,15 @@ questions = st.builds(
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.sampled_from([PLAIN, MASKED, NOISED]), policies, st.lists(questions, max_size=25))
+@given(st.sampled_from([PLAIN, MASKED, MASKED_SOME, NOISED]), policies, st.lists(questions, max_size=25))
 def test_rows_of_a_table_decide_as_sets_in_memory_do(
-    plan: Plan, policy: SitePolicy, asked: list[ReceivedRequest]
+    plan: Plan, policy: SitePolicy, asked: list[AggregationRequest]
 ) -> None:
     table: dict[bytes, bytes] = {}
     slow = SlowRequestLimits(plan, policy, "clinic-a")
     for each in asked:
         # A process that starts anew for each question: it knows nothing but the table.
-        said, expected = RequestLimits(table, plan, policy, "clinic-a").judge(each.request), slow.objection(each)
+        said, expected = RequestLimits(table, plan, policy, "clinic-a").judge(each), slow.objection(each)
         if isinstance(said, Admitted):
             assert expected is None
             assert said.attempt == slow.attempt(each)
@@ -107,54 +111,36 @@ def test_rows_of_a_table_decide_as_sets_in_memory_do(
             assert said == expected
 
 
-def test_a_round_in_the_clear_is_drawn_as_asked_even_about_a_model_of_other_last_bits() -> None:
-    """A plain sum depends on the order of arrival, so a round that a crash repeats may be about another model."""
+def test_a_round_in_the_clear_is_drawn_once_and_for_all_whatever_state_it_is_about() -> None:
+    """A plain sum depends on the order of arrival, so a round that a crash repeats may be about another state."""
     table: dict[bytes, bytes] = {}
-    for model in (0, 1, 0):
-        said = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(model=model).request)
+    for state in (0, 1, 0):
+        said = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(state=state, model=state))
         assert isinstance(said, Admitted)
         assert said.attempt == 1
         table.update(said.rows)
-    again = RequestLimits(table, PLAIN, SitePolicy(), "clinic-a").judge(question(attempt=2).request)
-    assert isinstance(again, Admitted)
-    assert again.attempt == 2
 
 
-SCALING = FeatureScaling(np.zeros(1), np.ones(1))
-
-
-@pytest.mark.parametrize("plan", [PLAIN, MASKED])
-def test_no_run_begins_under_a_scaling_that_this_site_never_added_to(plan: Plan) -> None:
-    everybody = plan.model_copy(
-        update={"federation": plan.federation.model_copy(update={"min_collaborators": None})}
-    )
-    first = question(Purpose.TRAINING, 1, scaling=SCALING), question(Purpose.EVALUATION, 0, scaling=SCALING)
+def test_a_masked_round_about_another_state_is_another_attempt_whatever_the_aggregator_calls_it() -> None:
     table: dict[bytes, bytes] = {}
-    rules = RequestLimits(table, everybody, SitePolicy(), "clinic-a")
-    for asked in first:
-        refusal = rules.judge(asked.request)
-        assert isinstance(refusal, Refusal)
-        assert refusal.term == "task.standardize"
-        assert refusal.reason.startswith("a feature scaling came before this site had answered")
-    # Who joined late, a saved model that is evaluated, and a quorum below all bring scalings of sums without us.
-    assert isinstance(rules.judge(question(Purpose.TRAINING, 2, scaling=SCALING).request), Admitted)
-    assert isinstance(
-        rules.judge(question(Purpose.EVALUATION, 0, on_demand=True, scaling=SCALING).request), Admitted
-    )
-    some = plan.model_copy(update={"federation": plan.federation.model_copy(update={"min_collaborators": 2})})
-    assert isinstance(RequestLimits({}, some, SitePolicy(), "clinic-a").judge(first[0].request), Admitted)
-
-    table.update(_standardised(everybody))
-    assert all(isinstance(rules.judge(asked.request), Admitted) for asked in first)
-    assert isinstance(rules.judge(question(Purpose.TRAINING, 1, run="b", scaling=SCALING).request), Refusal)
+    for expected, state in enumerate((0, 1, 0), start=1):
+        said = RequestLimits(table, MASKED, SitePolicy(), "clinic-a").judge(question(state=state, model=state))
+        assert isinstance(said, Admitted)
+        assert said.attempt == expected
+        table.update(said.rows)
 
 
-def _standardised(plan: Plan) -> dict[bytes, bytes]:
-    """Return what is written of an answered standardisation of run a."""
-    stated = plan.model_copy(update={"task": plan.task.model_copy(update={"standardize": "secure"})})
-    said = RequestLimits({}, stated, SitePolicy(), "clinic-a").judge(question(Purpose.STANDARDISATION, 0).request)
-    assert isinstance(said, Admitted)
-    return dict(said.rows)
+def test_a_record_knows_the_states_about_which_it_has_answered_also_in_a_new_process(tmp_path: Path) -> None:
+    path, asked, refused = tmp_path / "a.answered", question(state=3), question(state=4, run="b")
+    policy = SitePolicy(max_runs=1)
+    with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
+        assert not record.has_answered(asked.state)
+        assert record.admit(asked) == Granted(1)
+        assert isinstance(record.admit(refused), Refusal)
+    with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
+        assert record.has_answered(asked.state)
+        assert not record.has_answered(refused.state)
+    assert not record.has_answered(asked.state), "a record that was closed has nothing to say"
 
 
 def test_the_same_fields_of_another_kind_of_fact_and_other_fields_have_other_keys() -> None:
@@ -225,8 +211,8 @@ def test_an_answer_reads_and_writes_as_many_rows_after_many_rounds_as_after_few(
     allowance = RequestLimits(table, plan, SitePolicy(), "clinic-a")
     for number in range(1, rounds + 1):
         reads.clear()
-        said = allowance.judge(question(round_number=number).request)
+        said = allowance.judge(question(round_number=number, state=number))
         assert isinstance(said, Admitted)
-        assert len(said.rows) <= 6
+        assert len(said.rows) <= 7
         assert len(reads) <= 12
         table.update(said.rows)

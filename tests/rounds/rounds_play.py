@@ -1,5 +1,6 @@
 """A federation played in memory: a driver without sockets or clocks, and sites that contribute unit vectors.
 
+Every site has a copy of the run of its own. Whenever it is asked, it must be at the state that it is asked about.
 Collaborator i adds the i-th unit vector to every training sum, and one record in the i-th loss bin to every
 evaluation sum. So the total itself shows who was lost (0) and who was counted twice (2). All numbers are dyadic,
 so that sums are exact in whatever order they are made.
@@ -28,6 +29,9 @@ from fedfair.rounds import events
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import PHASES, Phase
+from fedfair.run.opened_totals import decode_totals
+from fedfair.run.packed_state import pack_state
+from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.training_run import TrainingRun
 from tests import plans
 
@@ -35,6 +39,7 @@ NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 A, B, C, D = NAMES
 
 SCHEMA = FeatureSchema(input_shape=(2,), classes=2, numeric=(0, 1), names=("age", "dose"))
+PLAN_DIGEST = bytes(range(32))
 ENDED = frozenset({Phase.FINISHED, Phase.ABORTED})
 
 
@@ -104,8 +109,14 @@ class Play:
         self.quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
         self.members = tuple(ParticipantId(name) for name in plan.federation.collaborators)
         self.federation = Federation(
-            plan, self.training_run, self._make_sum, last_sum_number=last_sum_number, continued=continued
+            plan,
+            self.training_run,
+            self._make_sum,
+            PLAN_DIGEST,
+            last_sum_number=last_sum_number,
+            continued=continued,
         )
+        self.copies = {who: self._new_copy() for who in self.members}
         self.deadlines: dict[events.DeadlineToken, int] = {}
         self.cancelled: list[events.DeadlineToken] = []
         self.asked: dict[ParticipantId, events.SendSum] = {}
@@ -114,10 +125,11 @@ class Play:
         self.running: dict[SumNumber, PlainSum] = {}
         self.story: list[tuple[str, SumNumber]] = []
         self.effects: list[events.Effect] = []
-        self._version = 0
-        self._held: dict[ParticipantId, tuple[int, bytes]] = {}
-        self._scaled: set[ParticipantId] = set()
         self._newest_sum: PlainSum | None = None
+
+    def _new_copy(self) -> RunReplica:
+        """Return the copy of a process that has nothing on its disk."""
+        return RunReplica(training_run_of(self.plan), PLAN_DIGEST, Unkept())
 
     def _make_sum(self, spec: SumSpec) -> PlainSum:
         self._newest_sum = PlainSum(spec)
@@ -137,9 +149,9 @@ class Play:
             for effect in effects
         )
         assert reported or self.model_bytes() == model, "the model changed without a total"
-        if isinstance(event, events.Connected):
-            self._held.pop(event.participant, None)
-            self._scaled.discard(event.participant)
+        if isinstance(event, events.Connected) and event.state != self.copies[event.participant].digest:
+            assert event.state == b"", "a process that connects holds its own copy, or a new one"
+            self.copies[event.participant] = self._new_copy()
         if isinstance(event, events.Connected | events.Disconnected):
             self.asked.pop(event.participant, None)
         if isinstance(event, events.DeadlinePassed):
@@ -159,40 +171,50 @@ class Play:
             case events.CancelDeadline(token):
                 del self.deadlines[token]
                 self.cancelled.append(token)
-            case events.SendScaling(participant):
-                assert self.training_run.scaling is not None
-                assert participant not in self._scaled, "the scaling was sent twice on one connection"
-                self._scaled.add(participant)
-            case events.SendModel(participant):
-                assert self._held.get(participant) != self._current(), "the same model was sent again"
-                self._held[participant] = self._current()
+            case events.SendState(participant):
+                copy = self.copies[participant]
+                assert copy.digest != self.present(), "a state was sent to a site that has it"
+                copy.offer(b"".join(pack_state(self.training_run.state)))
+                copy.trust()
+            case events.SendTotals(participant, totals):
+                self._apply(self.copies[participant], totals)
             case events.SendSum():
                 self._ask(effect)
             case events.Accept(participant, number):
                 self.accepted.setdefault(number, set()).add(participant)
             case events.Refuse(participant) | events.Departed(participant):
                 self.asked.pop(participant, None)
-            case events.Report(progress):
-                self._version += progress.model_changed
+            case events.Report():
                 self.story.append(("absorbed", self.newest_number()))
             case events.SumLost() | events.Skipped():
                 what = "lost" if isinstance(effect, events.SumLost) else "skipped"
-                self._version += isinstance(effect, events.Skipped) and effect.model_changed
                 self.story.append((what, self.newest_number()))
 
     def _ask(self, question: events.SendSum) -> None:
         who, number = question.participant, question.sum_number
         assert who in self.federation.connected
-        assert self._held[who] == self._current(), "asked about a model that was not sent"
-        assert (self.training_run.scaling is not None) == (who in self._scaled)
+        due = self.copies[who].request(question.state)
+        assert (due.purpose, due.round, due.query) == (
+            question.request.purpose,
+            question.request.round,
+            question.request.query,
+        )
         if number not in self.running:
             assert number > self.newest_number(), "sum numbers must grow"
             assert self._newest_sum is not None
             self.running[number], self.requests[number] = self._newest_sum, question.request
         self.asked[who] = question
 
-    def _current(self) -> tuple[int, bytes]:
-        return self._version, self.model_bytes()
+    def _apply(self, copy: RunReplica, told: bytes) -> None:
+        due = copy.rules.next_request(copy.state)
+        assert due is not None
+        opened = decode_totals(told, due.spec)
+        assert opened.state == copy.digest, "told of a sum about another state than the site's"
+        copy.apply(opened.totals, opened.members)
+
+    def present(self) -> bytes:
+        """Return the digest of the aggregator's state."""
+        return self.training_run.state.digest(PLAN_DIGEST)
 
     # ---------------------------------------------------------- what sites and clocks do
 
@@ -201,7 +223,15 @@ class Play:
         return effects + self.connect(*participants)
 
     def connect(self, *participants: ParticipantId) -> list[events.Effect]:
-        return [effect for who in participants for effect in self.tell(events.Connected(who))]
+        """Let each participant say hello, in the process that it was before."""
+        return [effect for who in participants for effect in self.tell(self._hello(who))]
+
+    def _hello(self, who: ParticipantId) -> events.Connected:
+        return events.Connected(who, state=self.copies[who].digest)
+
+    def connect_anew(self, participant: ParticipantId) -> list[events.Effect]:
+        """Let a participant say hello in a new process that has nothing on its disk."""
+        return self.tell(events.Connected(participant))
 
     def disconnect(self, *participants: ParticipantId) -> list[events.Effect]:
         return [effect for who in participants for effect in self.tell(events.Disconnected(who))]

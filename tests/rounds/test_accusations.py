@@ -17,7 +17,7 @@ from fedfair.secagg.effects import Send, SiteEffect
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.signing import sign
-from tests.rounds.test_masked_federation import Play, keys, make_plan
+from tests.rounds.masked_play import Play, keys, make_plan
 
 A, B, C, D, E = (ParticipantId(f"clinic-{letter}") for letter in "abcde")
 

@@ -61,12 +61,12 @@ def test_a_run_of_two_rounds_is_worked_by_hand() -> None:
     play = Play(plan_of(collaborators=2))
     assert kinds(play.tell(events.Started())) == ["Checkpoint", "SetDeadline", "Waiting"]
     assert kinds(play.connect(A)) == ["Waiting"]
-    asks_for_all = ["SendModel", "SendSum", "SendModel", "SendSum"]
+    asks_for_all = ["SendSum", "SendSum"]
     assert kinds(play.connect(B)) == ["CancelDeadline", "SetDeadline", *asks_for_all]  # evaluation, round 0
     assert kinds(play.upload(A)) == ["Accept"]
-    # The model did not change, so the first training sum needs no broadcast; the first evaluation is the best.
-    closes = ["Accept", "CancelDeadline", "Report"]
-    assert kinds(play.upload(B)) == [*closes, "Checkpoint", "Checkpoint", "SetDeadline", "SendSum", "SendSum"]
+    # Whoever is connected is told the sum and needs nothing else; the first evaluation is the best.
+    closes = ["Accept", "CancelDeadline", "SendTotals", "SendTotals", "Report"]
+    assert kinds(play.upload(B)) == [*closes, "Checkpoint", "Checkpoint", "SetDeadline", *asks_for_all]
     play.upload(A)
     assert kinds(play.upload(B)) == [*closes, "SetDeadline", *asks_for_all]  # training, round 2
     # theta = mean of the unit vectors of a and b; c = 0.5 + (1/16 + 1/32) / 2.
@@ -83,18 +83,63 @@ def test_a_run_of_two_rounds_is_worked_by_hand() -> None:
     assert play.training_run.model.vector.tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_the_scaling_goes_out_once_it_exists_and_once_on_each_connection() -> None:
+def in_step(play: Play) -> bool:
+    """Return whether every site's copy is at the aggregator's state, bit for bit."""
+    return {copy.digest for copy in play.copies.values()} == {play.present()}
+
+
+def test_the_scaling_follows_from_its_sum_and_reaches_a_new_process_with_the_state() -> None:
     play = playing(standardize="secure")
     assert play.federation.request is not None
     assert play.federation.request.purpose is Purpose.STANDARDISATION
-    assert not of_kind(play.effects, events.SendScaling)
     play.upload(*play.members)
-    assert of_kind(play.effects, events.SendScaling) == [events.SendScaling(who) for who in play.members]
+    assert play.training_run.scaling is not None
+    assert in_step(play)
+    play.upload(*play.members)
+    assert not of_kind(play.effects, events.SendState)
     play.disconnect(B)
-    assert kinds(play.connect(B))[1:] == ["SendScaling", "SendModel", "SendSum"]
+    assert kinds(play.connect_anew(B))[1:] == ["SendState", "SendSum"]
     play.run_to_the_end()
-    assert len(of_kind(play.effects, events.SendScaling)) == 4
+    assert of_kind(play.effects, events.SendState) == [events.SendState(B)]
     assert play.federation.phase is Phase.FINISHED
+    assert in_step(play)
+
+
+def test_a_site_that_missed_one_sum_is_told_it_and_one_that_missed_two_is_sent_the_state() -> None:
+    play = training(minimum=2, rounds=4)
+    play.disconnect(C)
+    play.pass_deadline(DeadlineKind.GRACE)
+    play.upload(A, B)
+    assert kinds(play.connect(C)) == []  # the next sum has begun without it
+    effects = play.upload(A, B)
+    assert kinds(effects)[-4:] == ["SendSum", "SendSum", "SendState", "SendSum"]
+    assert of_kind(effects, events.SendState) == [events.SendState(C)]
+    assert in_step(play)
+    play.upload(A)
+    play.disconnect(C)
+    play.pass_deadline(DeadlineKind.GRACE)
+    play.disconnect(A)
+    play.upload(B)
+    assert play.federation.phase is Phase.WAITING
+    assert kinds(play.connect(C)) == ["SendTotals", "SetDeadline", "Waiting"]
+    play.connect(A)
+    play.run_to_the_end()
+    assert of_kind(play.effects, events.SendState) == [events.SendState(C)]
+    assert in_step(play)
+
+
+def test_after_an_evaluation_that_was_left_out_sites_are_told_sums_as_before() -> None:
+    play = playing(rounds=2, every=1, minimum=2, attempts=2)
+    play.upload(*play.members)
+    play.upload(*play.members)
+    assert play.asked[A].request.purpose is Purpose.EVALUATION
+    for _ in range(2):
+        play.pass_deadline(DeadlineKind.SUM)
+    assert of_kind(play.effects, events.Skipped)
+    play.run_to_the_end()
+    assert play.training_run.left_out == (1,)
+    assert in_step(play)
+    assert not of_kind(play.effects, events.SendState)
 
 
 @pytest.mark.parametrize("output", ["last", "average", "tail", "best"])
@@ -227,7 +272,7 @@ def test_who_drops_out_and_returns_is_asked_again_under_the_same_number() -> Non
     dropped = play.disconnect(B)
     assert [effect.seconds for effect in dropped if isinstance(effect, events.SetDeadline)] == [5]
     returned = play.connect(B)
-    assert kinds(returned) == ["CancelDeadline", "SendModel", "SendSum"]
+    assert kinds(returned) == ["CancelDeadline", "SendSum"]
     assert play.asked[B].sum_number == number
     play.upload(A, B, C)
     assert play.counted_in(number).tolist() == [1, 1, 1, 0]
@@ -246,7 +291,7 @@ def test_who_returns_after_its_upload_is_not_asked_again() -> None:
 
 def test_a_second_connection_replaces_the_first() -> None:
     play = training()
-    assert kinds(play.connect(A)) == ["SendModel", "SendSum"]
+    assert kinds(play.connect(A)) == ["SendSum"]
     assert play.federation.connected == (A, B, C)
     play.run_to_the_end()
     assert play.federation.phase is Phase.FINISHED
@@ -269,7 +314,7 @@ def test_who_returns_after_its_grace_is_asked_again_while_others_still_work() ->
     play.disconnect(C)
     play.pass_deadline(DeadlineKind.GRACE)
     assert play.federation.waiting_for == (A, B)
-    assert kinds(play.connect(C)) == ["SendModel", "SendSum"]
+    assert kinds(play.connect(C)) == ["SendSum"]
     number = play.asked[C].sum_number
     play.upload(A, B, C)
     assert play.counted_in(number).tolist() == [1, 1, 1, 0]

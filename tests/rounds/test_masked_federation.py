@@ -1,182 +1,26 @@
-"""A federation whose sums are masked, played in memory: real participants, one `Federation`, no socket."""
+"""Whole runs whose sums are masked: one session, drop-outs, clips, and sums that are lost or waited for."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collaborator.preparation import masking_policy
-from fedfair.aggregation.masked_encoding import sum_shapes
-from fedfair.aggregation.masking_terms import check_protection, guarantee, roster_of, session_plan, session_terms
-from fedfair.aggregation.model_layout import Layout, LayoutEntry
-from fedfair.aggregation.round_subject import SumKey, round_subject
-from fedfair.aggregation.running_sum import PlainSum
+from fedfair.aggregation.masking_terms import check_protection, guarantee, session_plan, session_terms
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
-from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.purpose import Purpose
-from fedfair.plan.schema import Plan, SecureAggregationSection
-from fedfair.policy.site_config import SitePolicy as SiteFile
+from fedfair.plan.schema import SecureAggregationSection
 from fedfair.rounds import events
-from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
-from fedfair.rounds.secagg_session import RunIdentity, SecaggSession
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.effects import Contribute, Send, SiteEffect
-from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.secagg.participant import Participant
-from fedfair.secagg.session import SessionSite
-from fedfair.secagg.transcript import RoundSubject
-from tests import plans
-from tests.secagg.federation_in_memory import draws_of
+from tests.rounds.masked_play import LAYOUT, RUN, SCHEMA, Play, make_plan
 
-LAYOUT = Layout([LayoutEntry("weight", (5,), True)], np.dtype(np.float64))
-SCHEMA = FeatureSchema((2,), 2, (0, 1), ("a", "b"))
-RUN = RunIdentity("0" * 32, bytes(32))
 LAST_EVALUATION = (Purpose.EVALUATION, 2, 1)
 """Of a run of two rounds: its purpose, its round, and how many evaluations came before it."""
-
-
-def keys(name: str) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
-
-
-def make_plan(
-    count: int,
-    *,
-    quorum: int | None = None,
-    colluders: int = 0,
-    rounds: int = 4,
-    every: int = 100,
-    standardize: str = "none",
-    **protection: object,
-) -> Plan:
-    names = [f"clinic-{letter}" for letter in "abcde"[:count]]
-    roster = {name: format_public_key(keys(name).public_key().public_bytes_raw()) for name in names}
-    return plans.parsed(
-        names,
-        federation={"roster": roster, "min_collaborators": quorum},
-        task={"standardize": standardize},
-        training={"rounds": rounds, "precision": "fp64"},
-        secure_aggregation={"colluders": colluders, "most_records": 16, **protection},
-        evaluation={"every": every, "bins": 8, "loss_range": 1.0},
-    )
-
-
-class Play:
-    """Carries every message until nobody has anything to say."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.training_run = TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(5))
-        self.hours = 0.0
-        protection = SecaggSession(plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours)
-        self.federation = Federation(plan, self.training_run, PlainSum, protection=protection)
-        self.names = [ParticipantId(name) for name in plan.federation.collaborators]
-        self.sites = {name: self.site(name) for name in self.names}
-        self.said: list[tuple[ParticipantId, Kind]] = []
-        self.effects: list[events.Effect] = []
-        self.questions: dict[ParticipantId, events.SendSum] = {}
-        self.vectors: dict[bytes, bytes] = {}
-        self.deadlines: dict[events.DeadlineToken, int] = {}
-        self.silent: Callable[[ParticipantId, Kind], bool] = lambda _name, _kind: False
-        self.size: Callable[[int], float] = lambda _rounds_done: 0.5
-        self.threshold: Callable[[], float] = lambda: 0.0
-
-    def site(self, name: ParticipantId) -> Participant:
-        member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
-        policy = masking_policy(self.plan, SiteFile())
-        agreed = session_plan(self.plan, RUN.plan_digest)
-        site = SessionSite(member, roster_of(self.plan), keys(name), agreed, policy, shapes)
-        return Participant(site, secrets.token_bytes)
-
-    def tell(self, event: events.Event) -> None:
-        pending = self.federation.receive(event)
-        while pending:
-            effect = pending.pop(0)
-            self.effects.append(effect)
-            match effect:
-                case events.SendSum(participant):
-                    self.questions[participant] = effect
-                case events.SendMessage(participant, message, vector) if participant in self.federation.connected:
-                    self.vectors[message] = vector
-                    for answer in self.answers(participant, message):
-                        pending += self.federation.receive(answer)
-                case events.SetDeadline(token, seconds):
-                    self.deadlines[token] = seconds
-                case events.CancelDeadline(token):
-                    self.deadlines.pop(token, None)
-
-    def answers(self, name: ParticipantId, message: bytes) -> list[events.Event]:
-        sends = self.carry_out(name, self.heard(name, message))
-        self.said += [(name, kind_of(send.message)) for send in sends]
-        return [
-            events.MessageArrived(name, send.message, send.vector)
-            for send in sends
-            if not self.silent(name, kind_of(send.message))
-        ]
-
-    def heard(self, name: ParticipantId, message: bytes) -> list[SiteEffect]:
-        """Return what a site does with a message and with the vector beside it."""
-        vector = self.vectors.get(message, b"")
-        return self.sites[name].receive(message, self.subject(name), vector=vector)
-
-    def subject(self, name: ParticipantId) -> RoundSubject:
-        request = self.questions[name].request
-        key = SumKey(RUN.run_id, request.purpose, int(request.round), request.query)
-        return round_subject(key, self.training_run.model, self.training_run.scaling)
-
-    def carry_out(self, name: ParticipantId, effects: list[SiteEffect]) -> list[Send]:
-        sends = []
-        for effect in effects:
-            match effect:
-                case Contribute(number, purpose, _):
-                    update = self.update(name, number, purpose)
-                    sends += self.carry_out(name, self.sites[name].contribute(update, draws_of(update)))
-                case Send():
-                    sends.append(effect)
-        return sends
-
-    def update(self, name: ParticipantId, number: int, purpose: str) -> Update:
-        """Return the unit vector of a site in training; one record with loss 0.5 in an evaluation."""
-        if purpose == Purpose.TRAINING.value:
-            body = np.zeros(5)
-            body[self.names.index(name)] = self.size(self.training_run.rounds_done)
-            return Update(np.array([self.threshold(), 1e-9 * number]), body, 1)
-        if purpose == Purpose.STANDARDISATION.value:
-            # One record (1, 2): three counts, the whole parts of two sums and two sums of squares, their rests.
-            return Update(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 4.0, 0.0, 0.0, 0.0, 0.0]), np.zeros(0), 1)
-        counts = np.zeros(2 + 9)
-        counts[[0, 1, 2 + 4]] = 1.0  # one record, correct, in bin 4 of 8
-        reals = np.zeros(1 + 9)
-        reals[[0, 1 + 4]] = 0.5
-        matrices = np.zeros((3, 2, 2))
-        matrices[0, 1, 1] = 1.0
-        empty = np.concatenate([np.zeros(2 * (2 + 9)), matrices.ravel()])
-        rests = np.concatenate([reals, np.zeros(20)])
-        return Update(np.concatenate([counts, empty, np.zeros(30), rests]), np.zeros(0), 1)
-
-    def begin(self) -> None:
-        self.tell(events.Started())
-        for name in self.names:
-            self.tell(events.Connected(name))
-
-    def pass_deadline(self, kind: events.DeadlineKind) -> None:
-        token = next(token for token in self.deadlines if token.kind is kind)
-        del self.deadlines[token]
-        self.tell(events.DeadlinePassed(token))
-
-    def set_ups(self) -> int:
-        return sum(kind is Kind.KEY_ADVERTISEMENT and name == self.names[0] for name, kind in self.said)
 
 
 def test_a_whole_run_needs_one_session_and_adds_everybodys_change() -> None:
@@ -241,7 +85,8 @@ def test_the_automatic_clip_follows_the_changes_up_and_down_and_never_beyond_wha
     # Four times the next power of two: 0.5 lies below 1 = 2^0, 2^-10 below 2^-9 and 100 below 128.
     assert clips == [1.0, 4.0, 2.0**-7, 2.0**-7, 64.0, 64.0]
     assert [e.clipping.clipped for e in reports if e.clipping] == [0, 0, 0, 4, 4, 0]
-    assert play.federation.clip == 4 * 0.5
+    assert play.training_run.state.clip == 4 * 0.5
+    assert {copy.state.clip for copy in play.copies.values()} == {4 * 0.5}
     # In each round the mean is off by less than n C W 2^-f / (sum of w), with f = 28 and a sum of weights of 4.
     counted = sum(min(size, clip) for size, clip in zip(sizes, clips, strict=True)) / 4
     bound = sum(4 * clip * 16 * 2.0**-28 / 4 for clip in clips)
@@ -278,14 +123,28 @@ def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:
     assert again.state.clip == 2.0**-7
 
 
+def with_clip(run: TrainingRun, clip: float) -> None:
+    run.state = replace(run.state, clip=clip)
+
+
 def test_a_round_whose_clip_is_beyond_what_a_site_approved_is_not_contributed_to() -> None:
     play = Play(make_plan(3, rounds=1, clip="auto", max_clip=2.0))
-    assert play.federation._protection is not None
-    play.training_run.state = replace(play.training_run.state, clip=4.0)
+    with_clip(play.training_run, 4.0)
+    for copy in play.copies.values():  # As if the sites' own state could come to it.
+        copy.restore(RUN, replace(copy.state, clip=4.0))
     with pytest.raises(SecaggError) as refusal:
         play.begin()
     assert refusal.value.check is Check.POLICY
     assert "a clip of 4, this site demands more than 0 and at most 2" in refusal.value.message
+
+
+def test_a_round_about_a_state_with_another_clip_than_the_run_has_is_not_contributed_to() -> None:
+    play = Play(make_plan(3, rounds=1, clip="auto", max_clip=2.0))
+    with_clip(play.training_run, 0.5)
+    with pytest.raises(SecaggError) as refusal:
+        play.begin()
+    assert refusal.value.check is Check.STATE
+    assert not [kind for _, kind in play.said if kind is Kind.UPLOAD]
 
 
 def test_a_session_ends_after_a_day() -> None:
@@ -396,7 +255,7 @@ def test_a_sum_that_cannot_be_done_without_waits_for_the_very_sites_that_opened_
     play = Play(make_plan(4, quorum=3, rounds=2, standardize=standardize))
     lose_the_last_answer(play, "clinic-d", lost_at)
     play.silent = lambda _name, _kind: False
-    play.tell(events.Connected(ParticipantId("clinic-d")))
+    play.connect(ParticipantId("clinic-d"))
     assert play.federation.phase is Phase.FINISHED
     assert play.training_run.result().left_out == ()
     assert [n for n, _ in evaluations(play)] == [0, 2]
@@ -438,7 +297,7 @@ def test_a_training_sum_that_some_have_helped_to_open_is_repeated_by_the_very_sa
     assert play.federation.phase is Phase.WAITING
     assert play.federation.waiting_for == ("clinic-e",)
     play.silent = lambda _name, _kind: False
-    play.tell(events.Connected(ParticipantId("clinic-e")))
+    play.connect(ParticipantId("clinic-e"))
     assert play.federation.phase is Phase.FINISHED
     trained = [e.progress for e in play.effects if isinstance(e, events.Report) and e.clipping is not None]
     assert [progress.contributors for progress in trained] == [5, 5]
@@ -462,7 +321,7 @@ def test_the_output_model_is_evaluated_by_the_sites_that_evaluated_the_last_one(
     play.begin()
     assert play.federation.phase is Phase.WAITING
     assert play.federation.waiting_for == (leaver,)
-    play.tell(events.Connected(leaver))
+    play.connect(leaver)
     assert play.federation.phase is Phase.FINISHED
     assert evaluations(play) == [(0, 4), (2, 4), (2, 4)]
 

@@ -16,12 +16,13 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
+from fedfair.run.packed_state import pack_state
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
-from tests.rounds.test_masked_federation import Play, make_plan
+from tests.rounds.masked_play import PLAN_DIGEST, Play, make_plan
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 QUORUM = 3
@@ -39,14 +40,18 @@ class WaitingPlay(Play):
         self.said_of: dict[tuple[ParticipantId, Kind, bytes], set[bytes]] = defaultdict(set)
         self.draws = 0
         self.moved: list[tuple[np.ndarray, events.Report]] = []
+        self.states = {self.training_run.state.digest(PLAN_DIGEST)}
 
     def tell(self, event: events.Event) -> None:
         before = self.training_run.model.vector.copy()
-        for effect in self.federation.receive(event):
+        for effect, state in self.received(event):
+            self.states.add(state.digest(PLAN_DIGEST))
             self.effects.append(effect)
             match effect:
                 case events.SendSum(participant):
                     self.questions[participant] = effect
+                case events.SendState(participant):
+                    self.copies[participant].offer(b"".join(pack_state(state)))
                 case events.SendMessage(participant, message, vector):
                     self.vectors[message] = vector
                     self.waiting[participant].append(message)
@@ -100,11 +105,11 @@ class WaitingPlay(Play):
     def kill(self, name: ParticipantId) -> None:
         old = self.sites[name]._site
         self.sites[name] = Participant(old, secrets.token_bytes, self.logs[name], self.remembered[name])
+        self.copies[name] = self.copy(name)
 
     def connect(self, name: ParticipantId) -> None:
         self.waiting[name].clear()
-        session = self.sites[name].session
-        self.tell(events.Connected(name, b"" if session is None else session.session_id))
+        super().connect(name)
 
     def disconnect(self, name: ParticipantId) -> None:
         self.waiting[name].clear()
@@ -115,8 +120,9 @@ class MaskedInAnyOrder(RuleBasedStateMachine):
     """Four honest sites, a quorum of three, and a network without manners.
 
     Failure conditions, written first: somebody is counted twice or in part; a sum is opened over fewer than the
-    quorum; the model changes otherwise than by a whole total; a site says two different things about one round; an
-    honest site is sent away; the run hangs without a deadline.
+    quorum; the model changes otherwise than by a whole total; a site's copy comes to a state in which the run
+    never was; a site says two different things about one round; an honest site is sent away; the run hangs without
+    a deadline.
     """
 
     @initialize()
@@ -201,6 +207,10 @@ class MaskedInAnyOrder(RuleBasedStateMachine):
     @invariant()
     def nobody_says_two_things_about_one_round(self) -> None:
         assert all(len(said) == 1 for said in self.play.said_of.values())
+
+    @invariant()
+    def every_site_holds_a_state_in_which_the_run_was(self) -> None:
+        assert {copy.digest for copy in self.play.copies.values()} <= self.play.states
 
     @invariant()
     def a_run_that_goes_on_has_a_deadline(self) -> None:

@@ -21,6 +21,7 @@ from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
 from fedfair.rounds.secagg_session import SecaggSession, is_due
+from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.snapshot import RunSnapshot
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import SecaggError
@@ -28,7 +29,7 @@ from fedfair.secagg.effects import Send
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_record import RoundRecord
-from tests.rounds.test_masked_federation import LAYOUT, RUN, SCHEMA, make_plan
+from tests.rounds.masked_play import LAYOUT, PLAN_DIGEST, SCHEMA, make_plan
 from tests.rounds.test_masked_federation_in_any_order import WaitingPlay
 
 A, B, C, D = (ParticipantId(f"clinic-{letter}") for letter in "abcd")
@@ -54,6 +55,7 @@ class Restarting(WaitingPlay):
         super().__init__(plan)
         self.written = copied(self.training_run)
         self.unfinished: events.UnfinishedSum | None = None
+        self.opened_last: LastOpened | None = None
         self.messages = 0
         self.notes: list[str] = []
 
@@ -63,7 +65,7 @@ class Restarting(WaitingPlay):
         for effect in self.effects[known:]:
             match effect:
                 case events.Report():
-                    self.written = copied(self.training_run)
+                    self.written, self.opened_last = copied(self.training_run), self.federation.last_opened
                 case events.SaveUnfinished(unfinished):
                     self.unfinished = unfinished
                 case events.SumLost(reason=reason):
@@ -74,19 +76,23 @@ class Restarting(WaitingPlay):
         self.training_run = TrainingRun(self.plan, LAYOUT, SCHEMA, np.zeros(5))
         self.training_run.restore(self.written)
         unfinished = (
-            self.unfinished if self.unfinished and is_due(self.unfinished, RUN.run_id, self.training_run) else None
+            self.unfinished
+            if self.unfinished and is_due(self.unfinished, PLAN_DIGEST, self.training_run)
+            else None
         )
         if unfinished is None and self.training_run.next_sum() is not None:
             self.training_run.retry()
-        protection = SecaggSession(self.plan, RUN, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0)
+        protection = SecaggSession(self.plan, PLAN_DIGEST, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0)
         last = self.federation.sum_number + 1000
         self.federation = Federation(
             self.plan,
             self.training_run,
             PlainSum,
+            PLAN_DIGEST,
             protection=protection,
             last_sum_number=last,
             unfinished=unfinished,
+            opened=self.opened_last,
         )
         self.deadlines.clear()
         for name in self.names:
@@ -112,6 +118,9 @@ class Restarting(WaitingPlay):
                 self.pass_deadline(next(iter(self.deadlines)).kind)
                 continue
             self.deliver_one(reachable[0], kill_at, sites_too=sites_too, silent=silent)
+        for name in self.federation.connected:  # The last sum is on its way still.
+            while self.waiting[name]:
+                assert self.said_to(name, self.waiting[name].pop(0)) == []
 
     def deliver_one(self, name: ParticipantId, kill_at: int, *, sites_too: bool, silent: Silence) -> None:
         message = self.waiting[name].pop(0)
@@ -182,6 +191,7 @@ def test_an_aggregator_killed_at_any_message_ends_with_the_same_model_and_sums(
         play = played(plan, kill_at, silent=silent)
         assert play.federation.phase is Phase.FINISHED, (kill_at, play.effects[-1])
         assert play.model() == undisturbed.model(), kill_at
+        assert play.is_in_step(), kill_at
         if quorum is None or kill_at > SET_UP:
             assert play.sums() == undisturbed.sums(), kill_at
             assert play.opened() == undisturbed.opened(), f"a sum was made twice (message {kill_at})"
@@ -195,6 +205,7 @@ def test_an_aggregator_and_every_site_killed_at_any_message_still_end_with_the_s
         play = played(plan, kill_at, sites_too=True)
         assert play.federation.phase is Phase.FINISHED, (kill_at, play.effects[-1])
         assert play.model() == undisturbed.model(), kill_at
+        assert play.is_in_step(), kill_at
         assert play.sums() == undisturbed.sums(), kill_at
         assert all(len(said) == 1 for said in play.said_of.values())
 

@@ -66,9 +66,9 @@ def test_an_upload_travels_as_an_announcement_and_chunks() -> None:
 
 def test_a_broadcast_travels_as_an_announcement_and_chunks() -> None:
     payload = bytes(100)
-    start, *pieces = broadcast_frames(BroadcastKind.MODEL, payload, digest(payload), 0.25)
-    assert start == BroadcastStart(BroadcastKind.MODEL, 100, digest(payload), 0.25)
-    assembler = expect_broadcast(start, 100)
+    start, *pieces = broadcast_frames(BroadcastKind.STATE, payload, digest(payload))
+    assert start == BroadcastStart(BroadcastKind.STATE, 100, digest(payload))
+    assembler = expect_broadcast(start, 120)
     for piece in pieces:
         assembler.add(piece)
     assert assembler.take() == payload
@@ -80,11 +80,22 @@ def test_a_length_that_the_plan_does_not_give_is_refused_before_anything_is_allo
     tracemalloc.start()
     with pytest.raises(RemoteProtocolError, match=f"announced with {length} bytes, the plan makes it 56"):
         expect_upload(start, SPEC)
-    with pytest.raises(RemoteProtocolError, match=f"announced with {length} bytes, the plan makes it 40"):
-        expect_broadcast(BroadcastStart(BroadcastKind.MODEL, length, bytes(32), 0.0), 40)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20  # pytest itself allocates while it matches; a vector would be 64 GiB
+
+
+@pytest.mark.parametrize("kind", BroadcastKind)
+@pytest.mark.parametrize("length", [41, 1 << 36])
+def test_a_broadcast_longer_than_the_plan_allows_is_refused_before_anything_is_allocated(
+    kind: BroadcastKind, length: int
+) -> None:
+    tracemalloc.start()
+    with pytest.raises(RemoteProtocolError, match=f"announced with {length} bytes, the plan allows 40"):
+        expect_broadcast(BroadcastStart(kind, length, bytes(32)), 40)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_a_chunk_beyond_the_end_is_refused_and_changes_nothing() -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
@@ -44,7 +43,6 @@ rounds = st.integers(1, MAX_ROUND)
 approvals = st.binary(max_size=MAX_APPROVAL_BYTES)
 bindings = st.binary(min_size=64, max_size=64)
 versions = st.integers(1, 2**32 - 1)
-thresholds = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 lengths = st.integers(1, MAX_VECTOR_BYTES)
 
 run_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
@@ -52,10 +50,13 @@ chunk_frames = st.builds(frames.Chunk, st.binary(min_size=1, max_size=300))
 collaborator_frames = st.one_of(
     st.builds(frames.Hello, versions, names, digests, approvals, bindings),
     st.builds(
-        lambda number, run, done: frames.Hello(1, "0", DIGEST, b"{}", bytes(64), b"", number, run, done),
+        lambda number, run, done, state: frames.Hello(
+            1, "0", DIGEST, b"{}", bytes(64), b"", number, run, done, state
+        ),
         sum_numbers,
         run_ids,
         rounds,
+        digests,
     ),
     st.builds(frames.UploadStart, sum_numbers, lengths, digests),
     chunk_frames,
@@ -70,26 +71,20 @@ collaborator_frames = st.one_of(
 )
 aggregator_frames = st.one_of(
     st.builds(
-        lambda run, total, only: frames.Welcome(run, total // 2, total, only), run_ids, rounds, st.booleans()
+        lambda run, total, model: frames.Welcome(run, total // 2, total, bool(model), model),
+        run_ids,
+        rounds,
+        st.just(b"") | digests,
     ),
-    st.builds(
-        frames.BroadcastStart, st.just(frames.BroadcastKind.MODEL), lengths, digests, thresholds
-    ),
-    st.builds(
-        frames.BroadcastStart, st.just(frames.BroadcastKind.FEATURE_SCALING), lengths, digests, st.just(0.0)
-    ),
+    st.builds(frames.BroadcastStart, st.sampled_from(frames.BroadcastKind), lengths, digests),
     chunk_frames,
     st.builds(
         frames.SumStart,
         sum_numbers,
-        st.sampled_from([Purpose.TRAINING, Purpose.EVALUATION]),
+        st.sampled_from(Purpose),
         rounds,
         st.integers(1, MAX_ATTEMPT),
         digests,
-        st.integers(1, MAX_SECONDS),
-    ),
-    st.builds(
-        frames.SumStart, sum_numbers, st.just(Purpose.STANDARDISATION), st.just(0), st.just(1), st.just(b""),
         st.integers(1, MAX_SECONDS),
     ),
     st.builds(frames.Accepted, sum_numbers),
@@ -112,7 +107,8 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.Hello(1, "0.1.0", DIGEST, b'{"plan": "x"}', bytes(range(64)))),
     (
         COLLABORATOR,
-        frames.Hello(1, "0", DIGEST, b"{}", bytes(64), DIGEST, SumNumber(MAX_SUM_NUMBER), "0f" * 16, MAX_ROUND),
+        frames.Hello(1, "0", DIGEST, b"{}", bytes(64), DIGEST, SumNumber(MAX_SUM_NUMBER), "0f" * 16, MAX_ROUND,
+                     DIGEST),
     ),
     (COLLABORATOR, frames.UploadStart(SumNumber(300), 1 << 20, DIGEST)),
     (COLLABORATOR, frames.Chunk(bytes(range(200)))),
@@ -122,13 +118,13 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.SecaggMessage(b"\x01\x07 and more", 488)),
     (AGGREGATOR, frames.SecaggMessage(b"\x01\x06 and more")),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),
-    (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.MODEL, 1 << 20, DIGEST, 0.125)),
-    (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.FEATURE_SCALING, 480, DIGEST, 0.0)),
+    (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 300, 300, evaluation_only=True, model=DIGEST)),
+    (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.STATE, 1 << 20, DIGEST)),
+    (AGGREGATOR, frames.BroadcastStart(frames.BroadcastKind.TOTALS, 480, DIGEST)),
     (AGGREGATOR, frames.Chunk(bytes(range(200)))),
     (AGGREGATOR, frames.SumStart(SumNumber(300), Purpose.TRAINING, 290, 2, DIGEST, 600)),
-    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 600)),
-    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600, QueryStep(1, ()))),
-    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600, QueryStep(2, (0, 9)))),
+    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, DIGEST, 600)),
+    (AGGREGATOR, frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600)),
     (AGGREGATOR, frames.Accepted(SumNumber(300))),
     (AGGREGATOR, frames.Finished(300, "all 300 rounds are done")),
     (AGGREGATOR, frames.Refused("another plan", "approve this one", try_again=True)),
@@ -238,10 +234,13 @@ def test_an_announced_length_of_exabytes_allocates_nothing() -> None:
         (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, round=1, attempt=1)), "SumStart.purpose is 0"),
         (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=9)), "SumStart.purpose is 9"),
         (
-            pb.AggregatorFrame(sum=pb.SumStart(query_step=2, prefixes=[1] * 61)),
-            "has 61 entries in step 2",
+            pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=1, round=1, attempt=1)),
+            "SumStart.state has 0 bytes",
         ),
-        (pb.AggregatorFrame(sum=pb.SumStart(prefixes=[1])), "prefixes has 1 entries in step 0"),
+        (
+            pb.AggregatorFrame(welcome=pb.Welcome(run_id="0" * 32, rounds_total=1, evaluation_only=True)),
+            "Welcome.model has 0 bytes",
+        ),
         (pb.AggregatorFrame(broadcast=pb.BroadcastStart(kind=3, length=1)), "BroadcastStart.kind is 3"),
         (pb.AggregatorFrame(welcome=pb.Welcome(run_id="x" * 5000)), "Welcome.run_id"),
         (pb.AggregatorFrame(refused=pb.Refused(reason="x" * 501)), "Refused.reason has 501 characters"),
@@ -254,11 +253,22 @@ def test_what_a_peer_must_not_say_is_refused_by_name(message: pb.AggregatorFrame
         codec.decode_aggregator_frame(message.SerializeToString())
 
 
-@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), -float("inf"), -1.0])
-def test_a_threshold_that_is_no_loss_is_refused(threshold: float) -> None:
-    start = pb.BroadcastStart(kind=1, length=8, sha256=DIGEST, threshold=threshold)
-    with pytest.raises(RemoteProtocolError, match=r"BroadcastStart\.threshold"):
-        codec.decode_aggregator_frame(pb.AggregatorFrame(broadcast=start).SerializeToString())
+@pytest.mark.parametrize(
+    ("frame", "stated"),
+    [
+        (frames.BroadcastStart(frames.BroadcastKind.STATE, 8, DIGEST), b"\x21" + struct.pack("<d", 0.5)),
+        (frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600), b"\x38\x02"),
+        (frames.SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 5, 1, DIGEST, 600), b"\x42\x02\x00\x09"),
+    ],
+    ids=["a threshold", "a step of a query", "prefixes of a query"],
+)
+def test_what_a_site_knows_from_its_own_state_cannot_be_stated(frame: frames.Frame, stated: bytes) -> None:
+    """These were fields of version 1 of the wire; a site that believed them would compute what it is told."""
+    envelope = pb.AggregatorFrame()
+    envelope.ParseFromString(codec.encode_aggregator_frame(frame))
+    getattr(envelope, envelope.WhichOneof("body")).MergeFromString(stated)
+    with pytest.raises(RemoteProtocolError, match="mean something to this version"):
+        codec.decode_aggregator_frame(envelope.SerializeToString())
 
 
 def test_a_preflight_reply_without_an_end_is_refused() -> None:

@@ -22,14 +22,14 @@ DIGEST = bytes(32)
 def sum_start(**changes: object) -> frames.SumStart:
     fields: dict[str, object] = {
         "sum_number": 1, "purpose": Purpose.TRAINING, "round": 1, "attempt": 1,
-        "model_sha256": DIGEST, "deadline_seconds": 60,
+        "state": DIGEST, "deadline_seconds": 60,
     }  # fmt: skip
     return frames.SumStart(**(fields | changes))
 
 
 def broadcast(**changes: object) -> frames.BroadcastStart:
     fields: dict[str, object] = {
-        "kind": frames.BroadcastKind.MODEL, "length": 8, "sha256": DIGEST, "threshold": 0.5,
+        "kind": frames.BroadcastKind.STATE, "length": 8, "sha256": DIGEST,
     }  # fmt: skip
     return frames.BroadcastStart(**(fields | changes))
 
@@ -62,15 +62,17 @@ def hello(**changes: object) -> frames.Hello:
         (lambda: frames.Welcome("a" * 31, 0, 1), "Welcome.run_id is"),
         (lambda: frames.Welcome("a" * 32, 2, 1), "Welcome.rounds_done is 2, expected 0 to 1"),
         (lambda: frames.Welcome("a" * 32, 0, 0), "Welcome.rounds_total is 0"),
-        (lambda: broadcast(threshold=math.nan), "BroadcastStart.threshold is nan"),
-        (lambda: broadcast(threshold=math.inf), "BroadcastStart.threshold is inf"),
-        (lambda: broadcast(threshold=-0.1), "BroadcastStart.threshold is -0.1"),
-        (lambda: broadcast(kind=frames.BroadcastKind.FEATURE_SCALING), "feature scaling has no threshold"),
+        (lambda: frames.Welcome("a" * 32, 0, 1, evaluation_only=True), "Welcome.model has 0 bytes, expected 32"),
+        (lambda: frames.Welcome("a" * 32, 0, 1, model=DIGEST), "Welcome.model has 32 bytes, expected 0"),
+        (lambda: hello(state=bytes(31)), "Hello.state has 31 bytes, expected 32"),
+        (lambda: broadcast(length=0), "BroadcastStart.length is 0"),
+        (lambda: broadcast(length=MAX_VECTOR_BYTES + 1), "BroadcastStart.length is"),
+        (lambda: broadcast(sha256=b""), "BroadcastStart.sha256 has 0 bytes"),
         (lambda: sum_start(round=0), "SumStart.round is 0, expected 1"),
         (lambda: sum_start(attempt=0), "SumStart.attempt is 0"),
         (lambda: sum_start(deadline_seconds=0), "SumStart.deadline_seconds is 0"),
-        (lambda: sum_start(model_sha256=b""), "SumStart.model_sha256 has 0 bytes, expected 32"),
-        (lambda: sum_start(purpose=Purpose.STANDARDISATION), "SumStart.model_sha256 has 32 bytes, expected 0"),
+        (lambda: sum_start(state=b""), "SumStart.state has 0 bytes, expected 32"),
+        (lambda: sum_start(state=bytes(33)), "SumStart.state has 33 bytes, expected 32"),
         (lambda: frames.Chunk(b""), "Chunk.data is 0 bytes"),
         (lambda: frames.Chunk(bytes(MAX_CHUNK_BYTES + 1)), "Chunk.data is 1048577 bytes"),
         (lambda: frames.CheckReply(()), "CheckReply.items is 0 entries"),

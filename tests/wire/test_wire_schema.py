@@ -16,15 +16,13 @@ PROTO = Path(__file__).parents[2] / "proto"
 FIELDS = {
     "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked"},
     "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"}
-    | {"last_sum_number", "run_id", "rounds_done"},
+    | {"last_sum_number", "run_id", "rounds_done", "state"},
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason", "leaving", "accused"},
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
-    "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only"},
-    "BroadcastStart": {"kind", "length", "sha256", "threshold"},
-    "SumStart": {
-        "sum_number", "purpose", "round", "attempt", "model_sha256", "deadline_seconds", "query_step", "prefixes",
-    },
+    "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only", "model"},
+    "BroadcastStart": {"kind", "length", "sha256"},
+    "SumStart": {"sum_number", "purpose", "round", "attempt", "state", "deadline_seconds"},
     "Accepted": {"sum_number"},
     "Finished": {"rounds", "outcome"},
     "Refused": {"reason", "remedy", "try_again"},
@@ -58,14 +56,12 @@ def test_the_wire_says_exactly_what_is_on_the_list() -> None:
 
 
 def test_no_field_can_hold_a_number_for_each_record() -> None:
-    double = pb.BroadcastStart.DESCRIPTOR.fields_by_name["threshold"].type
+    double = pb.CheckRequest.DESCRIPTOR.fields_by_name["clock_seconds"].type
     for message in pb.DESCRIPTOR.message_types_by_name.values():
         for field in message.fields:
-            # Only the aggregator sends lists: the preflight's, of words, and what an exact evaluation asks of
-            # everybody. The only real numbers are the threshold and a clock.
-            lists = {"fedfair.v1.CheckReply.items", "fedfair.v1.SumStart.prefixes"}
-            assert not field.is_repeated or field.full_name in lists
-            assert field.type != double or field.name in {"threshold", "clock_seconds"}
+            # Only the aggregator sends a list, of words, in the preflight. The only real number is a clock.
+            assert not field.is_repeated or field.full_name == "fedfair.v1.CheckReply.items"
+            assert field.type != double or field.name == "clock_seconds"
             assert not field.message_type or field.message_type.file is pb.DESCRIPTOR  # no Any, no Struct
 
 
