@@ -21,7 +21,7 @@ from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
 
 LEFT_OUT = "the evaluation was left out by the aggregator"
-"""What a site's own records say of an evaluation that others could not have."""
+"""The words of a site's own records about an evaluation that others could not have."""
 
 
 class OutOfStepError(RemoteProtocolError):
@@ -29,7 +29,7 @@ class OutOfStepError(RemoteProtocolError):
 
 
 class StateKeeper(Protocol):
-    """What a site remembers of a run between two starts."""
+    """The memory that a site has of a run between two starts."""
 
     def keep(self, run_id: str, state: RunState) -> None:
         """Remember this as the present state."""
