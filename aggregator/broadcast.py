@@ -1,4 +1,4 @@
-"""What goes to several collaborators as it is: a state of the run, an opened sum.
+"""Sends what several collaborators get as it is: a state of the run, an opened sum.
 
 Each frame is encoded at the moment in which it is written, so that a long vector is not copied for each reader.
 Nothing of it changes: a state and an opened sum are values.

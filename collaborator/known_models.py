@@ -44,7 +44,7 @@ _AGAIN = "remove it and approve the model again with `fedfair plan approve --mod
 
 
 class ModelApproval(BaseModel):
-    """What a site has approved: the evaluation of one saved model.
+    """The approval of a site: the evaluation of one saved model.
 
     Attributes:
         format: the name of this format.

@@ -66,7 +66,7 @@ from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, We
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 _NO_SUBJECT = RoundSubject(b"", b"")
-"""What every other message is about: none of them names anything that this site could compare."""
+"""The subject of every other message: none of them names anything that this site could compare."""
 
 _NOT_ENTERED = frozenset({Check.OUT_OF_ORDER, Check.TRANSCRIPT})
 """Checks that an opened sum of a round fails that this site has not entered, or was asked past."""

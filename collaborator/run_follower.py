@@ -23,7 +23,7 @@ from fedfair.wire.receiving import ReceivedRequest
 
 
 class ScaledTask(Protocol):
-    """What computes: `training.client.TrainingClient`."""
+    """The task that computes: `training.client.TrainingClient`."""
 
     @property
     def scaling(self) -> FeatureScaling | None:
@@ -40,7 +40,7 @@ site neither has that model nor has approved it."""
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """What a site says of its copy when it connects.
+    """The words of a site about its copy when it connects.
 
     Attributes:
         run_id: the run, as the aggregator named it; empty before the first.

@@ -24,7 +24,7 @@ from fedfair.run.replica import RunReplica
 
 
 class JudgingTask(Protocol):
-    """What computes losses: `training.client.TrainingClient`."""
+    """The task that computes losses: `training.client.TrainingClient`."""
 
     def losses_of(self, model: GlobalModel) -> SiteLosses:
         """Return the losses of the splits that have records; known ones are not computed again."""

@@ -335,14 +335,6 @@ FOR_READERS_OF_THE_PAPER = {
 }  # fmt: skip
 """The formulas of the paper are complete, for those who study it: a run needs some of them only."""
 
-FOR_A_SITE_WITH_THE_STATE = {
-    "collaborator/known_models.py": {"find_model", "of_site"},
-    "collaborator/own_figures_log.py": {"OwnFiguresLog"},
-    "collaborator/run_folder.py": {"RunFolder"},
-    "fedfair/results/own_figures.py": {"own_figures"},
-}
-"""What a site does with the state of a run: complete and tested, called once every site has that state."""
-
 OVERRIDING = {"fedfair/process/terminal.py": {"on_broken_pipe"}}
 """What a library calls by its name."""
 
@@ -370,7 +362,7 @@ def test_every_public_function_is_used_by_more_than_its_tests() -> None:
                 is_command = any("app." in ast.unparse(decorator) for decorator in node.decorator_list)
                 if not (node.name.startswith("_") or node.name in used or is_command):
                     unused.setdefault(place, set()).add(node.name)
-    assert unused == FOR_READERS_OF_THE_PAPER | FOR_A_SITE_WITH_THE_STATE | OVERRIDING
+    assert unused == FOR_READERS_OF_THE_PAPER | OVERRIDING
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,13 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
     present = np.maximum(counts, 1.0)
     mean = sums / present
     mean_square = squares / present
-    variance = mean_square - mean**2
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = mean_square - mean**2
+    if not np.isfinite(variance).all():
+        column = int(np.argmin(np.isfinite(variance)))
+        raise RemoteProtocolError(
+            f"numeric column {column} has the sum {sums[column]:g} and the sum of squares {squares[column]:g}"
+        )
     noise = np.maximum(counts, 4.0) * 2.0**-52 * mean_square
     if (variance < -noise).any():
         column = int(np.argmin(variance))

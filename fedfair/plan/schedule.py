@@ -111,14 +111,6 @@ class Schedule:
             case Purpose.EXACT_EVALUATION:
                 return int(self.exact and rounds_done == self.rounds)
 
-    def most_models(self, purpose: Purpose, rounds_done: int) -> int:
-        """Return about how many models a run may make sums, where it had to do without an evaluation before.
-
-        A mean of one model that was to be evaluated on the way is evaluated in the end, if that could not be had.
-        """
-        late = purpose is Purpose.EVALUATION and self.averages and self.evaluates and not self.evaluates_output
-        return self.models(purpose, rounds_done) + int(late and rounds_done == self.rounds)
-
     def total(self, purpose: Purpose, rounds_done: int | None = None) -> int:
         """Return about how many models there are sums up to and with so many rounds; None for the whole run."""
         done = self.rounds if rounds_done is None else rounds_done

@@ -33,7 +33,7 @@ class EndState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunSubject:
-    """What a result is about beside the state of the run.
+    """The subject of a result beside the state of the run.
 
     Attributes:
         plan: the plan that is run.
@@ -50,7 +50,7 @@ class RunSubject:
 
 @dataclass(frozen=True, slots=True)
 class AggregatorFacts:
-    """What the aggregator alone knows of a run.
+    """Facts of a run that the aggregator alone knows.
 
     Attributes:
         seconds: how long it worked.

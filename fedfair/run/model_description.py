@@ -121,7 +121,7 @@ class LabelDescription(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """What a model takes and returns.
+    """The inputs and outputs of a model.
 
     Attributes:
         architecture: task.model of the plan: a mapping with a name, or "module:function".

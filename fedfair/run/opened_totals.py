@@ -16,6 +16,7 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import HEADER_DTYPE, SumSpec
 from fedfair.errors import RemoteProtocolError
 
+_DIGEST_BYTES = 32
 MAX_WORDS_BYTES = 1 << 16
 """Of everything but the numbers: the names of two hundred members have a fifth of it."""
 
@@ -70,14 +71,18 @@ def decode_totals(raw: bytes | bytearray | memoryview, spec: SumSpec) -> OpenedT
     except (struct.error, ValueError, TypeError, RecursionError) as error:
         raise RemoteProtocolError(f"an opened sum cannot be read: {error}") from error
     named = isinstance(members, list) and all(isinstance(name, str) for name in members)
+    named = named and isinstance(contributors, int)
+    # Each of them is named once, and counted once.
+    if not named or not 0 < len(set(members)) == len(members) == contributors or len(digest) != _DIGEST_BYTES:
+        raise RemoteProtocolError(f"an opened sum is of {contributors!r} contributors, and names {members!r:.100}")
     numbers = view[4 + length :]
-    if not named or not isinstance(contributors, int) or contributors < 1 or len(numbers) != spec.upload_bytes:
+    if len(numbers) != spec.upload_bytes:
         raise RemoteProtocolError(
-            f"an opened sum of {contributors!r} contributors with {len(numbers)} bytes of numbers, the "
-            f"{spec.purpose.value} sum has {spec.upload_bytes}",
+            f"an opened sum has {len(numbers)} bytes of numbers, the {spec.purpose.value} sum has "
+            f"{spec.upload_bytes}",
             "compare the plan digests and the versions of fedfair on both sides",
         )
     first = spec.header_length * HEADER_DTYPE.itemsize
     header = np.frombuffer(numbers[:first], HEADER_DTYPE).astype(np.float64)
     body = np.frombuffer(numbers[first:], spec.body_dtype).astype(spec.body_dtype.newbyteorder("="))
-    return OpenedTotals(digest, tuple(members), Totals(header, body, contributors))
+    return OpenedTotals(digest, tuple(members), Totals(header, body, len(members)))

@@ -1,6 +1,6 @@
 """A site's own copy of a run: nobody's word moves it, only opened sums do.
 
-It begins in the approved plan. A request is right where it is about this very state; an evaluation that the run
+It begins in the approved plan. A request is right where it is about this very state; evaluations that the run
 can do without may have been left out, which the digest of the request tells. A site that is not in step takes the
 state of somebody else only where it has held that state itself, or where enough members have signed its digest
 (`secagg.session`). No torch, no file: a `StateKeeper` remembers states between two starts.
@@ -8,7 +8,7 @@ state of somebody else only where it has held that state itself, or where enough
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from fedfair.aggregation.requests import SumRequest
@@ -22,7 +22,7 @@ from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
 
 LEFT_OUT = "the evaluation was left out by the aggregator"
-"""What a site's own records say of an evaluation that others could not have."""
+"""The words of a site's own records about an evaluation that others could not have."""
 
 
 class OutOfStepError(RemoteProtocolError):
@@ -30,7 +30,7 @@ class OutOfStepError(RemoteProtocolError):
 
 
 class StateKeeper(Protocol):
-    """What a site remembers of a run between two starts."""
+    """The memory that a site has of a run between two starts."""
 
     def keep(self, run_id: str, state: RunState) -> None:
         """Remember this as the present state."""
@@ -103,7 +103,7 @@ class RunReplica:
             digest: of the state that the request is about, 32 bytes.
 
         Raises:
-            OutOfStepError: it is not this site's state, nor what that becomes without an evaluation.
+            OutOfStepError: it is not this site's state, nor what that becomes without evaluations.
         """
         state = self._reached(digest)
         request = None if state is None else self.rules.next_request(state)
@@ -175,11 +175,10 @@ class RunReplica:
         self._move(reached)
 
     def finish(self) -> bool:
-        """Return whether this site has seen the run to its end, but for a last sum that may be left out."""
-        if self.state.stage is not Stage.FINISHED and self.rules.may_skip(self.state):
-            without = self.rules.skip(self.state, LEFT_OUT)
-            if without.stage is Stage.FINISHED:
-                self._move(without)
+        """Return whether this site has seen the run to its end, but for last sums that may be left out."""
+        ended = next((state for state in self._reachable() if state.stage is Stage.FINISHED), self.state)
+        if ended is not self.state:
+            self._move(ended)
         return self.state.stage is Stage.FINISHED
 
     def trust(self) -> None:
@@ -189,14 +188,19 @@ class RunReplica:
             self._move(offered)
 
     def _reached(self, digest: bytes) -> RunState | None:
-        """Return the state with this digest: the present one, or that without the evaluation that is due."""
+        """Return the state with this digest, if no sum is needed to come to it."""
         if digest == self._digest:
             return self.state
-        if self.rules.may_skip(self.state):
-            without = self.rules.skip(self.state, LEFT_OUT)
-            if without.digest(self._plan_digest) == digest:
-                return without
-        return None
+        without = (state for state in self._reachable() if state is not self.state)
+        return next((state for state in without if state.digest(self._plan_digest) == digest), None)
+
+    def _reachable(self) -> Iterator[RunState]:
+        """Yield the present state, then what becomes of it without one evaluation after the other that is due."""
+        state = self.state
+        yield state
+        while self.rules.may_skip(state):
+            state = self.rules.skip(state, LEFT_OUT)
+            yield state
 
     def _move(self, state: RunState) -> None:
         self._hold(state)

@@ -59,7 +59,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What one total made of a state.
+    """The outcome of applying one total to a state.
 
     Attributes:
         state: the next state.

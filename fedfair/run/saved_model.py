@@ -63,7 +63,7 @@ class SavedModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelOrigin:
-    """What all model files of one run say.
+    """The words that all model files of one run share.
 
     Attributes:
         federation: the name of the plan's federation.

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ATTEMPT, LOST_ROUNDS = "attempt", "lost_rounds"
-"""What a snapshot of a run holds beside its state."""
+"""The names of all that a snapshot of a run holds beside its state."""
 
 
 class TrainingRun:

@@ -212,7 +212,7 @@ class MaskedSum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What came of a range of blocks: the sizes seen, the digest of each block, and their share of the tag."""
+    """The outcome of a range of blocks: the sizes seen, the digest of each block, and their share of the tag."""
 
     report: SizeReport
     leaves: list[bytes]

@@ -1,4 +1,4 @@
-"""What an opened sum says: the one decoding that the aggregator and every site carry out.
+"""Decodes an opened sum: the one decoding that the aggregator and every site carry out.
 
 Takes the words of a sum without its masks, refuses what no contributions of honest sites add up to, and returns
 numbers. A site can send any element of the ring, and masks hide which; only the sum can be looked at. Whether the

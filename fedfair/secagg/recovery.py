@@ -40,7 +40,7 @@ from fedfair.secagg.signing import Roster
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What every site of a cohort is told of its opened sum.
+    """The words in which every site of a cohort is told of its opened sum.
 
     Attributes:
         message: an `OpenedMessage`.

@@ -153,7 +153,7 @@ class SumCheck:
 
 @dataclass(frozen=True, slots=True)
 class Tagging:
-    """What a site needs to tag its own contribution.
+    """The means by which a site tags its own contribution.
 
     Attributes:
         check: of the round.

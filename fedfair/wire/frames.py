@@ -158,7 +158,7 @@ class BroadcastKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStart:
-    """What brings a site into step follows in chunks."""
+    """A state or an opened sum, which brings a site into step, follows in chunks."""
 
     kind: BroadcastKind
     length: int

@@ -94,10 +94,10 @@ class ReceivedSum:
 
 
 MovesState = ReceivedState | ReceivedTotals | ReceivedSum
-"""What the state of this site's copy of the run may move by."""
+"""All that the state of this site's copy of the run may move by."""
 
 ForWorker = ReceivedRequest | SecaggMessage | MovesState
-"""What the worker hears, in the order in which it came."""
+"""All that the worker hears, in the order in which it came."""
 
 Said = Welcome | ForWorker | Accepted | Finished | Refused
 

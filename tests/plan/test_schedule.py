@@ -39,16 +39,13 @@ def test_a_run_evaluates_before_it_in_it_and_after_it(rounds: int, every: int, o
             expected[done] = 1
         since = 0 if since == every else since
     first = {"average": 0, "tail": rounds // 2}.get(output)
-    late = 0
     if first is not None:
         # The mean of many models is another one than the last; that of one may have been evaluated before.
         known = first == rounds - 1 and first in expected
         expected[rounds] += not known
-        late = int(known)
     schedule = schedule_of(plan(rounds, every, output, method))
     for done in range(rounds + 1):
         assert schedule.models(Purpose.EVALUATION, done) == expected.get(done, 0)
-        assert schedule.most_models(Purpose.EVALUATION, done) == expected.get(done, 0) + late * (done == rounds)
     exact = [done for done in range(rounds + 1) if schedule.models(Purpose.EXACT_EVALUATION, done)]
     assert exact == ([rounds] if method == "exact" else [])
 

@@ -74,8 +74,11 @@ def test_the_bytes_of_a_plain_plan_are_those_of_its_sums(tmp_path: Path) -> None
     # blocks of [n, correct, smoothed], 17 counts, 17 sums and a 2 x 2 confusion matrix, a standardisation [n] and
     # for each column how many values it has, their sum and the sum of their squares.
     training_up, evaluation_up, scaling_up = 8 * (2 + 62), 8 * 3 * (3 + 2 * 17 + 4), 8 * (1 + 3 * 30)
-    # Evaluations after rounds 0, 2 and 3; the model is sent before round 1 and after each round, the scaling once.
-    up, down = 3 * training_up + 3 * evaluation_up + scaling_up, 8 * (62 * 4 + 2 * 30)
+    # Evaluations after rounds 0, 2 and 3. Each opened sum travels back with a length of 4 bytes and the words
+    # ["STATE", ["a", "b"], 2], in which STATE is 64 hex digits.
+    up = 3 * training_up + 3 * evaluation_up + scaling_up
+    words = 4 + len('["", ["a", "b"], 2]') + 64
+    down = up + (3 + 3 + 1) * words
     assert (traffic["basis"], traffic["bytes_up"], traffic["bytes_down"]) == ("computed", 2 * up, 2 * down)
     assert traffic["per_round"] == {"bytes_up": pytest.approx(up / 3), "bytes_down": pytest.approx(down / 3)}
 
@@ -84,5 +87,6 @@ def test_masks_make_every_header_longer(tmp_path: Path) -> None:
     plain, masked = (to_json(simulate(plan(mode), tmp_path).result)["traffic"] for mode in ("off", "malicious"))
     assert isinstance(plain, dict)
     assert isinstance(masked, dict)
-    assert masked["bytes_down"] == plain["bytes_down"]
     assert masked["bytes_up"] > plain["bytes_up"]
+    # The opened sum has the same numbers as an upload: the words of the body, and those of the header.
+    assert masked["bytes_down"] == masked["bytes_up"]

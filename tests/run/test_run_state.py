@@ -20,7 +20,7 @@ from fedfair.ids import RoundNumber
 from fedfair.run.progress import Stage
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
-from tests.run.test_training_run import answer, make_course, make_plan
+from tests.run.test_training_run import answer, make_plan, make_training_run
 
 PLAN_DIGEST = bytes(range(32))
 
@@ -28,7 +28,7 @@ PLAN_DIGEST = bytes(range(32))
 def states(**stated: object) -> list[RunState]:
     """Return every state of a run of three rounds, from the first to the last."""
     plan = make_plan(**stated)  # type: ignore[arg-type]
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     found = [training_run.state]
     while (request := training_run.next_sum()) is not None:
         training_run.apply_aggregate(answer(request, plan), ["a", "b"])
@@ -93,7 +93,7 @@ def test_a_state_is_the_same_after_a_journey_through_json(output: str, method: s
 @pytest.mark.parametrize("output", ["last", "average", "best"])
 def test_a_step_leaves_the_state_before_it_as_it_was(output: str) -> None:
     plan = make_plan(output=output)
-    training_run = make_course(plan)
+    training_run = make_training_run(plan)
     while (request := training_run.next_sum()) is not None:
         before, digest = training_run.state, training_run.state.digest(PLAN_DIGEST)
         kept = before.model.vector.copy()
@@ -108,7 +108,7 @@ def test_a_step_leaves_the_state_before_it_as_it_was(output: str) -> None:
 @given(st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3))
 def test_the_same_sums_lead_two_owners_to_the_same_states(shifts: list[float]) -> None:
     plan = make_plan()
-    runs = [make_course(plan), make_course(plan)]
+    runs = [make_training_run(plan), make_training_run(plan)]
     for shift in shifts:
         for training_run in runs:
             request = training_run.next_sum()

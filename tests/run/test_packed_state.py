@@ -1,0 +1,133 @@
+"""A state of a run as bytes: there and back, and what is cut, damaged or of another plan is refused in words."""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfair.errors import LocalProtocolError
+from fedfair.run.packed_state import greatest_state_bytes, pack_state, unpack_state
+from fedfair.run.snapshot import snapshot_of
+from fedfair.run.state import RunState
+from tests.run.test_run_state import PLAN_DIGEST, states
+from tests.run.test_training_run import DIMENSION
+
+OUTPUTS = ("last", "average", "tail", "best")
+
+
+@cache
+def run_of(output: str = "average") -> tuple[RunState, ...]:
+    """Return every state of a run that has everything a state can have but a clip."""
+    return tuple(states(output=output, standardize="secure", method="exact"))
+
+
+def packed(state: RunState) -> bytes:
+    return b"".join(pack_state(state))
+
+
+def words_of(state: RunState) -> dict[str, object]:
+    """Return the words of a state, without what is for people and no part of its digest."""
+    return {name: value for name, value in snapshot_of(state).state.items() if name != "query_fault"}
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_every_state_of_a_run_comes_back_bit_for_bit(output: str) -> None:
+    initial, *_ = run = run_of(output)
+    for state in run:
+        raw = packed(state)
+        assert len(raw) <= greatest_state_bytes(DIMENSION)
+        found = unpack_state(raw, initial)
+        assert found.digest(PLAN_DIGEST) == state.digest(PLAN_DIGEST)
+        assert packed(found) == raw
+
+
+def test_vectors_are_not_copied_when_a_state_is_packed() -> None:
+    state = run_of()[-1]
+    assert any(
+        isinstance(part, memoryview) and np.shares_memory(np.asarray(part), state.model.vector)
+        for part in pack_state(state)
+    )
+
+
+def test_a_state_that_is_cut_anywhere_or_has_a_byte_too_many_is_refused() -> None:
+    initial, *_, last = run_of()
+    raw = packed(last)
+    for length in range(len(raw)):
+        with pytest.raises(LocalProtocolError, match="cannot be read"):
+            unpack_state(raw[:length], initial)
+    with pytest.raises(LocalProtocolError, match="1 bytes too many"):
+        unpack_state(raw + b"\x00", initial)
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.sampled_from(OUTPUTS), st.data())
+def test_a_damaged_byte_is_refused_or_gives_a_state_with_another_digest(output: str, data: st.DataObject) -> None:
+    initial, *_ = run = run_of(output)
+    state = data.draw(st.sampled_from(run))
+    raw = bytearray(packed(state))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        found = unpack_state(bytes(raw), initial)
+    except LocalProtocolError:
+        return
+    if found.digest(PLAN_DIGEST) == state.digest(PLAN_DIGEST):
+        # JSON has more than one blank, and words for people are in no digest.
+        assert words_of(found) == words_of(state)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_are_refused_in_words(raw: bytes, framed: bool) -> None:
+    with pytest.raises(LocalProtocolError):
+        unpack_state(struct.pack("<Q", len(raw)) + raw if framed else raw, run_of()[0])
+
+
+def repacked(state: RunState, **words: object) -> bytes:
+    """Return a packed state of which some words are others."""
+    raw = packed(state)
+    (length,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8 : 8 + length])
+    for name, value in words.items():
+        header["state" if name in header["state"] else name] |= {name: value}
+    changed = json.dumps(header).encode()
+    return struct.pack("<Q", len(changed)) + changed + raw[8 + length :]
+
+
+@pytest.mark.parametrize("name", ["rounds_done", "mean_count"])
+@pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "many", None])
+def test_a_count_that_no_run_has_is_refused(name: str, value: object) -> None:
+    initial, *_, last = run_of()
+    with pytest.raises(LocalProtocolError, match="1 entries are wrong"):
+        unpack_state(repacked(last, **{name: value}), initial)
+
+
+@pytest.mark.parametrize("digest", ["", "00", "x" * 64, "0" * 63, "0" * 66])
+def test_the_name_of_an_evaluated_model_is_a_digest(digest: str) -> None:
+    initial, *_, last = run_of()
+    subjects = snapshot_of(last).state["subjects"]
+    assert isinstance(subjects, dict)
+    lie = {name: subject | {"vector_sha256": digest} for name, subject in subjects.items()}
+    with pytest.raises(LocalProtocolError, match="entries are wrong"):
+        unpack_state(repacked(last, subjects=lie), initial)
+
+
+def test_a_state_of_a_plan_with_another_output_or_model_is_refused() -> None:
+    state = run_of("average")[-1]
+    with pytest.raises(LocalProtocolError, match="does not fit this training run"):
+        unpack_state(packed(run_of("last")[-1]), run_of("average")[0])
+    narrow = states(output="average", precision="fp32")[0]
+    longer = snapshot_of(narrow).vectors["model"].repeat(2)
+    other = RunState(narrow.stage, type(narrow.model)(longer, 0.5), mean=narrow.mean)
+    with pytest.raises(LocalProtocolError, match="does not fit this training run"):
+        unpack_state(packed(state), other)
+
+
+def test_a_header_that_is_announced_longer_than_there_is_allocates_nothing() -> None:
+    with pytest.raises(LocalProtocolError, match="a header of 18446744073709551615 bytes in 16"):
+        unpack_state(b"\xff" * 8 + bytes(8), run_of()[0])
