@@ -137,6 +137,12 @@ class RunReplica:
             offered = unpack_state(raw, self.training_run.initial)
         except FedfairError as fault:
             raise OutOfStepError(fault.message, fault.remedy) from fault
+        if not self.rules.may_be(offered):
+            raise OutOfStepError(
+                f"a state at {offered.stage.value} after {offered.rounds_done} rounds was sent, which no run of "
+                "this plan comes to",
+                "compare the plan digests and the versions of fedfair on both sides",
+            )
         digest = offered.digest(self._plan_digest)
         if digest == self._digest:
             return

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
@@ -27,16 +28,19 @@ from fedfair.run.state import RunState, history_digest
 LATEST_SUMS = "evaluated.latest"
 EARLIER_SUMS = "evaluated.earlier"
 
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Digest = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\z")]
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSubject:
     """Which model a kept evaluation sum is about; the sum itself is a vector of the snapshot."""
 
-    vector_sha256: str
+    vector_sha256: _Digest
     threshold: float
-    round: int
-    contributors: int
-    replaced: int = 0
+    round: _Count
+    contributors: _Count
+    replaced: _Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,15 @@ class _Words:
     """Everything of a state but its vectors; attributes as in `RunState`."""
 
     stage: str
-    rounds_done: int
+    rounds_done: _Count
     threshold: float
     clip: float | None
     best_objective: float
     best_threshold: float
     mean_threshold: float
-    mean_count: int
+    mean_count: _Count
     history: tuple[Evaluation, ...]
-    left_out: tuple[int, ...]
+    left_out: tuple[_Count, ...]
     final: Evaluation | None
     query: ExactQuery | None
     query_fault: str
