@@ -39,7 +39,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.replica import OutOfStepError
-from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import (
     Contribute,
@@ -56,6 +56,7 @@ from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
+from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.client import LocalChange
@@ -199,6 +200,7 @@ class MaskedWorker:
                 subject = RoundSubject(self._follower.replica.digest, b"")
             elif kind is Kind.ROUND_START:
                 subject, computed = self._begun(question)
+                self._check_clips(RoundStart.decode(message))
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
@@ -255,6 +257,23 @@ class MaskedWorker:
         if once != again:
             return subject, same_sum(subject)
         return subject, same_answer(request, on_demand=question.on_demand)
+
+    def _check_clips(self, start: RoundStart) -> None:
+        """Refuse another clip than that of this site's own state.
+
+        Raises:
+            SecaggError: STATE.
+        """
+        own = self._follower.replica.state.clip
+        for clip in start.clips:
+            require(
+                clip == own,
+                Check.STATE,
+                f"a round with a clip of {clip!r}, this site's state of the run has {own!r}",
+                "let the aggregator send the sums that this site has missed",
+                asked=f"clip {clip!r}",
+                allowed=f"clip {own!r}",
+            )
 
     def _carry_out(self, effects: list[SiteEffect], question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
         for effect in effects:
