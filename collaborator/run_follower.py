@@ -75,6 +75,7 @@ class RunFollower:
         self._on_demand = on_demand
         self.recording = recording
         self._replica = own
+        self._saved = b""  # which saved model the copy is of; empty for that of the whole run
 
     @property
     def replica(self) -> RunReplica:
@@ -94,9 +95,9 @@ class RunFollower:
             FedfairError: it evaluates a saved model that this site neither has nor has approved.
         """
         if not welcome.evaluation_only:
-            self._replica = self._own
-        elif self._replica is self._own or self._replica.run_id != welcome.run_id:
-            self._replica = self._on_demand(welcome.model)
+            self._replica, self._saved = self._own, b""
+        elif (self._saved, self._replica.run_id) != (welcome.model, welcome.run_id):
+            self._replica, self._saved = self._on_demand(welcome.model), welcome.model
         self._replica.join(welcome.run_id)
 
     def due(self, start: SumStart) -> SumRequest:
