@@ -18,12 +18,11 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collaborator.notices import Notice
 from collaborator.plain_worker import PlainTask
 from collaborator.run_follower import HeldRun, RunFollower
 from collaborator.worker import Granted, Rule, WorkerStanding, hold_nothing
@@ -64,6 +63,9 @@ from fedfair.training.masked_update import header_update, noised_update, trainin
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
+
+if TYPE_CHECKING:
+    from collaborator.notices import Notice
 
 _NO_SUBJECT = RoundSubject(b"", b"")
 """What every other message is about: none of them names anything that this site could compare."""

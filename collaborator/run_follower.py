@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from collaborator.run_recording import RunRecording
-from fedfair.aggregation.requests import FeatureScaling, SumRequest
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.run.progress import Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
+
+if TYPE_CHECKING:
+    from collaborator.notices import Notice
 
 
 class ScaledTask(Protocol):
@@ -31,6 +34,26 @@ class ScaledTask(Protocol):
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features."""
+
+
+class Recording(Protocol):
+    """What records a run at this site: `run_recording.RunRecording`.
+
+    It knows how the site's own records fare, and what makes messages must not: so this is all of it that is known
+    here.
+    """
+
+    def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
+        """Record what an opened sum came to."""
+
+    def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
+        """Record the end of the run."""
+
+    def take_notices(self) -> list[Notice]:
+        """Return what there is to say to the operator, once."""
+
+    def close(self) -> None:
+        """Close every file."""
 
 
 OnDemand = Callable[[bytes], RunReplica]
@@ -68,7 +91,7 @@ class RunFollower:
         task: ScaledTask,
         own: RunReplica,
         on_demand: OnDemand,
-        recording: RunRecording,
+        recording: Recording,
     ) -> None:
         self._task = task
         self._own = own
