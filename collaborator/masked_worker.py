@@ -18,12 +18,11 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collaborator.notices import Notice
 from collaborator.plain_worker import PlainTask
 from collaborator.run_follower import HeldRun, RunFollower
 from collaborator.worker import Granted, Rule, WorkerStanding, hold_nothing
@@ -64,6 +63,9 @@ from fedfair.training.masked_update import header_update, noised_update, trainin
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
+
+if TYPE_CHECKING:
+    from collaborator.notices import Notice
 
 _NO_SUBJECT = RoundSubject(b"", b"")
 """The subject of every other message: none of them names anything that this site could compare."""
@@ -201,7 +203,8 @@ class MaskedWorker:
             if kind is Kind.PROPOSAL:
                 subject = RoundSubject(self._follower.replica.digest, b"")
             elif kind is Kind.ROUND_START:
-                subject, computed = self._begun(question, message)
+                subject, computed = self._begun(question)
+                self._check_clips(RoundStart.decode(message))
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
@@ -239,7 +242,7 @@ class MaskedWorker:
         except RemoteProtocolError as fault:
             self.standing.fault = f"the opened sum is refused, and asked for again: {fault.message}"
 
-    def _begun(self, question: ReceivedRequest, message: bytes) -> tuple[RoundSubject, bytes]:
+    def _begun(self, question: ReceivedRequest) -> tuple[RoundSubject, bytes]:
         """Return what a round that starts now is about, and what this site computes for it.
 
         The second are 32 bytes, equal for sums of which this site opens no two for different sites. Where each
@@ -247,23 +250,34 @@ class MaskedWorker:
         same is the same in every run, and in every state in which a saved model is evaluated.
 
         Raises:
-            SecaggError: STATE: the request, or its clip, is not what this site's own state of the run asks for.
+            SecaggError: STATE: the request is not the one that this site's own state asks for.
         """
         try:
             request = self._follower.due(question.start)
         except OutOfStepError as fault:
             raise SecaggError(Check.STATE, fault.message, fault.remedy) from fault
-        clip, stated = self._follower.replica.state.clip, RoundStart.decode(message).clips
-        require(
-            all(each == clip for each in stated),
-            Check.STATE,
-            f"a round with the clips {stated}, this site's state of the run has {clip}",
-        )
         subject = round_subject(self._follower.replica.digest, request)
         once, again = (self._task.draws(request.purpose, request.round, attempt) for attempt in (1, 2))
         if once != again:
             return subject, same_sum(subject)
         return subject, same_answer(request, on_demand=question.on_demand)
+
+    def _check_clips(self, start: RoundStart) -> None:
+        """Refuse another clip than that of this site's own state.
+
+        Raises:
+            SecaggError: STATE.
+        """
+        own = self._follower.replica.state.clip
+        for clip in start.clips:
+            require(
+                clip == own,
+                Check.STATE,
+                f"a round with a clip of {clip!r}, this site's state of the run has {own!r}",
+                "let the aggregator send the sums that this site has missed",
+                asked=f"clip {clip!r}",
+                allowed=f"clip {own!r}",
+            )
 
     def _carry_out(self, effects: list[SiteEffect], question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
         for effect in effects:

@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from collaborator.notices import Notice
 from collaborator.run_follower import HeldRun, RunFollower, ScaledTask
 from collaborator.worker import Rule, WorkerStanding, hold_nothing
 from fedfair.aggregation.contribution import Contribution, encode
@@ -28,6 +27,9 @@ from fedfair.run.replica import OutOfStepError
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
+
+if TYPE_CHECKING:
+    from collaborator.notices import Notice
 
 
 class PlainTask(ScaledTask, Protocol):

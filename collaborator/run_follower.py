@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from collaborator.run_recording import RunRecording
-from fedfair.aggregation.requests import FeatureScaling, SumRequest
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.run.progress import Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
+
+if TYPE_CHECKING:
+    from collaborator.notices import Notice
 
 
 class ScaledTask(Protocol):
@@ -31,6 +34,26 @@ class ScaledTask(Protocol):
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features."""
+
+
+class Recording(Protocol):
+    """What records a run at this site: `run_recording.RunRecording`.
+
+    It knows how the site's own records fare, and what makes messages must not: so this is all of it that is known
+    here.
+    """
+
+    def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
+        """Record what an opened sum came to."""
+
+    def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
+        """Record the end of the run."""
+
+    def take_notices(self) -> list[Notice]:
+        """Return what there is to say to the operator, once."""
+
+    def close(self) -> None:
+        """Close every file."""
 
 
 OnDemand = Callable[[bytes], RunReplica]
@@ -68,13 +91,14 @@ class RunFollower:
         task: ScaledTask,
         own: RunReplica,
         on_demand: OnDemand,
-        recording: RunRecording,
+        recording: Recording,
     ) -> None:
         self._task = task
         self._own = own
         self._on_demand = on_demand
         self.recording = recording
         self._replica = own
+        self._saved = b""  # which saved model the copy is of; empty for that of the whole run
 
     @property
     def replica(self) -> RunReplica:
@@ -90,7 +114,8 @@ class RunFollower:
     def has_joined(self, welcome: Welcome) -> bool:
         """Return whether this site takes part in the announced run already, so that there is nothing to join."""
         replica = self._replica
-        return welcome.evaluation_only == (replica is not self._own) and replica.run_id == welcome.run_id
+        same_kind = welcome.evaluation_only == (replica is not self._own)
+        return same_kind and (replica.run_id, self._saved) == (welcome.run_id, welcome.model)
 
     def join(self, welcome: Welcome) -> None:
         """Take part in the run that the aggregator announces.
@@ -101,6 +126,7 @@ class RunFollower:
         if self.has_joined(welcome):
             return
         self._replica = self._on_demand(welcome.model) if welcome.evaluation_only else self._own
+        self._saved = welcome.model
         self._replica.join(welcome.run_id)
 
     def due(self, start: SumStart) -> SumRequest:

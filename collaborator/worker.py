@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from collaborator.notices import Notice
 from collaborator.run_follower import HeldRun
 from fedfair.errors import FedfairError, PrivacyError
 from fedfair.ids import SumNumber
@@ -19,6 +18,9 @@ from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest
+
+if TYPE_CHECKING:
+    from collaborator.notices import Notice
 
 MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """The words in a site's log about a sum that its budget refuses; the figures are in its ledger."""

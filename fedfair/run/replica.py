@@ -145,6 +145,12 @@ class RunReplica:
                 "a state with another model than the one whose evaluation was announced",
                 "the aggregator may evaluate only models that this site has itself or has approved",
             )
+        if not self.rules.may_be(offered):
+            raise OutOfStepError(
+                f"a state at {offered.stage.value} after {offered.rounds_done} rounds was sent, which no run of "
+                "this plan comes to",
+                "compare the plan digests and the versions of fedfair on both sides",
+            )
         digest = offered.digest(self._plan_digest)
         if digest == self._digest:
             return

@@ -30,8 +30,10 @@ from fedfair.aggregation.clip_rule import ClipRule, clip_rule
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.feature_scaling import scaling_from_sums
+from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.radix_select import STEPS
 from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
@@ -117,6 +119,48 @@ class RunRules:
             GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
             clip=None if self._clips is None else self._clips.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
+        )
+
+    def may_be(self, state: RunState) -> bool:
+        """Return whether a run of this plan can come to a state, as far as its stage and the shapes of it tell.
+
+        Args:
+            state: anything that somebody has sent, of the plan's model.
+        """
+        schedule, done, numeric = self._schedule, state.rounds_done, len(self._schema.numeric)
+        at_end, asks = done == schedule.rounds, self._is_query(state.query)
+        stages = {
+            Stage.STANDARDISATION: schedule.standardises and done == 0,
+            Stage.EVALUATION: schedule.evaluates_after(done),
+            Stage.TRAINING: done < schedule.rounds,
+            Stage.OUTPUT_EVALUATION: schedule.evaluates and at_end and not self._returns_last,
+            Stage.EXACT_EVALUATION: schedule.exact and at_end and asks,
+            Stage.FINISHED: at_end,
+        }
+        scaling, length = state.scaling, 0
+        if Purpose.EVALUATION in self._specs:
+            length = self._specs[Purpose.EVALUATION].header_length
+        sums = (state.evaluated, state.evaluated_earlier)
+        is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (numeric,)
+        return (
+            0 <= done <= schedule.rounds
+            and stages[state.stage]
+            and (state.query is None or state.stage is Stage.EXACT_EVALUATION)
+            and (scaling is None or is_scaled)
+            and is_scaled == (schedule.standardises and state.stage is not Stage.STANDARDISATION)
+            and all(kept is None or kept.header.shape == (length,) for kept in sums)
+        )
+
+    def _is_query(self, query: ExactQuery | None) -> bool:
+        """Return whether this is a query of the plan with a step to be asked."""
+        if query is None or len(query.splits) != len(SPLITS):
+            return False
+        sizes, step = self._evaluator.group_sizes, query.splits[0].step
+        known = 0 if step == 1 else len(sizes)
+        return 1 <= step <= STEPS and all(
+            (split.group_sizes, split.step, len(split.prefixes)) == (sizes, step, known)
+            and all(0 <= prefix < 1 << 32 for prefix in split.prefixes)
+            for split in query.splits
         )
 
     # -------------------------------------------------------------- what is asked

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Coroutine
 from typing import TypeVar
 
 import numpy as np
 import pytest
 
-from aggregator.broadcast import Broadcast, publish_model
+from aggregator.broadcast import Broadcast, VectorMessage
 from aggregator.connection import MAX_QUEUED, MAX_UNASKED, Connection
-from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import RemoteProtocolError
@@ -36,48 +36,50 @@ def run(coroutine: Coroutine[object, object, T]) -> T:
     return asyncio.run(asyncio.wait_for(coroutine, 120))
 
 
-def large_publication(chunks: int = 3) -> Broadcast:
-    view = memoryview(bytes(chunks * MAX_CHUNK_BYTES))
-    return Broadcast(BroadcastKind.MODEL, view, hashlib.sha256(view).digest(), 0.5)
+def state_of(chunks: int = 3) -> Broadcast:
+    return Broadcast(BroadcastKind.STATE, bytes(chunks * MAX_CHUNK_BYTES))
 
 
 def test_frames_and_vectors_leave_in_the_order_in_which_they_were_queued() -> None:
+    payload, vector = np.arange(4.0).tobytes(), np.arange(2.0).tobytes()
+
     async def scenario() -> list[AggregatorFrame]:
         connection, written = Connection(ParticipantId("a")), []
 
         async def write(raw: bytes) -> None:
             written.append(decode_aggregator_frame(raw))
 
-        connection.publish(await publish_model(GlobalModel(np.arange(4.0), 0.25)))
+        connection.publish(Broadcast(BroadcastKind.TOTALS, payload))
+        connection.publish(VectorMessage(b"\x01opened", vector))
         connection.send(Accepted(SumNumber(1)))
         connection.leave(Finished(3, "done"))
         await connection.drain(write)
         return written
 
-    start, chunk, accepted, finished = run(scenario())
-    assert isinstance(start, BroadcastStart)
-    assert start.threshold == 0.25
+    start, chunk, message, beside, accepted, finished = run(scenario())
+    assert start == BroadcastStart(BroadcastKind.TOTALS, len(payload), hashlib.sha256(payload).digest())
     assert isinstance(chunk, Chunk)
-    assert np.array_equal(np.frombuffer(chunk.data, "<f8"), np.arange(4.0))
+    assert bytes(chunk.data) == payload
+    assert message == SecaggMessage(b"\x01opened", len(vector))
+    assert isinstance(beside, Chunk)
+    assert bytes(beside.data) == vector
     assert accepted == Accepted(SumNumber(1))
     assert finished == Finished(3, "done")
 
 
-def test_a_vector_that_is_withdrawn_half_way_is_never_followed_by_another_chunk() -> None:
+def test_a_stream_that_is_cut_half_way_through_a_vector_says_why_and_nothing_more_is_written() -> None:
     async def scenario() -> tuple[int, str]:
-        connection, publication, written = Connection(ParticipantId("a")), large_publication(), []
+        connection, written = Connection(ParticipantId("a")), []
 
         async def write(raw: bytes) -> None:
             written.append(raw)
             if len(written) == 2:
-                publication.withdraw()
                 connection.cut("too late")
+                await asyncio.Event().wait()  # The peer reads no further.
 
-        connection.publish(publication)
-        assert connection.still_needs(publication)
+        connection.publish(state_of())
         writer = asyncio.create_task(connection.drain(write))
         await asyncio.wait({writer, connection.cut_reason}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.sleep(0)
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
         return len(written), connection.cut_reason.result()
@@ -85,24 +87,10 @@ def test_a_vector_that_is_withdrawn_half_way_is_never_followed_by_another_chunk(
     assert run(scenario()) == (2, "too late")
 
 
-def test_a_vector_of_one_chunk_survives_a_change_of_the_model() -> None:
-    vector = np.zeros(4)
-
-    async def scenario() -> tuple[bool, list[AggregatorFrame]]:
-        publication = await publish_model(GlobalModel(vector, 0.0))
-        vector[:] = 7.0
-        publication.withdraw()
-        return publication.withdrawn, [decode_aggregator_frame(raw) for raw in publication.frames()]
-
-    withdrawn, (start, chunk) = run(scenario())
-    assert not withdrawn
-    assert hashlib.sha256(chunk.data).digest() == start.sha256
-
-
 def test_many_readers_of_one_vector_share_it() -> None:
-    publication = large_publication()
-    assert [len(raw) for raw in publication.frames()] == [len(raw) for raw in publication.frames()]
-    assert sum(1 for _ in publication.frames()) == 4
+    publication = state_of()
+    frames = itertools.zip_longest(publication.frames(), publication.frames())
+    assert [one == other for one, other in frames] == [True] * 4
 
 
 def test_a_reader_that_reads_nothing_is_cut_off_before_its_queue_grows() -> None:

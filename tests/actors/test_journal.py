@@ -20,6 +20,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import BLOCK_BITS, first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
+from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.snapshot import RunSnapshot
 
 DIGEST = bytes(range(32))
@@ -94,6 +95,28 @@ def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path:
         numbers.append(journal.last_sum_number)
         journal.close()
     assert all(later - earlier >= 1000 << BLOCK_BITS for earlier, later in itertools.pairwise(numbers))
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        LastOpened(bytes(range(32)), b"message", bytes(range(40)), masked=True, told=("clinic-a", "clinic-b")),
+        LastOpened(bytes(range(32)), b"totals", b"", masked=False, told=()),
+        None,
+    ],
+    ids=["masked", "plain", "none yet"],
+)
+def test_the_sum_that_was_opened_last_comes_back_with_the_state_that_it_led_to(
+    path: Path, opened: LastOpened | None
+) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(replace(entry(), opened=LastOpened(bytes(32), b"older", b"longer" * 9, masked=True, told=())))
+    journal.record(replace(entry(), opened=opened))
+    journal.close()
+    found = read(path)
+    assert found is not None
+    assert found.opened == opened
+    assert found.training_run.vectors.keys() == entry().training_run.vectors.keys()
 
 
 def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:

@@ -7,17 +7,15 @@ import itertools
 from collections.abc import Coroutine
 from typing import TypeVar
 
-import numpy as np
 import pytest
 
-from collaborator.mailbox import MAX_WAITING, Mailbox
+from collaborator.mailbox import MAX_SUMS, MAX_WAITING, Mailbox
 from collaborator.refusal_limit import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit, TooManyRefusalsError
-from fedfair.aggregation.requests import GlobalModel
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.wire.frames import SecaggMessage, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.receiving import MovesState, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 T = TypeVar("T")
 
@@ -27,8 +25,7 @@ def run(coroutine: Coroutine[object, object, T]) -> T:
 
 
 def question(number: int) -> ReceivedRequest:
-    start = SumStart(SumNumber(number), Purpose.STANDARDISATION, 0, 1, b"", 60)
-    return ReceivedRequest(start, GlobalModel(np.zeros(0), 0.0))
+    return ReceivedRequest(SumStart(SumNumber(number), Purpose.STANDARDISATION, 0, 1, bytes(32), 60))
 
 
 def message(kind: int, content: bytes = b"") -> SecaggMessage:
@@ -87,6 +84,69 @@ def test_a_newer_question_takes_the_place_of_older_ones_and_of_the_messages_of_t
         return taken
 
     assert run(scenario())
+
+
+MOVES: list[MovesState] = [
+    ReceivedState(memoryview(b"state")),
+    ReceivedTotals(memoryview(b"totals")),
+    ReceivedSum(bytes([VERSION, Kind.OPENED])),
+]
+
+
+@pytest.mark.parametrize("moves", MOVES, ids=lambda said: type(said).__name__)
+def test_what_moves_the_state_is_never_worthless_and_comes_before_the_request_that_came_after_it(
+    moves: MovesState,
+) -> None:
+    async def scenario() -> list[object]:
+        mailbox, proposal = Mailbox(), message(Kind.PROPOSAL)
+        for one in (question(1), message(Kind.UNMASK_REQUEST), moves, proposal, question(2)):
+            await mailbox.put(one)
+        return [await mailbox.take() for _ in range(len(mailbox))] + [proposal]
+
+    first, second, third, proposal = run(scenario())
+    assert first is moves
+    assert isinstance(second, ReceivedRequest)
+    assert second.start.sum_number == 2
+    assert third is proposal
+
+
+def test_a_reader_holds_two_models_at_most_beside_the_one_that_is_taken() -> None:
+    async def scenario() -> None:
+        mailbox = Mailbox()
+        for said in MOVES[:MAX_SUMS]:
+            await mailbox.put(said)
+        blocked = asyncio.create_task(mailbox.put(MOVES[-1]))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not blocked.done()
+        await mailbox.take()
+        await blocked
+        assert len(mailbox) == MAX_SUMS
+
+    run(scenario())
+
+
+def test_the_end_of_a_run_is_heard_only_after_everything_before_it_was_worked_on() -> None:
+    async def scenario() -> None:
+        mailbox, done = Mailbox(), list[object]()
+        await mailbox.put(MOVES[-1])
+        ended = asyncio.create_task(mailbox.drained())
+
+        async def work() -> None:
+            while True:
+                taken = await mailbox.take()
+                for _ in range(10):
+                    assert not ended.done()
+                    await asyncio.sleep(0)
+                done.append(taken)
+
+        worker = asyncio.create_task(work())
+        await ended
+        assert done == [MOVES[-1]]
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    run(scenario())
 
 
 def test_whatever_an_honest_aggregator_says_to_a_site_that_takes_nothing_fits() -> None:

@@ -14,12 +14,17 @@ from collaborator.masked_worker import MaskedTask, MaskedWorker
 from collaborator.worker import Granted
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.masked_encoding import sum_shapes
+from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
-from fedfair.aggregation.round_subject import SumKey, round_subject
+from fedfair.aggregation.round_subject import round_subject
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.run.progress import Stage
 from fedfair.secagg.client import Uploaded
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
@@ -33,8 +38,9 @@ from fedfair.training.client import LocalChange
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest
+from tests.actors.followed_run import SCHEMA, FollowedRun, layout_of, plan_of, run_before_round_1
 from tests.attacks.harness import Lies
-from tests.secagg.federation_in_memory import shape_of, signing_key
+from tests.secagg.federation_in_memory import PLAN, shape_of, signing_key
 
 MODEL = GlobalModel(np.zeros(5), 0.5)
 
@@ -68,7 +74,7 @@ class Task:
         raise NotImplementedError
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        raise NotImplementedError
+        self.scaling = scaling
 
 
 class OneSite:
@@ -80,21 +86,37 @@ class OneSite:
         shape: SumShape | None = None,
         task: MaskedTask | None = None,
         model: GlobalModel = MODEL,
+        plan: Plan | None = None,
     ) -> None:
-        self.lies = Lies()
-        self.model = model
-        self.lies.model = round_subject(SumKey("", Purpose.TRAINING, 1), model, None)
-        self.lies.shapes = {"training": shape or shape_of(len(model.vector), 2)}
+        self.lies, self.task = Lies(), Task()
+        plan, layout = plan or plan_of(masked=True), layout_of(len(model.vector))
+        state = replace(run_before_round_1(plan, layout).state, model=model)
+        self.run = FollowedRun(folder / "run", task or self.task, plan, layout, state, PLAN)
+        self.lies.model = self.subject
+        self.lies.shapes = {
+            **sum_shapes(plan, layout, SCHEMA),
+            "training": shape or shape_of(len(model.vector), 2),
+        }
         self.lies.__post_init__()
-        self.task = Task()
         self.refusal: Refusal | None = None
         site = SessionSite(1, self.lies.roster, signing_key(1), self.lies.plan, self.lies.policy, self.lies.shapes)
-        log = WriteAheadLog(folder / "site.secagg")
-        counts: dict[Purpose, NDArray[np.bool_]] = {}
         self.answers = MaskedWorker(
-            task or self.task, {}, counts, lambda _: self.refusal or Granted(self.rounds), site, log
+            task or self.task,
+            {},
+            MaskedTotals(plan, layout, SCHEMA),
+            lambda _: self.refusal or Granted(self.rounds),
+            site,
+            WriteAheadLog(folder / "site.secagg"),
+            self.run.follower,
         )
         self.rounds = 0
+
+    @property
+    def subject(self) -> RoundSubject:
+        """Return what the sum that is due is about."""
+        due = self.run.replica.training_run.next_sum()
+        assert due is not None
+        return round_subject(self.run.replica.digest, due)
 
     def round(self) -> list[CollaboratorFrame]:
         """Give the round before up, start a training round, and return what member 1 says to it."""
@@ -112,9 +134,8 @@ class OneSite:
         self.answers._participant.drop_out()
         return self.lies.start(session_id=self.lies.server.session_id, subject=subject)
 
-    def _hear(self, message: bytes) -> list[CollaboratorFrame]:
-        start = SumStart(SumNumber(self.rounds), Purpose.TRAINING, 1, self.rounds, bytes(32), 60)
-        question = ReceivedRequest(start, self.model)
+    def _hear(self, message: bytes, start: SumStart | None = None) -> list[CollaboratorFrame]:
+        question = ReceivedRequest(start or self.run.start(self.rounds, self.rounds))
         self.answers.standing.expect(question)
         return self.answers._hear(question, message)
 
@@ -230,61 +251,63 @@ def test_a_masked_vector_that_is_kept_is_not_in_the_memory_that_the_next_change_
 SCALING, OTHER = (FeatureScaling(np.zeros(2), np.array([1.0, scale])) for scale in (1.0, 1e300))
 
 
-def test_a_round_is_compared_with_the_scaling_in_force_when_it_starts(
-    site: OneSite,
-) -> None:
-    key = SumKey("", Purpose.TRAINING, 1)
-    start = site.start_of(round_subject(key, MODEL, SCALING))
-    # The question came under the scaling that the round names; the worker has applied another one since.
-    site.task.scaling = OTHER
+def test_a_round_about_another_scaling_than_this_sites_own_is_refused(site: OneSite) -> None:
+    start = site.start_of(site.subject)
+    site.run.move(replace(site.run.replica.state, scaling=OTHER))
     (refusal,) = site._hear(start)
     assert isinstance(refusal, Abstain)
     assert refusal.reason is RefusalReason.SECAGG_STATE
-    site.task.scaling = SCALING
-    (frame, *_) = site._hear(start)
-    assert isinstance(frame, SecaggMessage)
 
 
-def test_the_policy_is_asked_about_the_scaling_in_force(site: OneSite) -> None:
-    asked: list[ReceivedRequest] = []
-    start = site.start_of(round_subject(SumKey("", Purpose.TRAINING, 1), MODEL, OTHER))
-    site.answers._rule = lambda question: asked.append(question) or Refusal("no")
+def test_the_features_are_scaled_as_the_state_says_whatever_scaled_them_before(site: OneSite) -> None:
+    site.round()
+    site.answers._participant.drop_out()
+    site.run.move(replace(site.run.replica.state, scaling=SCALING))
     site.task.scaling = OTHER
-    site._hear(start)
-    assert asked[-1].scaling is OTHER
+    (frame, *_) = site._hear(site.lies.start(session_id=site.lies.server.session_id, subject=site.subject))
+    assert isinstance(frame, SecaggMessage)
+    assert site.task.scaling is SCALING
+
+
+def test_the_policy_is_asked_about_this_sites_own_state(site: OneSite) -> None:
+    asked: list[AggregationRequest] = []
+    site.answers._rule = lambda request: asked.append(request) or Refusal("no")
+    site.round()
+    (request,) = asked
+    assert request.state == site.run.replica.digest
+    assert request.model_sha256 == MODEL.vector_sha256
+    assert (request.purpose, request.round) == (Purpose.TRAINING, 1)
 
 
 def test_what_is_the_same_in_every_run_is_opened_for_one_set_of_sites_whatever_the_run_is_called(
     site: OneSite,
 ) -> None:
-    """An aggregator names runs as it likes, and may change a model by next to nothing."""
+    """An aggregator names runs as it likes, and may move a model by next to nothing where it has a site in it."""
 
-    def question(run: str, round_number: int, *, on_demand: bool = False) -> ReceivedRequest:
-        start = SumStart(SumNumber(1), Purpose.EVALUATION, round_number, 1, bytes(32), 60)
-        return ReceivedRequest(start, MODEL, run, on_demand)
+    def computed(run: str, done: int, value: float = 0.0, *, on_demand: bool = False) -> bytes:
+        model = GlobalModel(np.full(5, value), 0.5)
+        state = replace(site.run.replica.state, stage=Stage.EVALUATION, rounds_done=RoundNumber(done), model=model)
+        site.run.move(state)
+        return site.answers._begun(replace(site.run.question(1), run_id=run, on_demand=on_demand))[1]
 
-    same = site.answers._computed(question("a", 10))
-    assert site.answers._computed(question("b", 10)) == same
-    assert site.answers._computed(question("a", 20)) != same
-    saved = site.answers._computed(question("c", 10, on_demand=True))
-    assert site.answers._computed(question("d", 20, on_demand=True)) == saved
+    same = computed("a", 1)
+    assert computed("b", 1, 1e-12) == same
+    assert computed("a", 2) != same
+    saved = computed("c", 1, on_demand=True)
+    assert computed("d", 2, 3.0, on_demand=True) == saved
     site.task.fresh = True
-    assert site.answers._computed(question("a", 10)) != site.answers._computed(question("b", 10))
+    assert computed("a", 1) == computed("b", 1), "a run is a name, and the state is the same"
+    assert computed("a", 1) != computed("a", 1, 1e-12)
 
 
-def test_a_second_run_of_a_computation_is_refused_for_other_sites(site: OneSite) -> None:
+def test_a_second_sum_about_one_state_is_refused_for_other_sites(site: OneSite) -> None:
     site.lies.policy = SecaggPolicy(greatest_attempts=1_000_000)
     site.answers._participant._site = replace(site.answers._participant._site, policy=site.lies.policy)
     site.round()
     history = site.answers._participant._history
-    asked = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
-    computed = site.answers._computed(ReceivedRequest(asked, MODEL))
+    _, computed = site.answers._begun(site.run.question(1))
     history.answered(bytes(32), computed, (1, 2, 3, 4))
-    site.rounds += 1
-    site.lies.server.deadline()
-    effects = site.lies.server.start_round("training", site.lies.model, (1.0,), site.lies.roster.indices)
-    (start,) = (effect.message for effect in effects if isinstance(effect, SendTo) and effect.member == 1)
-    (refusal,) = site._hear(start)
+    (refusal,) = site.round()
     assert isinstance(refusal, Abstain)
     assert refusal.reason is RefusalReason.SECAGG_COHORT
 

@@ -153,6 +153,13 @@ SITE: list[tuple[site.Notice, str]] = [
             "kept, and the next evaluation tries again -> make room on the disk, or let this user write there"
         ),
     ),
+    (
+        site.LastSumsMissed(7),
+        (
+            "the run has ended, and this site was away when its last sums were opened: its own copy ends after "
+            "round 7 -> ask the aggregator's operator for save/last.safetensors"
+        ),
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -13,22 +14,17 @@ from collaborator.plain_worker import PlainWorker
 from collaborator.worker import Granted, Rule
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
-from fedfair.aggregation.spec import SumSpec
-from fedfair.errors import TrainingError
-from fedfair.ids import SumNumber
+from fedfair.aggregation.running_sum import Totals
+from fedfair.errors import RemoteProtocolError, TrainingError
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
-from fedfair.wire.frames import SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.run.opened_totals import OpenedTotals
+from fedfair.run.replica import OutOfStepError
+from fedfair.wire.receiving import ReceivedRequest, ReceivedSum, ReceivedTotals
+from tests.actors.followed_run import FollowedRun
 
 T = TypeVar("T")
 Answered = bytearray | Refusal | None
-SPECS = {Purpose.TRAINING: SumSpec(Purpose.TRAINING, 1, 2, np.dtype("<f4"))}
-
-
-def question(number: int, round_number: int = 1) -> ReceivedRequest:
-    start = SumStart(SumNumber(number), Purpose.TRAINING, round_number, 1, bytes(32), 60)
-    return ReceivedRequest(start, GlobalModel(np.zeros(2, np.float32), 0.0))
 
 
 class CountingTask:
@@ -48,7 +44,7 @@ class CountingTask:
         self.calls += 1
         if self.fault:
             raise self.fault
-        return Contribution(np.array([float(request.round)]), np.full(2, self.calls, np.float32))
+        return Contribution(np.array([1.0, float(request.round)]), np.full(2, float(self.calls)))
 
     scaling: FeatureScaling | None = None
 
@@ -56,101 +52,138 @@ class CountingTask:
         del scaling
 
 
-def played(
-    scenario: Callable[[PlainWorker], Coroutine[object, object, T]],
-    task: CountingTask | None = None,
-    rule: Rule = lambda _: Granted(1),
-) -> T:
+class Site:
+    """A worker in the clear, with a copy of a run that stands before round 1."""
+
+    def __init__(self, folder: Path, task: CountingTask | None = None, rule: Rule = lambda _: Granted(1)) -> None:
+        self.task = task or CountingTask()
+        self.run = FollowedRun(folder, self.task)
+        self.answers = PlainWorker(self.task, self.run.specs, rule, self.run.follower)
+
+    async def asked(self, one: ReceivedRequest) -> Answered:
+        self.answers.standing.expect(one)
+        return await self.answers.answer(one)
+
+
+def played(scenario: Callable[[Site], Coroutine[object, object, T]], site: Site) -> T:
     async def play() -> T:
-        answers = PlainWorker(task or CountingTask(), SPECS, rule)
         try:
-            return await scenario(answers)
+            return await scenario(site)
         finally:
-            answers.close()
+            site.answers.close()
 
     return asyncio.run(asyncio.wait_for(play(), 120))
 
 
-async def asked(answers: PlainWorker, one: ReceivedRequest) -> Answered:
-    answers.standing.expect(one)
-    return await answers.answer(one)
+def test_the_same_question_gets_the_same_bytes_without_a_second_computation(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> tuple[Answered, Answered]:
+        return await site.asked(site.run.question(1)), await site.asked(site.run.question(1))
 
-
-def test_the_same_question_gets_the_same_bytes_without_a_second_computation() -> None:
-    task = CountingTask()
-
-    async def scenario(answers: PlainWorker) -> tuple[Answered, Answered]:
-        return await asked(answers, question(1)), await asked(answers, question(1))
-
-    first, again = played(scenario, task)
+    site = Site(tmp_path)
+    first, again = played(scenario, site)
     assert first == again
-    assert task.calls == 1
+    assert site.task.calls == 1
 
 
-def test_the_same_question_in_another_run_is_put_to_the_policy_and_answered_anew() -> None:
-    async def scenario(answers: PlainWorker) -> tuple[Answered, Answered]:
-        first = await asked(answers, question(1))
-        return first, await asked(answers, replace(question(1), run_id="another run"))
+def test_the_same_question_in_another_run_is_put_to_the_policy_and_answered_anew(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> tuple[Answered, Answered]:
+        first = await site.asked(site.run.question(1))
+        return first, await site.asked(replace(site.run.question(1), run_id="another run"))
 
-    first, again = played(scenario)
+    first, again = played(scenario, Site(tmp_path))
     assert first != again
 
 
-def test_a_computation_outlives_the_stream_that_asked_for_it() -> None:
-    task = CountingTask()
-    task.gate.clear()
+def test_a_computation_outlives_the_stream_that_asked_for_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.task.gate.clear()
 
-    async def scenario(answers: PlainWorker) -> Answered:
-        answers.standing.expect(question(1))
-        stream = asyncio.create_task(answers.answer(question(1)))
+    async def scenario(site: Site) -> Answered:
+        question = site.run.question(1)
+        site.answers.standing.expect(question)
+        stream = asyncio.create_task(site.answers.answer(question))
         await asyncio.sleep(0)
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
-        task.gate.set()
-        return await asked(answers, question(1))
+        site.task.gate.set()
+        return await site.asked(question)
 
-    assert isinstance(played(scenario, task), bytearray)
-    assert task.calls == 1
+    assert isinstance(played(scenario, site), bytearray)
+    assert site.task.calls == 1
 
 
-def test_a_newer_question_makes_the_older_answer_worthless() -> None:
-    task = CountingTask()
-    task.gate.clear()
+def test_a_newer_question_makes_the_older_answer_worthless(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.task.gate.clear()
 
-    async def scenario(answers: PlainWorker) -> tuple[Answered, Answered]:
-        answers.standing.expect(question(1))
-        older = asyncio.create_task(answers.answer(question(1)))
+    async def scenario(site: Site) -> tuple[Answered, Answered]:
+        questions = [site.run.question(number) for number in (1, 2)]
+        site.answers.standing.expect(questions[0])
+        older = asyncio.create_task(site.answers.answer(questions[0]))
         await asyncio.sleep(0)
-        answers.standing.expect(question(2))
-        newer = asyncio.create_task(answers.answer(question(2)))
-        task.gate.set()
+        site.answers.standing.expect(questions[1])
+        newer = asyncio.create_task(site.answers.answer(questions[1]))
+        site.task.gate.set()
         return await older, await newer
 
-    older, newer = played(scenario, task)
+    older, newer = played(scenario, site)
     assert older is None
     assert isinstance(newer, bytearray)
-    assert len(task.threads) == 1
+    assert len(site.task.threads) == 1
 
 
-def test_a_fault_of_training_becomes_a_reason_and_nothing_is_sent() -> None:
+def test_a_fault_of_training_becomes_a_reason_and_nothing_is_sent(tmp_path: Path) -> None:
     task = CountingTask(TrainingError("the body holds 3 values that are NaN"))
-    assert played(lambda answers: asked(answers, question(1)), task) == Refusal(
+    assert played(lambda site: site.asked(site.run.question(1)), Site(tmp_path, task)) == Refusal(
         "the body holds 3 values that are NaN", "values"
     )
 
 
-def test_any_other_fault_stays_at_the_site() -> None:
+def test_any_other_fault_stays_at_the_site(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        played(lambda answers: asked(answers, question(1)), CountingTask(ZeroDivisionError()))
+        played(lambda site: site.asked(site.run.question(1)), Site(tmp_path, CountingTask(ZeroDivisionError())))
 
 
-def test_the_policy_is_asked_before_anything_is_computed() -> None:
-    task = CountingTask()
-    answer = played(
-        lambda answers: asked(answers, question(1)), task, lambda one: Refusal(f"not round {one.start.round}")
-    )
-    assert answer == Refusal("not round 1")
-    assert task.calls == 0
+def test_the_policy_is_asked_before_anything_is_computed(tmp_path: Path) -> None:
+    site = Site(tmp_path, rule=lambda one: Refusal(f"not round {one.round}"))
+    assert played(lambda site: site.asked(site.run.question(1)), site) == Refusal("not round 1")
+    assert site.task.calls == 0
+
+
+# ------------------------------------------------------------------ the site's own copy of the run
+
+
+@pytest.mark.parametrize("lie", [{"state": bytes(32)}, {"round": 2}, {"purpose": Purpose.EVALUATION}], ids=str)
+def test_a_request_that_the_sites_own_state_does_not_make_is_refused_before_anything_else(
+    tmp_path: Path, lie: dict[str, object]
+) -> None:
+    asked: list[object] = []
+    site = Site(tmp_path, rule=lambda one: asked.append(one) or Granted(1))  # type: ignore[func-returns-value]
+    start = replace(site.run.start(1), **lie)  # type: ignore[arg-type]
+    answer = played(lambda site: site.asked(ReceivedRequest(start)), site)
+    assert isinstance(answer, Refusal)
+    assert answer.term == "protocol"
+    assert (asked, site.task.calls) == ([], 0)
+
+
+def test_an_opened_sum_moves_the_copy_of_the_run_and_one_about_another_state_does_not(tmp_path: Path) -> None:
+    async def scenario(site: Site) -> None:
+        totals = Totals(np.array([3.0, 0.0]), np.full(2, 6.0), 3)
+        opened = OpenedTotals(site.answers.held.digest, ("clinic-a", "clinic-b"), totals)
+        told = ReceivedTotals(memoryview(opened.encode()))
+        assert await site.answers.frames(told) == ()
+        assert site.run.replica.state.model.vector.tolist() == [2.0, 2.0]
+        assert site.answers.held.rounds_done == 1
+        with pytest.raises(OutOfStepError, match="an opened sum about state"):
+            await site.answers.frames(told)
+        assert site.answers.held.rounds_done == 1
+
+    played(scenario, Site(tmp_path))
+
+
+def test_a_message_of_secure_aggregation_ends_the_part_of_a_site_whose_sums_are_plain(tmp_path: Path) -> None:
+    with pytest.raises(RemoteProtocolError, match="the plan's sums are plain"):
+        played(lambda site: site.answers.frames(ReceivedSum(b"\x01")), Site(tmp_path))
 
 
 class BufferingTask(CountingTask):
@@ -158,7 +191,7 @@ class BufferingTask(CountingTask):
 
     def __init__(self) -> None:
         super().__init__()
-        self.buffer = np.zeros(2, np.float32)
+        self.buffer = np.zeros(2)
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         made = super().contribution(request, model)
@@ -166,17 +199,17 @@ class BufferingTask(CountingTask):
         return Contribution(made.header, self.buffer)
 
 
-def test_an_answer_that_is_kept_is_not_in_the_memory_that_the_next_one_is_made_in() -> None:
+def test_an_answer_that_is_kept_is_not_in_the_memory_that_the_next_one_is_made_in(tmp_path: Path) -> None:
     task = BufferingTask()
 
-    async def scenario(answers: PlainWorker) -> tuple[Answered, Answered]:
-        kept = await asked(answers, question(1))
+    async def scenario(site: Site) -> tuple[Answered, Answered]:
+        kept = await site.asked(site.run.question(1))
         assert isinstance(kept, bytearray)
         before = bytes(kept)
-        newer = await asked(answers, question(2, 2))
+        newer = await site.asked(site.run.question(2))
         assert bytes(kept) == before
         return kept, newer
 
-    kept, newer = played(scenario, task)
+    kept, newer = played(scenario, Site(tmp_path, task))
     assert kept != newer
     assert not np.shares_memory(np.frombuffer(kept, np.uint8), task.buffer)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,12 +14,10 @@ from collaborator.ledger import Ledger
 from collaborator.plain_worker import PlainWorker
 from collaborator.privacy_budget import PrivacyBudget
 from collaborator.worker import Granted
-from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.data.dataset import Splits
 from fedfair.errors import PrivacyError
-from fedfair.ids import ParticipantId, RoundNumber, SumNumber
+from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.refusal import Refusal
@@ -30,9 +27,9 @@ from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, planned_releases, training_release
-from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests import bc10
+from tests.actors.followed_run import FollowedRun
 from tests.actors.ledger_makers import LOOK, account, config, entry, holder, plan, written
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
@@ -151,9 +148,7 @@ def test_a_new_name_gives_no_fresh_budget_for_what_was_released_without_one(tmp_
 def test_after_a_release_without_noise_nothing_is_left_of_a_budget(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     careless = started(path, plan(noised=False), "b")
-    careless.record_unprotected(
-        SumStart(SumNumber(1), Purpose.EXACT_EVALUATION, 0, 1, bytes(32), 9, QueryStep(1, ()))
-    )
+    careless.record_unprotected(Purpose.EXACT_EVALUATION)
     assert [one.release for one in Ledger(path).look()] == [Unprotected("evaluation")]
     with pytest.raises(PrivacyError, match="no epsilon covers the evaluation sums without noise, on 2031-05-04"):
         started(path, full(), budget=BUDGET)
@@ -221,18 +216,15 @@ class Refusing:
         raise NotImplementedError
 
 
-async def _answered(answers: PlainWorker) -> tuple[object, ...]:
-    start = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
-    question = ReceivedRequest(start, GlobalModel(np.zeros(2), 0.0))
+async def _answered(answers: PlainWorker, question: ReceivedRequest) -> tuple[object, ...]:
     answers.standing.expect(question)
     return tuple(await answers.frames(question))
 
 
-def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it() -> None:
-    of_plan = full()
-    layout = flat_model(of_plan, bc10.dataset().schema, torch.device("cpu"), Path()).layout
-    answers = PlainWorker(Refusing(), sum_specs(of_plan, layout, bc10.dataset().schema), lambda _: Granted(1))
-    (goodbye,) = asyncio.run(_answered(answers))
+def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it(tmp_path: Path) -> None:
+    run = FollowedRun(tmp_path, Refusing())
+    answers = PlainWorker(Refusing(), run.specs, lambda _: Granted(1), run.follower)
+    (goodbye,) = asyncio.run(_answered(answers, run.question(1)))
     answers.close()
     assert (goodbye.reason, goodbye.leaving) == (RefusalReason.BUDGET, True)
     assert answers.standing.exit_reason is not None

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from collaborator.driver import Patience, SiteDriver
@@ -16,12 +15,10 @@ from collaborator.observer import SilentSiteObserver, SiteObserver
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
 from collaborator.worker import Granted
-from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, UnreachableError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
@@ -30,20 +27,26 @@ from fedfair.wire.frames import (
     Finished,
     Hello,
     Refused,
-    SumStart,
     UploadStart,
     Welcome,
 )
 from fedfair.wire.receiving import Shapes
 from tests.actors.counted_backoff import CountedBackoff
+from tests.actors.followed_run import (
+    ROUNDS,
+    FollowedRun,
+    layout_of,
+    plan_of,
+    run_before_round_1,
+    start_of,
+)
 from tests.actors.test_plain_worker import CountingTask
 
-SHAPES = Shapes(2, np.dtype("<f4"), 0, 9)
-SPECS = {Purpose.STANDARDISATION: SumSpec(Purpose.STANDARDISATION, 1, 2, np.dtype("<f4"))}
+SHAPES = Shapes(1 << 20, 1 << 20, ROUNDS)
 HELLO = Hello(1, "0", bytes(32), b"{}", bytes(64))
 WELCOME = Welcome("0" * 32, 0, SHAPES.rounds)
 FIRST_ACCEPTED = Accepted(SumNumber(1))
-QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, b"", 60)
+QUESTION, ANOTHER = (start_of(run_before_round_1(plan_of(), layout_of(2)), number) for number in (1, 2))
 
 
 class ScriptedCall:
@@ -102,9 +105,9 @@ def waits_between(
 
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), SiteLogs(folder, "clinic-a")
-        answers = PlainWorker(
-            CountingTask(), SPECS, lambda q: Granted(1) if q.start.sum_number == 1 else Refusal("not here")
-        )
+        task, said = CountingTask(), iter([Granted(1)])
+        run = FollowedRun(folder / "run", task, layout=layout_of(2))
+        answers = PlainWorker(task, run.specs, lambda _: next(said, Refusal("not here")), run.follower)
         try:
             patience = Patience(backoff, give_up_after_seconds)
             await SiteDriver(
@@ -152,8 +155,7 @@ def test_an_accepted_answer_brings_the_short_waits_back(tmp_path: Path) -> None:
 
 
 def test_an_acceptance_of_what_was_never_sent_brings_no_short_wait_back(tmp_path: Path) -> None:
-    another = SumStart(SumNumber(2), Purpose.STANDARDISATION, 0, 1, b"", 60)
-    useful, lying = (WELCOME, QUESTION, FIRST_ACCEPTED), (WELCOME, another, Accepted(SumNumber(2)))
+    useful, lying = (WELCOME, QUESTION, FIRST_ACCEPTED), (WELCOME, ANOTHER, Accepted(SumNumber(2)))
     broken = (WELCOME,)
     waits = waits_between(tmp_path, useful, broken, lying, broken, (WELCOME, Finished(9, "done")))
     assert waits == [0.125, 0.25, 0.5, 1.0]

@@ -1,7 +1,9 @@
 """Whatever a contribution is made from is the site's own, follows from the approved plan, or is in the transcript.
 
-The inputs are read off the code. A new argument, attribute or field fails here until somebody has said which of
-the three it is; one that is said to be in the transcript must change it.
+A contribution is a function of four values: the site's own records, the approved plan, the state of the run, and
+the request that follows from the state. The inputs are read off the code. A new argument, attribute or field fails
+here until somebody has said which of them it is; one that is in the state, the request or the round must change
+the transcript T_r. What an aggregator states beside it is compared, or is not read at all.
 """
 
 from __future__ import annotations
@@ -10,24 +12,33 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
+from collaborator import masked_worker, plain_worker, run_follower
 from collaborator.masked_worker import MaskedWorker
-from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
-from fedfair.aggregation.round_subject import SumKey, round_subject
+from fedfair.aggregation.round_subject import round_subject
+from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.training_sum import IterateMean
+from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.run.progress import Stage
+from fedfair.run.state import RunState
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
-from fedfair.secagg.transcript import session_identity
+from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.wire.frames import SumStart
@@ -37,15 +48,19 @@ from tests.plans import small_plan
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
 """What `masked_worker` calls; everything that these methods call in turn is looked into as well."""
 
-OWN, PLAN, TRANSCRIPT, UNUSED = "the site's own", "follows from the plan", "in the transcript", "never given"
+OTHER_READS = {"last_fault", "scaling", "apply_scaling"}
+"""What a site asks of its task beside them: words for its operator, and the scaling of its own state."""
+
+OWN, PLAN, STATE, REQUEST = "the site's own", "follows from the plan", "in the state", "in the request"
+UNUSED = "never given"
 
 ARGUMENTS: Mapping[str, str] = {
-    "model": TRANSCRIPT,
-    "round_number": TRANSCRIPT,
-    "number": TRANSCRIPT,
-    "request": TRANSCRIPT,
-    "purpose": TRANSCRIPT,
-    "step": TRANSCRIPT,
+    "model": STATE,
+    "round_number": REQUEST,
+    "number": REQUEST,
+    "request": REQUEST,
+    "purpose": REQUEST,
+    "step": REQUEST,
     "replaced": OWN,
     "attempt": OWN,  # Counted by `request_limits`, over everything that was asked, across restarts.
     "records": OWN,
@@ -66,33 +81,40 @@ ATTRIBUTES: Mapping[str, str] = {
     "_masked": PLAN,
     "_threshold_limit": PLAN,
     "_steps": PLAN,
-    "_model": PLAN,  # Its content is the broadcast, which every method loads first.
+    "_model": PLAN,  # Its content is the model of the state, which every method loads first.
     "_participant": OWN,
     "_splits": OWN,
     "_protection": OWN,
-    "_records": TRANSCRIPT,  # The site's own records under the scaling in force.
+    "_records": STATE,  # The site's own records under the scaling of the state.
+    "_judged": OWN,  # Which model the losses of the last evaluation are of.
     "_queried": OWN,  # Losses that were computed before, about the same model and scaling.
     "last_losses": OWN,  # What this contribution itself has found.
     "last_fault": OWN,
 }
 """Every attribute that a contribution reads."""
 
-TOLD_FIELDS: Mapping[type, Mapping[str, str]] = {
-    GlobalModel: {"vector": TRANSCRIPT, "threshold": TRANSCRIPT},
-    FeatureScaling: {"mean": TRANSCRIPT, "scale": TRANSCRIPT},
-    QueryStep: {"number": TRANSCRIPT, "prefixes": TRANSCRIPT},
-    SumRequest: {
-        "purpose": TRANSCRIPT,
-        "round": TRANSCRIPT,
-        "attempt": OWN,
-        "spec": PLAN,
-        "query": TRANSCRIPT,
-    },
+HANDED: Mapping[type, Mapping[str, str]] = {
+    GlobalModel: {"vector": STATE, "threshold": STATE},
+    FeatureScaling: {"mean": STATE, "scale": STATE},
+    QueryStep: {"number": REQUEST, "prefixes": REQUEST},
+    SumRequest: {"purpose": REQUEST, "round": REQUEST, "attempt": OWN, "spec": PLAN, "query": REQUEST},
 }
 """Every field of what a contribution is handed."""
 
-READ_BY_THE_WORKER = {"question.start", "question.model", "start.purpose", "start.round", "start.query"}
-"""What `masked_worker` reads of a question to make a contribution: nothing that is not in the transcript."""
+COMPARED, NAME, UNREAD = "compared with the site's own", "a name, for order and records", "not read"
+
+STATED: Mapping[type, Mapping[str, str]] = {
+    SumStart: {
+        "sum_number": NAME,
+        "purpose": COMPARED,
+        "round": COMPARED,
+        "attempt": UNREAD,
+        "state": COMPARED,
+        "deadline_seconds": UNREAD,
+    },
+    ReceivedRequest: {"start": COMPARED, "run_id": NAME, "on_demand": NAME},
+}
+"""Every field of what an aggregator states beside the messages of secure aggregation."""
 
 
 def methods() -> dict[str, ast.FunctionDef]:
@@ -133,65 +155,205 @@ def test_every_argument_that_a_contribution_takes_is_classified() -> None:
     assert taken - {"self"} == set(ARGUMENTS)
 
 
-@pytest.mark.parametrize("kind", TOLD_FIELDS, ids=lambda kind: kind.__name__)
+def test_everything_that_a_site_asks_of_its_task_is_looked_into() -> None:
+    asked = {
+        part.attr
+        for module in (masked_worker, run_follower)
+        for part in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "self._task"
+    }
+    assert asked == {*ENTRANCES, *OTHER_READS}
+
+
+@pytest.mark.parametrize("kind", [*HANDED, *STATED], ids=lambda kind: kind.__name__)
 def test_every_field_of_what_is_handed_over_is_classified(kind: type) -> None:
-    assert {one.name for one in fields(kind)} == set(TOLD_FIELDS[kind])
+    assert {one.name for one in fields(kind)} == set({**HANDED, **STATED}[kind])
 
 
-def test_the_worker_reads_nothing_of_a_question_that_is_not_in_the_transcript() -> None:
-    read: set[str] = set()
-    for method in (MaskedWorker._update, MaskedWorker._contribution):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-        for part in ast.walk(tree):
-            if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
-                read.add(f"{part.value.id}.{part.attr}")
-    assert read & (_of(ReceivedRequest, "question") | _of(SumStart, "start")) == READ_BY_THE_WORKER
+def reads(module: ModuleType, name: str) -> set[str]:
+    """Return every X of a `name.X` in a module."""
+    found = (part for part in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(part, ast.Attribute))
+    return {part.attr for part in found if isinstance(part.value, ast.Name) and part.value.id == name}
 
 
-def _of(kind: type, name: str) -> set[str]:
-    return {f"{name}.{one.name}" for one in fields(kind)}
+def test_what_an_aggregator_states_is_read_only_to_be_compared_or_as_a_name() -> None:
+    modules = (masked_worker, plain_worker, run_follower)
+    read = set().union(*(reads(module, "start") for module in modules)) & {one.name for one in fields(SumStart)}
+    assert read == {name for name, kind in STATED[SumStart].items() if kind is not UNREAD}
+    # What makes the update is given nothing that was stated: only the request that the site's own state makes.
+    for method in (MaskedWorker._contribution, MaskedWorker._update):
+        taken = set(inspect.signature(method).parameters)
+        assert taken <= {"self", "request", "attempt"}
+        names = {part.id for part in ast.walk(_tree(method)) if isinstance(part, ast.Name)}
+        assert names.isdisjoint({"question", "start", "said", "message"})
+
+
+def test_the_update_is_made_from_the_state_of_the_sites_own_copy_and_nothing_else_of_it() -> None:
+    used = {
+        ast.unparse(part)
+        for part in ast.walk(_tree(MaskedWorker._update))
+        if isinstance(part, ast.Attribute) and "_follower" in ast.unparse(part)
+    }
+    assert max(used, key=len) == "self._follower.replica.state.model"
+    assert all("self._follower.replica.state.model".startswith(part) for part in used)
 
 
 def test_a_collaborator_never_gives_what_only_a_simulation_gives() -> None:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(MaskedWorker._update)))
-    calls = [part for part in ast.walk(tree) if isinstance(part, ast.Call)]
+    calls = [part for part in ast.walk(_tree(MaskedWorker._update)) if isinstance(part, ast.Call)]
     given = {keyword.arg for call in calls for keyword in call.keywords}
     assert given.isdisjoint(name for name, kind in ARGUMENTS.items() if kind is UNUSED)
 
 
-# ------------------------------------------------------------------ what is in the transcript changes it
+def _tree(method: Callable[..., object]) -> ast.AST:
+    return ast.parse(textwrap.dedent(inspect.getsource(method)))
 
 
-TERMS, QUERY = SessionTerms(Mode.MALICIOUS, Suite.X25519, 0, 2, 32, 100), QueryStep(2, (1, 2, 3))
+# ------------------------------------------------------------------ state, request and round change the transcript
+
+TERMS, SPEC = (
+    SessionTerms(Mode.MALICIOUS, Suite.X25519, 0, 2, 32, 100),
+    SumSpec(Purpose.TRAINING, 2, 2, np.dtype("<f8")),
+)
+MODEL, SCALING = (
+    GlobalModel(np.array([1.0, -2.0]), 0.5),
+    FeatureScaling(np.array([0.0, 1.0]), np.array([1.0, 2.0])),
+)
+PLAN_DIGEST, SHAPE = hashlib.sha256(b"plan").digest(), bytes(32)
+SUMS = EvaluatedModel(np.ones(3), bytes(32), 0.5, 1, 2)
 
 
 @dataclass(frozen=True)
-class Told:
-    """Everything that the aggregator tells one site of one round."""
+class Held:
+    """Everything that one site computes T_r from: its own state and request, and the round that it enters."""
 
-    plan_digest: bytes = hashlib.sha256(b"plan").digest()
+    state: RunState
+    request: SumRequest
+    plan_digest: bytes = PLAN_DIGEST
     terms: SessionTerms = TERMS
-    run_id: str = "0" * 32
-    purpose: Purpose = Purpose.EXACT_EVALUATION
-    round: int = 7
-    query: QueryStep = QUERY
-    vector: tuple[float, ...] = (1.0, -2.0)
-    threshold: float = 0.5
-    mean: tuple[float, ...] = (0.0, 1.0)
-    scale: tuple[float, ...] | None = (1.0, 2.0)
     cohort: tuple[int, ...] = (1, 2, 3)
     needed: int = 2
     clips: tuple[float, ...] = (1.0,)
+    shape: bytes = SHAPE
 
     def transcript(self) -> bytes:
-        """Return T_r, as a site that is told this computes it."""
+        """Return T_r, as a site that holds this computes it."""
         proposal = Proposal(self.terms, self.plan_digest, bytes(32), bytes(32), bytes(32)).encode()
         session = session_identity(proposal, [(1, (bytes(32),))])
-        scaling = None if self.scale is None else FeatureScaling(np.array(self.mean), np.array(self.scale))
-        key = SumKey(self.run_id, self.purpose, self.round, self.query)
-        subject = round_subject(key, GlobalModel(np.array(self.vector), self.threshold), scaling)
-        start = RoundStart(session, 1, self.purpose.value, self.cohort, self.needed, subject, self.clips)
-        return round_transcript(start, bytes(32))
+        subject = round_subject(self.state.digest(self.plan_digest), self.request)
+        start = RoundStart(session, 1, self.request.purpose.value, self.cohort, self.needed, subject, self.clips)
+        return round_transcript(start, self.shape)
+
+
+HELD = Held(
+    RunState(Stage.TRAINING, MODEL, RoundNumber(6), SCALING, 1.0),
+    SumRequest(Purpose.TRAINING, RoundNumber(7), 1, SPEC, QueryStep(2, (1, 2, 3))),
+)
+
+
+def up(value: float) -> float:
+    return float(np.nextafter(value, np.inf))
+
+
+STATES: Mapping[str, Mapping[str, object]] = {
+    "stage": {"": Stage.EVALUATION},
+    "model": {
+        "vector": GlobalModel(np.array([1.0, up(-2.0)]), 0.5),
+        "threshold": GlobalModel(MODEL.vector, up(0.5)),
+    },
+    "rounds_done": {"": RoundNumber(7)},
+    "scaling": {
+        "mean": FeatureScaling(np.array([0.0, up(1.0)]), SCALING.scale),
+        "scale": FeatureScaling(SCALING.mean, np.array([1.0, 1e300])),
+        "none": None,
+    },
+    "clip": {"": up(1.0), "none": None},
+    "mean": {"": IterateMean(np.ones(2), 0.25, 4)},
+    "best": {"": MODEL},
+    "best_objective": {"": 1.0},
+    "history_digest": {"": bytes([1]) * 32},
+    "left_out": {"": (RoundNumber(1),)},
+    "final": {"": Evaluation(RoundNumber(7), 0.5, {}, {})},
+    "evaluated": {"": SUMS},
+    "evaluated_earlier": {"": SUMS},
+    "query": {"": ExactQuery.of((0.5,))},
+    "query_fault": {"": "given up"},
+}
+"""Another value of every attribute of the state; of those that a contribution reads, of each of their parts."""
+
+BY_ITS_DIGEST = "history"
+"""The one attribute that is in by another one, `history_digest`."""
+
+REQUESTS: Mapping[str, object] = {
+    "purpose": Purpose.EVALUATION,
+    "round": RoundNumber(8),
+    "query": QueryStep(2, (1, 2, 4)),
+    "query.number": QueryStep(3, (1, 2, 3)),
+    "no query": None,
+}
+TERMS_CHANGED: Mapping[str, object] = {
+    "mode": Mode.SEMI_HONEST,
+    "suite": Suite.X25519_MLKEM768,
+    "colluders": 1,
+    "threshold": 3,
+    "ring_bits": 24,
+    "greatest_weight": 101,
+    "check_sums": False,
+}
+ROUNDS: Mapping[str, object] = {
+    "plan_digest": hashlib.sha256(b"another").digest(),
+    "cohort": (1, 2),
+    "needed": 3,
+    "clips": (2.0,),
+    "shape": bytes([1]) * 32,
+}
+
+CHANGES: Mapping[str, Held] = {
+    **{
+        f"state.{name} {part}".strip(): replace(HELD, state=replace(HELD.state, **{name: value}))  # type: ignore[arg-type]
+        for name, parts in STATES.items()
+        for part, value in parts.items()
+    },
+    **{
+        f"request.{name}": replace(
+            HELD, request=replace(HELD.request, **{name.split(".")[0].removeprefix("no "): value})
+        )  # type: ignore[arg-type]
+        for name, value in REQUESTS.items()
+    },
+    **{
+        f"terms.{name}": replace(HELD, terms=replace(TERMS, **{name: value}))  # type: ignore[arg-type]
+        for name, value in TERMS_CHANGED.items()
+    },
+    **{name: replace(HELD, **{name: value}) for name, value in ROUNDS.items()},  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_site_that_holds_anything_else_has_another_transcript(what: str) -> None:
+    assert HELD.transcript() == replace(HELD).transcript()
+    assert CHANGES[what].transcript() != HELD.transcript()
+
+
+def test_no_two_changes_have_one_transcript() -> None:
+    assert len({held.transcript() for held in CHANGES.values()}) == len(CHANGES)
+
+
+def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> None:
+    assert {one.name for one in fields(RunState)} == {*STATES, BY_ITS_DIGEST}
+    for kind, name in ((GlobalModel, "model"), (FeatureScaling, "scaling")):
+        assert {one.name for one in fields(kind)} <= STATES[name].keys()
+    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec"} <= REQUESTS.keys()
+    assert {one.name for one in fields(SessionTerms)} == set(TERMS_CHANGED)
+    assert {one.name for one in fields(Held)} == {"state", "request", "terms", *ROUNDS}
+    # A round start holds nothing but these, the session and its own number.
+    assert {one.name for one in fields(RoundStart)} == {
+        "session_id", "round", "purpose", "cohort", "threshold", "subject", "clips",
+    }  # fmt: skip
+    assert {one.name for one in fields(RoundSubject)} == {"state_digest", "request_digest"}
+
+
+def test_an_attempt_is_a_sites_own_and_in_no_transcript() -> None:
+    again = replace(HELD, request=replace(HELD.request, attempt=2))
+    assert again.transcript() == HELD.transcript()
 
 
 def other_plan(**training: object) -> bytes:
@@ -200,44 +362,9 @@ def other_plan(**training: object) -> bytes:
     return plan_binding(Plan.model_validate({**stated, "task": task}), Path()).digest
 
 
-CHANGES: Mapping[str, Callable[[Told], Told]] = {
-    "plan": lambda told: replace(told, plan_digest=other_plan(learning_rate=1e-12)),
-    "terms": lambda told: replace(told, terms=replace(told.terms, greatest_weight=1)),
-    "run": lambda told: replace(told, run_id="1" * 32),
-    "request.purpose": lambda told: replace(told, purpose=Purpose.TRAINING),
-    "request.round": lambda told: replace(told, round=8),
-    "query.number": lambda told: replace(told, query=QueryStep(3, (1, 2, 3))),
-    "query.prefixes": lambda told: replace(told, query=QueryStep(2, (1, 2, 4))),
-    "model.vector": lambda told: replace(told, vector=(1.0, float(np.nextafter(-2.0, 0.0)))),
-    "model.threshold": lambda told: replace(told, threshold=float(np.nextafter(0.5, 1.0))),
-    "scaling.mean": lambda told: replace(told, mean=(0.0, float(np.nextafter(1.0, 0.0)))),
-    "scaling.scale": lambda told: replace(told, scale=(1.0, 1e300)),
-    "no scaling": lambda told: replace(told, scale=None),
-    "cohort": lambda told: replace(told, cohort=(1, 2)),
-    "threshold of shares": lambda told: replace(told, needed=3),
-    "clips": lambda told: replace(told, clips=(2.0,)),
-}
-"""One change for everything in the transcript."""
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_site_that_is_told_anything_else_has_another_transcript(what: str) -> None:
-    told = replace(Told(), plan_digest=other_plan())
-    assert told.transcript() == told.transcript()
-    assert CHANGES[what](told).transcript() != told.transcript()
-
-
-def test_there_is_a_change_for_every_field_that_is_in_the_transcript() -> None:
-    names = {GlobalModel: "model", FeatureScaling: "scaling", QueryStep: "query", SumRequest: "request"}
-    claimed = _claimed((names[kind], said) for kind, said in TOLD_FIELDS.items())
-    assert claimed - {"request.query"} <= CHANGES.keys()
-
-
-def _claimed(told: Iterable[tuple[str, Mapping[str, str]]]) -> set[str]:
-    return {f"{name}.{one}" for name, said in told for one, kind in said.items() if kind is TRANSCRIPT}
-
-
-def test_a_standardisation_is_bound_to_its_run_and_to_no_model() -> None:
-    told = replace(Told(), purpose=Purpose.STANDARDISATION)
-    assert replace(told, vector=(9.0,), scale=None).transcript() == told.transcript()
-    assert replace(told, run_id="1" * 32).transcript() != told.transcript()
+def test_a_plan_that_differs_by_next_to_nothing_is_in_the_state_and_in_the_session() -> None:
+    one, other = other_plan(), other_plan(learning_rate=1e-12)
+    assert one != other
+    assert HELD.state.digest(one) != HELD.state.digest(other)
+    held = (replace(HELD, plan_digest=digest) for digest in (one, other))
+    assert len({each.transcript() for each in held}) == 2

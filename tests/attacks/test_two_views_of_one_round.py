@@ -1,13 +1,14 @@
 """An aggregator that has sites compute about different things, in the hope that their masks cancel all the same.
 
 Real collaborators over real sockets; the aggregator is the real one with one lie in it. What it wants is a sum in
-which everybody but the target adds zeros, for that sum is the target's own update.
+which everybody but the target adds zeros, for that sum is the target's own update. No site believes it: what each
+computes follows from its own copy of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +20,12 @@ import yaml
 from numpy.typing import NDArray
 
 from aggregator.admission import Admission
-from aggregator.broadcast import Broadcast, publish_model, publish_scaling
+from aggregator.broadcast import Broadcast
 from aggregator.driver import RunDriver
 from aggregator.outcome import Ending
 from collaborator.preparation import make_ready
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
-from fedfair.aggregation.round_subject import SumKey, round_subject
+from fedfair.aggregation.round_subject import round_subject
 from fedfair.aggregation.running_sum import Totals
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, RemoteProtocolError
@@ -34,16 +35,21 @@ from fedfair.plan.approval import approve
 from fedfair.plan.loading import load_plan
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.cohort_selection import CohortSelection
-from fedfair.rounds.events import SendModel, SendScaling
-from fedfair.rounds.membership import Membership
+from fedfair.rounds.events import SendSum
 from fedfair.rounds.secagg_session import SecaggSession
+from fedfair.rounds.sum_round import OutgoingMessage
+from fedfair.run.packed_state import pack_state
 from fedfair.run.progress import Progress
+from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.effects import SendTo, ServerEffect
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.round_messages import RoundStart
+from fedfair.secagg.server import Server
+from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import LocalChange, TrainingClient
+from fedfair.wire.frames import BroadcastKind
 from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan
 from tests.site_reading import read_site
@@ -65,12 +71,13 @@ class Spy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened: list[NDArray[np.floating]] = []
         self.own: dict[str, NDArray[np.floating]] = {}
-        totals, change = SecaggSession.totals, TrainingClient.training_change
+        take, change = Server.take_sum, TrainingClient.training_change
 
-        def seen(protection: SecaggSession, purpose: Purpose, opened: OpenedSum) -> Totals:
-            if purpose is Purpose.TRAINING:
+        def seen(server: Server) -> OpenedSum:
+            opened = take(server)
+            if opened.purpose == Purpose.TRAINING.value:
                 self.opened.append(np.array(opened.body))
-            return totals(protection, purpose, opened)
+            return opened
 
         def made(task: TrainingClient, *args: object, **options: object) -> LocalChange | None:
             found = change(task, *args, **options)  # type: ignore[arg-type]  # forwarded as they are
@@ -78,7 +85,7 @@ class Spy:
                 self.own.setdefault(task.participant, found.model * found.weight)
             return found
 
-        monkeypatch.setattr(SecaggSession, "totals", seen)
+        monkeypatch.setattr(Server, "take_sum", seen)
         monkeypatch.setattr(TrainingClient, "training_change", made)
 
     def error(self) -> float:
@@ -109,19 +116,6 @@ async def until_served(federation: Federation, names: Iterable[str]) -> list[obj
     return list(await asyncio.gather(*sites, return_exceptions=True))
 
 
-def two_scalings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Show the target the true scaling of its features, and everybody else one that makes them vanish."""
-
-    async def lie(self: RunDriver, participant: ParticipantId) -> None:
-        scaling = self._training_run.scaling
-        assert scaling is not None
-        if participant != TARGET:
-            scaling = FeatureScaling(scaling.mean, np.full_like(scaling.scale, FEATURELESS))
-        self._connections[participant].publish(await publish_scaling(scaling))
-
-    monkeypatch.setattr(RunDriver, "_send_scaling", lie)
-
-
 def lying_plan(*, quorum: int | None = None, attempts: int = 1, **training: object) -> dict[str, object]:
     federation = {
         "max_attempts": attempts,
@@ -137,47 +131,63 @@ def lying_plan(*, quorum: int | None = None, attempts: int = 1, **training: obje
     return plan
 
 
-def test_a_scaling_shown_to_one_site_alone_opens_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
-    two_scalings(monkeypatch)
-    ending = stubborn(workspace, notes)
-    assert not spy.opened, f"the target's own update came out to a relative error of {spy.error():.2g}"
-    assert ending.state.value == "aborted"
+def scaled_away(state: RunState) -> RunState:
+    """Return the state with a scaling under which every feature vanishes."""
+    assert state.scaling is not None
+    false = FeatureScaling(state.scaling.mean, np.full_like(state.scaling.scale, FEATURELESS))
+    return replace(state, scaling=false)
 
 
-def test_two_scalings_with_a_digest_that_fits_each_open_no_sum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # No site can notice by itself: each is told the digest of what it was shown. Their transcripts differ.
-    workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
-    two_scalings(monkeypatch)
-    start_round = SecaggSession.start_round
+LIES: dict[str, Callable[[RunState], RunState]] = {
+    "scaling": scaled_away,
+    "model": lambda state: replace(state, model=GlobalModel(state.model.vector + 1e3, state.model.threshold)),
+    "threshold": lambda state: replace(state, model=GlobalModel(state.model.vector, 1e9)),
+}
+
+
+def two_states(monkeypatch: pytest.MonkeyPatch, lie: Callable[[RunState], RunState]) -> None:
+    """Show the target the true state of the run, and everybody else a false one with digests that fit it."""
+    send_sum, start_round = RunDriver._send_sum, SecaggSession.start_round
+    false: list[bytes] = []
+
+    def shown(self: RunDriver, effect: SendSum) -> None:
+        if effect.request.purpose is Purpose.TRAINING and effect.participant != TARGET:
+            state = lie(self._training_run.state)
+            false.append(state.digest(self._federation._steps._plan_digest))
+            raw = b"".join(pack_state(state))
+            self._connections[effect.participant].publish(Broadcast(BroadcastKind.STATE, raw))
+            effect = replace(effect, state=false[-1])
+        send_sum(self, effect)
 
     def fitting(
-        self: SecaggSession,
-        request: SumRequest,
-        model: GlobalModel,
-        scaling: FeatureScaling | None,
-        clip: float,
-        cohort: Iterable[int],
+        self: SecaggSession, request: SumRequest, subject: RoundSubject, clip: float, cohort: Iterable[int]
     ) -> list[ServerEffect]:
-        effects = start_round(self, request, model, scaling, clip, cohort)
-        if scaling is None:
+        effects = start_round(self, request, subject, clip, cohort)
+        if request.purpose is not Purpose.TRAINING or not false:
             return effects
-        false = FeatureScaling(scaling.mean, np.full_like(scaling.scale, FEATURELESS))
-        key = SumKey(self._run_id, request.purpose, int(request.round), request.query)
         found: list[ServerEffect] = []
         for effect in effects:
             assert isinstance(effect, SendTo)
-            shown = scaling if self.name(effect.member) == TARGET else false
-            start = replace(RoundStart.decode(effect.message), subject=round_subject(key, model, shown))
+            about = subject if self.name(effect.member) == TARGET else round_subject(false[-1], request)
+            start = replace(RoundStart.decode(effect.message), subject=about)
             found.append(SendTo(effect.member, start.encode()))
         return found
 
+    monkeypatch.setattr(RunDriver, "_send_sum", shown)
     monkeypatch.setattr(SecaggSession, "start_round", fitting)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_state_shown_to_everybody_but_one_site_opens_no_sum_and_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
+    two_states(monkeypatch, LIES[lie])
     ending = stubborn(workspace, notes)
-    assert not spy.opened
+    assert not spy.opened, f"the target's own update came out to a relative error of {spy.error():.2g}"
+    assert set(spy.own) <= {TARGET}, "another site has computed about a state that it does not hold"
     assert ending.state.value == "aborted"
+    assert any("refuses the request: state" in note for note in notes)
 
 
 def test_two_approved_plans_of_one_roster_open_no_sum_together(
@@ -214,8 +224,9 @@ def test_two_approved_plans_of_one_roster_open_no_sum_together(
 
 
 def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open round 1, say that it was lost, and ask for the same attempt without the target, about another model."""
+    """Open round 1, tell nobody, say that it was lost, and ask for the same attempt without the target."""
     apply_aggregate, take, retry = TrainingRun.apply_aggregate, CohortSelection.take, TrainingRun.retry
+    announcement_for = SecaggSession.announcement_for
     lied: list[Totals] = []
 
     def lose(self: TrainingRun, totals: Totals, members: Collection[str] = ()) -> Progress:
@@ -223,9 +234,13 @@ def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         assert request is not None
         if request.purpose is Purpose.TRAINING and not lied:
             lied.append(totals)
-            self.model.vector[0] += 1e-12  # To a site this is another model, and its update another update.
             raise RemoteProtocolError("a lie")
         return apply_aggregate(self, totals, members)
+
+    def tell_nobody(self: SecaggSession, participant: ParticipantId) -> OutgoingMessage | None:
+        record = self.server.round_record
+        training = record is not None and record.start.purpose == Purpose.TRAINING.value
+        return None if training else announcement_for(self, participant)
 
     def leave_out(self: CohortSelection) -> tuple[ParticipantId, ...]:
         return tuple(who for who in take(self) if not lied or who != TARGET)
@@ -235,18 +250,8 @@ def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         if lied:
             self._attempt = 1
 
-    async def anew(self: RunDriver) -> Broadcast:
-        return await publish_model(self._training_run.model)
-
-    def with_the_model(
-        self: Membership, who: ParticipantId, version: int, scaling_exists: bool
-    ) -> Iterator[SendScaling | SendModel]:
-        return brief(self, who, version + 1_000_000 * len(lied), scaling_exists)
-
-    brief = Membership.brief
-    monkeypatch.setattr(RunDriver, "_publication", anew)
-    monkeypatch.setattr(Membership, "brief", with_the_model)
     monkeypatch.setattr(TrainingRun, "apply_aggregate", lose)
+    monkeypatch.setattr(SecaggSession, "announcement_for", tell_nobody)
     monkeypatch.setattr(TrainingRun, "retry", attempt_again)
     monkeypatch.setattr(CohortSelection, "take", leave_out)
 

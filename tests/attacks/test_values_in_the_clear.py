@@ -1,8 +1,9 @@
-"""An aggregator that asks about one patient: what a site says in the clear is the same whatever its records are.
+"""A plan that asks about one patient: what a site says in the clear is the same whatever its records are.
 
-One weight of a crafted model is near the largest float. Then the model has finite numbers about a record just
-below a threshold, and none about a record just above it. A site that leaves a sum because of such a number has
-answered the question whether the record exceeds the threshold.
+An aggregator chooses no model any more, so the crafted one is that of the plan: everybody has approved it and
+nobody has looked. One weight of it is near the largest float. Then the model has finite numbers about a record
+just below a threshold, and none about a record just above it. A site that leaves a sum because of such a number
+has answered the question whether the record exceeds the threshold.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -28,8 +30,11 @@ from fedfair.errors import CertificateError
 from fedfair.plan.loading import load_plan
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
+from fedfair.training.binding import PlanBinding
 from tests.interop.federation_kit import Federation, in_process_binding, metrics, play
 from tests.plans import small_plan
+
+Bound = TypeVar("Bound", Binding, PlanBinding)
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 TARGET = "clinic-c"
@@ -69,9 +74,8 @@ def with_patient(data: Dataset, value: float) -> Dataset:
     return replace(data, features=features, labels=labels)
 
 
-def crafted(plan: Path) -> Binding:
-    """Return what an aggregator broadcasts that wants to know about one column."""
-    bound = in_process_binding(plan)
+def crafted(bound: Bound) -> Bound:
+    """Return the model of a plan whose author wants to know about one column."""
     vector, largest = np.zeros_like(bound.vector), np.finfo(bound.vector.dtype).max
     weights = [place for entry, place in bound.layout.slices() if entry.name.endswith("weight")]
     vector[weights[0].start] = largest / THRESHOLD
@@ -114,10 +118,16 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
         stated = yaml.safe_load(file.read_text())
         stated["policy"]["allow_module_code"] = True
         file.write_text(yaml.safe_dump(stated))
-    binding = in_process_binding if isinstance(model, str) else crafted
+
+    def binding(plan: Path) -> Binding:
+        bound = in_process_binding(plan)
+        return bound if isinstance(model, str) else crafted(bound)
 
     async def everybody(federation: Federation) -> None:
         for name in NAMES:
+            if not isinstance(model, str):
+                ready = federation.ready(name)
+                federation.sites[name] = replace(ready, binding=crafted(ready.binding))
             splits = federation.ready(name).task._splits
             patient = value if name == TARGET else 0.0
             held = (splits.train, splits.validation, splits.test)

@@ -28,7 +28,6 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
@@ -50,13 +49,12 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, training_update
 from fedfair.wire.codec import encode_collaborator_frame
-from fedfair.wire.frames import Abstain, SumStart
-from fedfair.wire.receiving import ReceivedRequest
+from fedfair.wire.frames import Abstain
 from tests import plans
+from tests.actors.followed_run import FollowedRun
 
 NAME = ParticipantId("clinic-a")
 WORDS = st.text(st.characters(codec="utf-8"), max_size=80) | st.floats().map(str) | st.integers().map(str)
-PLAIN = SumSpec(Purpose.TRAINING, 2, 3, np.dtype("<f8"))
 EVERYTHING = st.floats(width=64) | st.sampled_from([np.nan, np.inf, -np.inf, 1.7e308, -1.7e308, 5e-324])
 
 
@@ -112,12 +110,13 @@ class Failing:
 
 
 @given(WORDS, st.booleans())
-@settings(deadline=None, max_examples=30)
-def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(words: str, budget: bool) -> None:
-    fault = PrivacyError(words) if budget else TrainingError(words)
-    answers = PlainWorker(Failing(fault), {Purpose.TRAINING: PLAIN}, lambda _: Granted(1))
-    start = SumStart(SumNumber(1), Purpose.TRAINING, 1, 1, bytes(32), 60)
-    question = ReceivedRequest(start, GlobalModel(np.zeros(3), 0.5))
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(
+    tmp_path: Path, words: str, budget: bool
+) -> None:
+    task = Failing(PrivacyError(words) if budget else TrainingError(words))
+    run = FollowedRun(tmp_path, task)
+    answers, question = PlainWorker(task, run.specs, lambda _: Granted(1), run.follower), run.question(1)
     answers.standing.expect(question)
     refused = answers._compute(question)
     answers.close()
@@ -213,7 +212,12 @@ def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() 
                 accused += [ast.unparse(one.value) for one in node.keywords if one.arg == "accused"]
     assert found
     assert {package for package, _ in found} == {"collaborator"}
-    assert {reason for _, reason in found} <= {"reason_for(refusal.term)", "reason_for(answer.term)", "reason"}
+    assert {reason for _, reason in found} <= {
+        "reason_for(refusal.term)",
+        "reason_for(answer.term)",
+        "reason_for(self.standing.refused.term)",
+        "reason",
+    }
     assert set(accused) == {"refusal.accused"}
     assert inspect.signature(told_of).return_annotation == "RefusalReason"
 
