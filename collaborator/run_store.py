@@ -1,14 +1,16 @@
 """The file in which a site keeps its own copy of the run between two starts.
 
-Written after every opened sum, in one step and without waiting for the disk: a killed process loses nothing. After
-a power failure the file may be damaged; then the site begins where the plan says, and gets the present state from
-the others, who vouch for it. What a site has answered is never in this file, but in files that wait for the disk.
+Written after every opened sum, without waiting for the disk. The file has two places of equal length, and the
+older state is overwritten: a process that is killed while it writes leaves the other one whole. After a power
+failure both may be damaged; then the site begins where the plan says, and gets the present state from the others,
+who vouch for it. What a site has answered is never in this file, but in files that wait for the disk.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from collaborator.disk import unwritable
@@ -17,12 +19,16 @@ from fedfair.errors import LocalProtocolError, StateError
 from fedfair.run.packed_state import pack_state, unpack_state
 from fedfair.run.state import RunState
 
-_MARK = b"fedfair run 1\n"
+_HEAD = struct.Struct("<16s32sQQ")
+"""Of one place: the mark, the SHA-256 of the rest, how many states were kept before, length of the body."""
+
+_MARK = b"fedfair run 1\n\0\0"
 _RUN_ID_BYTES = 32
+_LEAST_PLACE_BYTES = 1 << 14
 
 
 class RunStore:
-    """The kept state of one site under one plan.
+    """The kept state of one site under one plan; one process uses the file at a time.
 
     Args:
         path: the file; its folder exists.
@@ -32,9 +38,10 @@ class RunStore:
     def __init__(self, path: Path, has_answered: Callable[[bytes], bool]) -> None:
         self._path = path
         self._has_answered = has_answered
+        self._kept: int | None = None
 
     def load(self, initial: RunState) -> tuple[str, RunState] | None:
-        """Return the run and its state as they were kept; None where nothing sound is kept.
+        """Return the run and its state as they were kept last; None where nothing sound is kept.
 
         Args:
             initial: the state before the first sum, which the plan gives.
@@ -42,42 +49,80 @@ class RunStore:
         Raises:
             StateError: this user may not read the file, or the disk cannot.
         """
-        try:
-            raw = self._path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StateError(
-                f"{self._path} cannot be read: {error.strerror or error}",
-                "let this user read it, or remove it: the other sites know the state of the run",
-            ) from error
-        body = memoryview(raw)[len(_MARK) + hashlib.sha256().digest_size :]
-        digest = raw[len(_MARK) : len(_MARK) + hashlib.sha256().digest_size]
-        if not raw.startswith(_MARK) or hashlib.sha256(body).digest() != digest:
-            return None
-        try:
-            return bytes(body[:_RUN_ID_BYTES]).decode("ascii"), unpack_state(body[_RUN_ID_BYTES:], initial)
-        except (LocalProtocolError, UnicodeDecodeError):
-            # Another version of fedfair wrote it; the others know the state of the run.
-            return None
+        for _, body in sorted(self._places(), key=lambda place: place[0], reverse=True):
+            try:
+                return bytes(body[:_RUN_ID_BYTES]).decode("ascii"), unpack_state(body[_RUN_ID_BYTES:], initial)
+            except (LocalProtocolError, UnicodeDecodeError):
+                continue  # Another version of fedfair wrote it; the others know the state of the run.
+        return None
 
     def keep(self, run_id: str, state: RunState) -> None:
-        """Replace the kept state.
+        """Replace the older of the two kept states.
 
         Raises:
             FedfairError: the file cannot be written.
         """
         if len(run_id) != _RUN_ID_BYTES:
             raise LocalProtocolError(f"a run is named by {_RUN_ID_BYTES} characters, not by {run_id!r}")
+        if self._kept is None:
+            self._kept = max((number + 1 for number, _ in self._places()), default=0)
         parts = [run_id.encode("ascii"), *pack_state(state)]
-        digest = hashlib.sha256()
+        length = sum(len(part) for part in parts)
+        digest = hashlib.sha256(_counts(self._kept, length))
         for part in parts:
             digest.update(part)
+        head = _HEAD.pack(_MARK, digest.digest(), self._kept, length)
         try:
-            replace_file(self._path, [_MARK, digest.digest(), *parts], OWNER_ONLY, durable=False)
+            self._write(self._kept % 2, [head, *parts], _HEAD.size + length)
         except OSError as error:
             raise unwritable(self._path, error.strerror or str(error)) from error
+        self._kept += 1
 
     def has_held(self, digest: bytes) -> bool:
         """Return whether this site has answered a request about a state with this digest."""
         return self._has_answered(digest)
+
+    def _write(self, place: int, parts: Sequence[bytes | memoryview], length: int) -> None:
+        size = self._path.stat().st_size // 2 if self._path.exists() else 0
+        if length > size:
+            # Once for every doubling: the new state alone, in places that have room to grow.
+            longer = max(_LEAST_PLACE_BYTES, 2 * length)
+            gaps = [bytes(longer - length), bytes(longer)]
+            content = [*parts, *gaps] if not place else [gaps[1], *parts, gaps[0]]
+            replace_file(self._path, content, OWNER_ONLY)
+            return
+        # Opened each time: a file that was put in its place meanwhile is the one that counts.
+        with self._path.open("r+b", buffering=0) as target:
+            target.seek(place * size)
+            for part in parts:
+                view = memoryview(part).cast("B")
+                while view:
+                    view = view[target.write(view) :]
+
+    def _places(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield number and body of each sound state in the file."""
+        try:
+            raw = memoryview(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StateError(
+                f"{self._path} cannot be read: {error.strerror or error}",
+                "let this user read it, or remove it: the other sites know the state of the run",
+            ) from error
+        size = len(raw) // 2
+        for half in (raw[:size], raw[size : 2 * size]):
+            if len(half) < _HEAD.size:
+                continue
+            mark, digest, number, length = _HEAD.unpack_from(half)
+            body = half[_HEAD.size : _HEAD.size + length]
+            if mark != _MARK or len(body) != length:
+                continue
+            found = hashlib.sha256(_counts(number, length))
+            found.update(body)
+            if found.digest() == digest:
+                yield number, body
+
+
+def _counts(number: int, length: int) -> bytes:
+    return struct.pack("<QQ", number, length)
