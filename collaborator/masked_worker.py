@@ -226,7 +226,7 @@ class MaskedWorker:
             self.standing.refused = replace(_refusal(fault, f"{fault.check.value}: {fault.message}"), leaving=True)
             return [Abstain(NO_SUM, reason_for(self.standing.refused.term), leaving=True)]
         for effect in effects:
-            # A sum that came again after a restart is about a state that this site has left behind.
+            # A sum that came again is about a state that this site has left behind, unless it was brought back.
             if isinstance(effect, SumAccepted) and effect.state_digest == self._follower.replica.digest:
                 self._take_sum(effect.opened)
         return []

@@ -250,7 +250,10 @@ class Participant:
                 raise SecaggError(Check.OUT_OF_ORDER, "a request to open masks before this site has uploaded")
 
     def _accept(self, raw: bytes, request: bytes, vector: bytes | bytearray | memoryview) -> list[SiteEffect]:
-        """Take the opened sum of the last round entered; one that was taken before gives nothing new."""
+        """Take the opened sum of the last round entered; one that was taken before is the same again.
+
+        Whether it moves anything is for its receiver to say: an aggregator may have lost what followed from it.
+        """
         decided: tuple[int, ...] = ()
         match self._phase:
             case Contributing():
@@ -268,8 +271,6 @@ class Participant:
             Check.SUM,
             "a second, different sum of a round is opened to this site",
         )
-        if self._accepted:
-            return []
         self._accepted = request
         return [SumAccepted(opened, due.start.subject.state_digest)]
 

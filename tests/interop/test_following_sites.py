@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from aggregator.address import Listen
+from aggregator.server import serve
 from collaborator.notices import Notice
 from collaborator.run_follower import HeldRun
 from collaborator.worker import Worker, WorkerStanding
 from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.wire.frames import CollaboratorFrame, Welcome
+from fedfair.plan.purpose import Purpose
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedSum, ReceivedTotals
-from tests.interop.federation_kit import Federation, metrics, play, states_agree
+from tests.interop.federation_kit import SECONDS, Federation, Watching, metrics, play, prepared, states_agree
 from tests.plans import small_plan
 
 FOUR = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
 MASKED = {"mode": "malicious", "most_records": 512, "colluders": 0}
 SECTIONS = {"min_collaborators": 3, "join_deadline_seconds": 1, "reconnect_grace_seconds": 0}
+KEPT = (5, Purpose.EVALUATION)
+"""The last sum that the journal of a large model keeps before the next evaluation."""
+
 both = pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
 
 
@@ -34,11 +43,11 @@ class Killed(Exception):  # noqa: N818 - no error: what happens to a process
     """The process of a site is gone."""
 
 
-class DeafWorker:
-    """A worker whose process is killed when a sum to which it has added was opened, before it hears of it."""
+class MortalWorker:
+    """A worker whose process is killed by what it would hear next."""
 
-    def __init__(self, worker: Worker, is_time: Callable[[], bool]) -> None:
-        self._worker, self._is_time = worker, is_time
+    def __init__(self, worker: Worker, is_fatal: Callable[[ForWorker], bool]) -> None:
+        self._worker, self._is_fatal = worker, is_fatal
 
     @property
     def standing(self) -> WorkerStanding:
@@ -59,7 +68,7 @@ class DeafWorker:
         await self._worker.finish(words)
 
     async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
-        if isinstance(said, ReceivedSum | ReceivedTotals) and self._is_time():
+        if self._is_fatal(said):
             raise Killed
         return await self._worker.frames(said)
 
@@ -98,13 +107,12 @@ def test_a_late_start_a_return_after_missed_rounds_and_a_kill_before_the_opened_
         watching = federation.watching
         everybody = {name: asyncio.create_task(federation.take_part(name)) for name in FOUR[:2]}
 
-        def is_time() -> bool:
-            return bool(watching.progress) and watching.progress[-1].round == 7
+        def is_fatal(said: ForWorker) -> bool:
+            is_opened = isinstance(said, ReceivedSum | ReceivedTotals)
+            return is_opened and bool(watching.progress) and watching.progress[-1].round == 7
 
-        def deaf(worker: Worker) -> Worker:
-            return DeafWorker(worker, is_time)
-
-        killed = asyncio.create_task(federation.take_part("clinic-c", around=deaf))
+        mortal = partial(MortalWorker, is_fatal=is_fatal)
+        killed = asyncio.create_task(federation.take_part("clinic-c", around=mortal))
         # The fourth has never seen this run: it has the plan's own beginning, and the others' word for the rest.
         await watching.until_round(3)
         everybody["clinic-d"] = asyncio.create_task(federation.take_part("clinic-d"))
@@ -128,28 +136,68 @@ def test_a_late_start_a_return_after_missed_rounds_and_a_kill_before_the_opened_
     models_agree(workspace)
 
 
+@asynccontextmanager
+async def aggregator(workspace: Workspace, port: int = 0) -> AsyncIterator[Federation]:
+    """Run an aggregator until it ends; where the block is left before, it is gone as if killed."""
+    run, watching = prepared(workspace), Watching()
+    listens: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(run, Listen("localhost", port), watching, listens.set_result))
+    try:
+        await asyncio.wait({serving, listens}, return_when=asyncio.FIRST_COMPLETED)
+        yield Federation(workspace, listens.result(), watching, serving)
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        run.records.close()
+
+
 @both
-def test_an_aggregator_that_is_killed_and_sites_that_are_ahead_of_its_journal_end_in_one_state(
+def test_sites_that_outlive_their_aggregator_and_are_ahead_of_its_journal_end_in_its_state(
     tmp_path: Path, protection: Mapping[str, object] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As of a large model: the journal is not written after every sum.
     monkeypatch.setattr("aggregator.records.SMALL_MODEL_BYTES", 0)
     workspace = prepare(tmp_path, small_plan(rounds=14, protection=protection, names=FOUR))
 
-    async def until_killed(federation: Federation) -> None:
-        everybody = [asyncio.create_task(federation.take_part(name)) for name in FOUR]
-        await federation.watching.until_round(8)
-        federation.serving.cancel()
-        for one in everybody:
-            one.cancel()
-        await asyncio.gather(*everybody, return_exceptions=True)
+    async def scenario() -> None:
+        async with aggregator(workspace) as first:
+            sites = [asyncio.create_task(first.take_part(name)) for name in FOUR]
+            await first.watching.until_round(8)
+        async with aggregator(workspace, first.port) as second:
+            await asyncio.gather(*sites)
+            assert (await second.serving).state.value == "finished"
+            assert second.watching.progress[0].round == 6
 
-    with pytest.raises(asyncio.CancelledError):
-        play(workspace, until_killed)
+    asyncio.run(asyncio.wait_for(scenario(), SECONDS))
+    states_agree(workspace)
+    models_agree(workspace)
 
-    async def to_the_end(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in FOUR))
 
-    assert play(workspace, to_the_end).state.value == "finished"
+def test_sites_that_have_taken_a_sum_take_it_again_from_an_aggregator_that_has_forgotten_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.records.SMALL_MODEL_BYTES", 0)
+    sections = {"min_collaborators": 4}
+    workspace = prepare(tmp_path, small_plan(rounds=8, federation=sections, protection=MASKED, names=FOUR))
+
+    async def scenario() -> None:
+        async with aggregator(workspace) as first:
+            progress = first.watching.progress
+
+            def is_fatal(said: ForWorker) -> bool:
+                is_asked = isinstance(said, SecaggMessage) and kind_of(said.message) is Kind.UNMASK_REQUEST
+                return is_asked and bool(progress) and (progress[-1].round, progress[-1].purpose) == KEPT
+
+            # The last is killed before it answers; the others open the sum, and wait for it with their new state.
+            others = [asyncio.create_task(first.take_part(name)) for name in FOUR[:3]]
+            with pytest.raises(Killed):
+                await first.take_part("clinic-d", around=partial(MortalWorker, is_fatal=is_fatal))
+            await first.watching.until_round(KEPT[0] + 1)
+        async with aggregator(workspace, first.port) as second:
+            back = asyncio.create_task(second.take_part("clinic-d"))
+            await asyncio.gather(*others, back)
+            assert (await second.serving).state.value == "finished"
+
+    asyncio.run(asyncio.wait_for(scenario(), SECONDS))
     states_agree(workspace)
     models_agree(workspace)
