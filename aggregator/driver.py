@@ -48,6 +48,7 @@ from fedfair.audit.keeper import Occasion
 from fedfair.ids import ParticipantId
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import (
+    MOVES_STATE,
     Abort,
     Accept,
     CancelDeadline,
@@ -278,7 +279,7 @@ class RunDriver:
             self._figures.bytes_in += len(event.message) + len(event.vector)
         effects = self._without_revoked(await self._decide(event))
         self._count_sum(effects)
-        written = self._masked or any(isinstance(effect, Report) for effect in effects)
+        written = self._masked or any(isinstance(effect, MOVES_STATE) for effect in effects)
         if written:
             self._begin_writing(effects)
             await self._written()
@@ -442,7 +443,9 @@ class RunDriver:
     def _begin_writing(self, effects: Sequence[Effect]) -> None:
         kinds = {effect.kind for effect in effects if isinstance(effect, Checkpoint)}
         reports = [effect.progress for effect in effects if isinstance(effect, Report)]
-        journal = self._ending is not None or any(self._records.is_entry_due(report) for report in reports)
+        # A site omits an evaluation when it is asked for the sum after it; a later process must know of it too.
+        skips = any(isinstance(effect, Skipped) for effect in effects)
+        journal = self._ending is not None or skips or any(map(self._records.is_entry_due, reports))
         kept = [effect.unfinished for effect in effects if isinstance(effect, SaveUnfinished)]
         unfinished = kept[-1] if kept else None
         if kinds or journal or unfinished:

@@ -440,3 +440,6 @@ Effect = (
     | Finish
     | Abort
 )
+
+MOVES_STATE = Report | Skipped
+"""Effects of a step of the state, which a later process must know of before a site is asked about the next one."""

@@ -69,7 +69,7 @@ class Trap:
         trapped[self.outputs] = np.repeat([TAKEN_ALIKE, -TAKEN_ALIKE], NEURONS)
         return trapped
 
-    def robbed(self, change: NDArray[np.float64]) -> NDArray[np.float64]:
+    def robbed(self, change: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return what every bin holds, (bins, columns): a record where it holds one, NaN where it holds none.
 
         Args:

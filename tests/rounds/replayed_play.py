@@ -358,7 +358,7 @@ class ReplayedPlay:
 
     def _write(self, effects: list[events.Effect]) -> None:
         ends = any(isinstance(effect, events.Finish | events.Abort) for effect in effects)
-        if ends or any(isinstance(effect, events.Report) for effect in effects):
+        if ends or any(isinstance(effect, events.MOVES_STATE) for effect in effects):
             entry = JournalEntry(self.training_run.snapshot(), 0.0, opened=self.federation.last_opened)
             self.journal.record(entry)
         kept = [effect.unfinished for effect in effects if isinstance(effect, events.SaveUnfinished)]
