@@ -137,10 +137,9 @@ class RunRules:
             Stage.EXACT_EVALUATION: schedule.exact and at_end and asks,
             Stage.FINISHED: at_end,
         }
-        scaling, length = state.scaling, 0
-        if Purpose.EVALUATION in self._specs:
-            length = self._specs[Purpose.EVALUATION].header_length
-        sums = (state.evaluated, state.evaluated_earlier)
+        scaling, sums = state.scaling, (state.evaluated, state.evaluated_earlier)
+        evaluated = self._specs.get(PURPOSE_OF[Stage.EVALUATION])
+        length = 0 if evaluated is None else evaluated.header_length
         is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (numeric,)
         return (
             0 <= done <= schedule.rounds
