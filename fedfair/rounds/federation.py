@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 
 
 OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
-"""What a site says that is asked about another state of the run than its own."""
+"""The words of a site that is asked about another state of the run than its own."""
 
 
 class Federation:

@@ -137,9 +137,8 @@ class RunRules:
             Stage.EXACT_EVALUATION: schedule.exact and at_end and asks,
             Stage.FINISHED: at_end,
         }
-        scaling, length = state.scaling, 0
-        if Purpose.EVALUATION in self._specs:
-            length = self._specs[Purpose.EVALUATION].header_length
+        scaling, evaluated = state.scaling, self._specs.get(Purpose.EVALUATION)
+        length = 0 if evaluated is None else evaluated.header_length
         sums = (state.evaluated, state.evaluated_earlier)
         is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (numeric,)
         return (
