@@ -37,7 +37,7 @@ class ScaledTask(Protocol):
 
 
 class Recording(Protocol):
-    """The records of a run at this site: `run_recording.RunRecording`.
+    """The recording of a run at this site: `run_recording.RunRecording`.
 
     It knows how the site's own records fare, and what makes messages must not: so this is all of it that is known
     here.

@@ -350,7 +350,7 @@ def test_two_sites_that_were_shown_two_sums_never_answer_one_round(site: LiedTo)
 
 
 def later(site: LiedTo) -> RunState:
-    """Return a state that another sum would lead to, one round on."""
+    """Return a state to which the run did not come, one round on."""
     totals = Totals(np.array([5.0, 0.0]), np.full(5, 3.0), 5)
     return site.run.replica.rules.step(site.run.replica.state, totals).state
 

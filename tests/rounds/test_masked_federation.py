@@ -333,7 +333,10 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
     assert "allows" not in words
     assert "ML-KEM" not in words
     assert "min_collaborators: 4 lets the aggregator leave 1 of 5 sites out of a round" in words
-    assert "exactly where one batch holds all records" in words
+    assert "a site opens one request about one state of the run for one set of sites only" in words
+    assert "policy.max_reopened_sums above 0" in words
+    assert "every site sees each opened sum" not in words
+    assert "so where two sites make it, each can read the other's part" in guarantee(make_plan(2))
     assert "unless its policy.evaluation_cohort is same" in words
     assert "leave" not in guarantee(make_plan(5, colluders=1))
     hybrid = guarantee(make_plan(5, key_agreement="x25519-mlkem768"))
