@@ -13,6 +13,7 @@ from rich.text import Text
 
 from aggregator.address import Listen
 from aggregator.malloc import use_one_heap
+from aggregator.notice_words import notice_words
 from aggregator.observer import RunLines, RunObserver, SeveralRunObservers, SilentRunObserver
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start, prepare
@@ -141,7 +142,7 @@ def _carry(
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
-    run = prepare(start, warn)
+    run = prepare(start, lambda notice: warn(notice_words(notice)))
     try:
         observers = [_shown(run, quiet=quiet)]
         if progress_pipe is not None:

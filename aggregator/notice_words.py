@@ -11,12 +11,15 @@ from aggregator.notices import (
     ChangesClipped,
     EntryRefused,
     EvaluationOmitted,
+    IdentityWarned,
     InvitationDeclined,
     JournalBehind,
     LieSuspected,
     Notice,
     OlderTrustKept,
     PortOpened,
+    ProtectionStated,
+    RunContinued,
     SentAway,
     SitesAwaited,
     SiteWithdrew,
@@ -26,11 +29,18 @@ from aggregator.notices import (
     ValuesReplaced,
 )
 from aggregator.waiting import waiting_words
+from fedfair.aggregation.masking_terms import IN_THE_CLEAR
 
 
 def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
     """Return what the operator reads, in one line."""
     match notice:
+        case ProtectionStated(guarantee):
+            return f"secure aggregation: {guarantee}" if guarantee else IN_THE_CLEAR
+        case IdentityWarned(reason):
+            return reason
+        case RunContinued(run_id, rounds_done):
+            return f"continuing run {run_id[:8]} after round {rounds_done}, as recorded in the journal"
         case PortOpened(port, collaborators):
             return f"listening on port {port} for {', '.join(collaborators)}"
         case EntryRefused(who, reason):

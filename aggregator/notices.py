@@ -17,6 +17,41 @@ from fedfair.rounds.events import Waiting
 
 
 @dataclass(frozen=True, slots=True)
+class ProtectionStated:
+    """The aggregator starts under a plan whose sums are masked, or in the clear.
+
+    Attributes:
+        guarantee: what the plan's sums keep from whom; empty where they are in the clear.
+    """
+
+    guarantee: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityWarned:
+    """A certificate or a list of revoked ones is good, but not for long.
+
+    Attributes:
+        reason: which, and until when.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunContinued:
+    """An earlier process has begun this run, and its journal is there.
+
+    Attributes:
+        run_id: the run.
+        rounds_done: training rounds that the journal holds.
+    """
+
+    run_id: str
+    rounds_done: RoundNumber
+
+
+@dataclass(frozen=True, slots=True)
 class PortOpened:
     """Connections are accepted.
 
@@ -263,7 +298,10 @@ class AbsentSitesAwaited:
 
 
 Notice: TypeAlias = (
-    PortOpened
+    ProtectionStated
+    | IdentityWarned
+    | RunContinued
+    | PortOpened
     | EntryRefused
     | InvitationDeclined
     | StreamOpened

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from aggregator.admission import Admission, check_roster_complete
 from aggregator.journal import Journal, JournalEntry, forget
+from aggregator.notices import IdentityWarned, Notice, ProtectionStated, RunContinued
 from aggregator.records import RunPaths, RunRecords
 from fedfair.aggregation import model_file
-from fedfair.aggregation.masking_terms import IN_THE_CLEAR, guarantee
+from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import FedfairError, StateError
 from fedfair.identity.roster import parse_roster
@@ -97,12 +98,12 @@ class Binding:
     plan_digest: bytes
 
 
-def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Binding] | None = None) -> Run:
+def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Path], Binding] | None = None) -> Run:
     """Check and load everything.
 
     Args:
         start: what the operator asked for.
-        note: takes warnings and news for the operator.
+        noticed: takes warnings and news for the operator.
         bind: from the plan's file to what it is bound to; by default a child process finds out.
 
     Raises:
@@ -113,10 +114,11 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     sites = len(plan.federation.collaborators)
     of_sites = FILES_OF_A_SITE * sites
     allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
-    promised = f"secure aggregation: {guarantee(plan)}" if is_masked(plan) else IN_THE_CLEAR
+    promised = ProtectionStated(guarantee(plan) if is_masked(plan) else "")
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
-    for warning in (promised, *identity.warnings):
-        note(warning)
+    noticed(promised)
+    for warning in identity.warnings:
+        noticed(IdentityWarned(warning))
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
     binding = (bind or initial_binding)(start.plan)
@@ -124,7 +126,7 @@ def prepare(start: Start, note: Callable[[str], None], bind: Callable[[Path], Bi
     paths = RunPaths(start.folder)
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     beginning = training_run.next_sum()
-    unfinished, opened = _resume(training_run, journal, binding.plan_digest, note, masked=is_masked(plan))
+    unfinished, opened = _resume(training_run, journal, binding.plan_digest, noticed, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
     origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema)
@@ -210,7 +212,12 @@ def _check_nothing_lost(paths: RunPaths) -> None:
 
 
 def _resume(
-    training_run: TrainingRun, journal: Journal, plan_digest: bytes, note: Callable[[str], None], *, masked: bool
+    training_run: TrainingRun,
+    journal: Journal,
+    plan_digest: bytes,
+    noticed: Callable[[Notice], None],
+    *,
+    masked: bool,
 ) -> tuple[UnfinishedSum | None, LastOpened | None]:
     """Continue where the journal stands.
 
@@ -228,5 +235,5 @@ def _resume(
         # The sum after the recorded one may have been opened; no site sends the same update again.
         training_run.retry()
         journal.record(JournalEntry(training_run.snapshot(), entry.seconds, opened=entry.opened))
-    note(f"continuing run {journal.run_id[:8]} after round {training_run.rounds_done}, as recorded in the journal")
+    noticed(RunContinued(journal.run_id, training_run.rounds_done))
     return unfinished, entry.opened

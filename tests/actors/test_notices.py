@@ -15,6 +15,7 @@ from aggregator.observer import RunLines
 from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
+from fedfair.aggregation.masking_terms import IN_THE_CLEAR
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
@@ -26,6 +27,13 @@ NOON = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
 ABSENT = Waiting((B,), 1, 2, 2, (), AfterWaiting.END, None)
 
 AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
+    (aggregator.ProtectionStated("it learns one sum"), "secure aggregation: it learns one sum"),
+    (aggregator.ProtectionStated(""), IN_THE_CLEAR),
+    (aggregator.IdentityWarned("the certificate ends tomorrow"), "the certificate ends tomorrow"),
+    (
+        aggregator.RunContinued("0123456789abcdef" * 2, SEVEN),
+        "continuing run 01234567 after round 7, as recorded in the journal",
+    ),
     (aggregator.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
     (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
     (aggregator.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
