@@ -259,7 +259,8 @@ class MaskedWorker:
         subject = round_subject(self._follower.replica.digest, request)
         once, again = (self._task.draws(request.purpose, request.round, attempt) for attempt in (1, 2))
         if once != again:
-            return subject, same_sum(subject)
+            state = self._follower.replica.state
+            return subject, same_sum(state.model, state.scaling, request)
         return subject, same_answer(request, on_demand=question.on_demand)
 
     def _check_clips(self, start: RoundStart) -> None:

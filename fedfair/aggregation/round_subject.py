@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from fedfair.aggregation.requests import FeatureScaling, SumRequest
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.signed_message import labelled_message
 
@@ -36,9 +36,18 @@ def request_digest(request: SumRequest) -> bytes:
     return _digest("fedfair/request/v2", fields)
 
 
-def same_sum(subject: RoundSubject) -> bytes:
-    """Return 32 bytes that stand for one request about one state, whatever the session, restart or attempt."""
-    return _digest("fedfair/same-sum/v2", [subject.state_digest, subject.request_digest])
+def same_sum(model: GlobalModel, scaling: FeatureScaling | None, request: SumRequest) -> bytes:
+    """Return 32 bytes that stand for one request about one model, whatever the session, restart or attempt.
+
+    They name less than the state: an evaluation that was left out changes the state, and not what is computed.
+
+    Args:
+        model: the global model of the state.
+        scaling: its feature scaling; None for none.
+        request: the sum that the state asks for.
+    """
+    fields = [model.vector_sha256, scaling_digest(scaling), request_digest(request)]
+    return _digest("fedfair/same-sum/v2", fields)
 
 
 def same_answer(request: SumRequest, *, on_demand: bool) -> bytes:

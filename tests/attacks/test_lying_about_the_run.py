@@ -22,6 +22,8 @@ run stays where it was.
     a stale snapshot that was never held       STATE
     a snapshot of the past that was held       COHORT for any other sites than before
     a snapshot with t - 1 signatures           STATE
+    an evaluation left out, to sum one model   COHORT for any other sites than before
+    a second time
 """
 
 from __future__ import annotations
@@ -371,6 +373,15 @@ def test_a_snapshot_of_the_past_that_this_site_held_opens_no_second_sum_for_othe
     site.tell(site.open())
     site.offer(beginning)
     assert site.run.replica.state.rounds_done == 0, "it has held the state, and anybody may be put back"
+    assert site.reason_of(cohort=(1, 2, 3, 4)) is RefusalReason.SECAGG_COHORT
+
+
+def test_an_evaluation_that_is_left_out_makes_no_other_sum_of_the_same_model(site: LiedTo) -> None:
+    beginning = site.run.replica.state
+    site.tell(site.open())
+    without = replace(beginning, left_out=(RoundNumber(0),))
+    site.run.replica.restore(site.run.replica.run_id, without)
+    assert site.run.replica.digest != beginning.digest(PLAN)
     assert site.reason_of(cohort=(1, 2, 3, 4)) is RefusalReason.SECAGG_COHORT
 
 

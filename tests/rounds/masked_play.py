@@ -195,7 +195,9 @@ class Play:
         self.disks[name].answered.add(copy.digest)
         subject = round_subject(copy.digest, request)
         is_round = request.purpose is Purpose.TRAINING
-        return subject, same_sum(subject) if is_round else same_answer(request, on_demand=False)
+        if is_round:
+            return subject, same_sum(copy.state.model, copy.state.scaling, request)
+        return subject, same_answer(request, on_demand=False)
 
     def carry_out(self, name: ParticipantId, effects: list[SiteEffect]) -> list[Send]:
         sends = []
