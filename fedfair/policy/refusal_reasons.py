@@ -43,6 +43,7 @@ class RefusalReason(enum.Enum):
     POLICY_MAX_ATTEMPTS = "its own policy refuses the request: max_attempts"
     POLICY_PURPOSES = "its own policy refuses the request: purposes"
     POLICY_TRAINING_COHORT = "its own policy refuses the request: training_cohort"
+    POLICY_MAX_REOPENED_SUMS = "its own policy refuses the request: max_reopened_sums"
     SECAGG = "its secure aggregation refuses the request"
     SECAGG_ENCODING = "its secure aggregation refuses the request: encoding"
     SECAGG_POLICY = "its secure aggregation refuses the request: policy"

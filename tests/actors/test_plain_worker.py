@@ -168,7 +168,7 @@ def test_a_request_that_the_sites_own_state_does_not_make_is_refused_before_anyt
 
 def test_an_opened_sum_moves_the_copy_of_the_run_and_one_about_another_state_does_not(tmp_path: Path) -> None:
     async def scenario(site: Site) -> None:
-        totals = Totals(np.array([3.0, 0.0]), np.full(2, 6.0), 3)
+        totals = Totals(np.array([3.0, 0.0]), np.full(2, 6.0), 2)
         opened = OpenedTotals(site.answers.held.digest, ("clinic-a", "clinic-b"), totals)
         told = ReceivedTotals(memoryview(opened.encode()))
         assert await site.answers.frames(told) == ()

@@ -64,8 +64,9 @@ TRAINING, EVALUATION = due(Purpose.TRAINING), due(Purpose.EVALUATION)
             Waiting((A,), 1, 2, 2, TOKENS, AfterWaiting.SKIP, EVALUATION, (A, B)),
             (
                 "1 of 2 sites is here, 2 are needed. Only a, b can repeat the evaluation sum of round 5, because "
-                "they have helped to open it. Waiting for a until 03:15:14 UTC, then omitting the evaluation "
-                "sum of round 5."
+                "they have helped to open it; for others, each of them would have to raise "
+                "policy.max_reopened_sums. Waiting for a until 03:15:14 UTC, then omitting the evaluation sum of "
+                "round 5."
             ),
         ),
     ],

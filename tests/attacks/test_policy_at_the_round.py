@@ -338,7 +338,8 @@ def test_all_evaluations_together_are_as_many_as_the_site_allows(liar_for: type)
 def test_training_in_what_was_announced_as_an_evaluation_is_refused(liar_for: type) -> None:
     site = liar_for()
     digest = site.approve(site.state(EVALUATION, 3), 3)
-    assert refused(site.ask_about_saved(TRAINING, 3, 0, digest))[0] == "protocol"
+    with pytest.raises(RemoteProtocolError, match="announced as an evaluation only"):
+        site.ask_about_saved(TRAINING, 3, 0, digest)
     assert answered(site.ask_about_saved(EVALUATION, 3, 0, digest))
 
 

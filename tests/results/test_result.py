@@ -172,7 +172,8 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             "masked": False,
             "guarantee": "an aggregator that may do anything, alone, learns one sum over at least 2 sites a "
             "round; no drop-out is survived: if one of 2 vanishes, the round is repeated without it; every site "
-            "refuses an opened sum that is not what the sites added",
+            "refuses an opened sum that is not what the sites added; every site sees each opened sum, so where "
+            "two sites make it, each can read the other's part",
         },
         "timing": {
             "seconds": 2.0,

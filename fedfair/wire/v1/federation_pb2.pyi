@@ -121,6 +121,7 @@ class Abstain(_message.Message):
         REASON_SECAGG_LATE: _ClassVar[Abstain.Reason]
         REASON_SECAGG_PLAUSIBILITY: _ClassVar[Abstain.Reason]
         REASON_SECAGG_SUM: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_REOPENED_SUMS: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -183,6 +184,7 @@ class Abstain(_message.Message):
     REASON_SECAGG_LATE: Abstain.Reason
     REASON_SECAGG_PLAUSIBILITY: Abstain.Reason
     REASON_SECAGG_SUM: Abstain.Reason
+    REASON_POLICY_MAX_REOPENED_SUMS: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
