@@ -106,12 +106,12 @@ def test_one_round_in_two_runs_is_drawn_from_other_batches_where_sites_allow_it(
     assert_other_batches(spy)
 
 
-def test_one_round_about_one_model_in_two_states_is_drawn_from_other_batches(
+def test_one_round_about_one_model_in_two_states_is_not_summed_for_other_sites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, spy = prepared(tmp_path), Spy(monkeypatch)
-    assert two_runs(workspace, spy, monkeypatch, evaluated=False) == []
-    assert_other_batches(spy)
+    assert two_runs(workspace, spy, monkeypatch, evaluated=False)
+    assert len(spy.opened) == 1
 
 
 def assert_other_batches(spy: Spy) -> None:
