@@ -470,6 +470,7 @@ class Federation:
         self._ordered: dict[int, tuple[int, ...]] = {}
         """The statuses that a process may end with to which nothing has happened but SIGTERM."""
         self._held: set[str] = set()
+        self._unfinished = UnfinishedRecords()
         self._finished: set[str] = set()
         self._label = f"federation {number}"
 
@@ -628,8 +629,7 @@ class Federation:
             with egress.open("ab") as target:
                 target.write(egress.read_bytes().rsplit(b"\n", 2)[-2][: self._draw.randrange(1, 40)])
         for log in (*state.glob(f"{site}-*.secagg"), *state.glob(f"{site}-*.answered-wal")):
-            with log.open("ab") as target:
-                target.write(log.read_bytes()[: self._draw.randrange(1, 40)])
+            self._unfinished.leave(log, log.read_bytes()[: self._draw.randrange(1, 40)])
         self._held.discard(site)
 
     def _fill(self, name: str) -> None:
@@ -687,6 +687,26 @@ def append_line(path: Path, line: dict[str, object]) -> None:
     """Append a line of its own, whatever is left of one that a full disk or a kill has cut before it."""
     with path.open("a") as target:
         target.write("\n" + json.dumps(line) + "\n")
+
+
+class UnfinishedRecords:
+    """Leaves the beginning of a record at the end of a log, as a crash does.
+
+    A site removes what it finds of an unfinished record before it appends another one. So a log ends in one at
+    most, also where a site is killed again before it has read its log.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[Path, tuple[bytes, bytes]] = {}
+
+    def leave(self, log: Path, beginning: bytes) -> None:
+        """Put the beginning of a record at the end of a log, in the place of one that still stands there."""
+        records = log.read_bytes()
+        before, unfinished = self._left.get(log, (records, b""))
+        if records == before + unfinished:
+            records = before
+        log.write_bytes(records + beginning)
+        self._left[log] = (records, beginning)
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:

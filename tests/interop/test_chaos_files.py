@@ -1,4 +1,4 @@
-"""What the fault injector knows of a process is read from lines that the process may have been cut off in."""
+"""The fault injector reads lines that a process was cut off in, and leaves in a log only what a crash can."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from fedfair.secagg.log import Record, entries, frame
 from tests.conftest import REPOSITORY
 
 FULL = 100
@@ -37,3 +40,22 @@ def test_a_line_that_a_full_disk_has_cut_does_not_take_the_next_one_with_it(tmp_
     assert "File too large" in written(tap, 1, 2, limit=FULL).stderr
     assert tap.stat().st_size == FULL
     assert written(tap, 3).stdout.strip() == "[1, 3]"
+
+
+def test_a_log_that_is_torn_twice_before_it_is_read_ends_in_one_unfinished_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+    from chaos import UnfinishedRecords
+
+    records = frame(Record.HISTORY, b"rows" * 30) + frame(Record.VOTE, b"vote" * 30)
+    log, unfinished = tmp_path / "site.secagg", UnfinishedRecords()
+    log.write_bytes(records)
+    for length in (18, 31, 34):
+        unfinished.leave(log, records[:length])
+    assert log.read_bytes() == records + records[:34]
+    assert [entry.record for entry in entries(log.read_bytes())] == [Record.HISTORY, Record.VOTE]
+
+    log.write_bytes(records + frame(Record.ANSWER, b"answer" * 30))
+    unfinished.leave(log, records[:20])
+    assert [entry.record for entry in entries(log.read_bytes())][-1] is Record.ANSWER
