@@ -47,6 +47,7 @@ from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import PlanError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.plan.purpose import Purpose
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
@@ -103,9 +104,9 @@ def own_step(kind: str, model: FlatModel, records: SplitRecords, precision: str,
         gradients, mechanism = per_sample_gradients(model.module, WAYS[kind]), Mechanism(objective, 1.0, 1.0)
         steps = PrivateSteps(model, losses, gradients, mechanism, batch, RATE, RATE, Draws(0))
     elif kind == "fedsrcvar":
-        steps = LocalSteps(model, losses, tail_weighting(objective), RATE, RATE)
+        steps = LocalSteps(model, losses, tail_weighting(objective), LearningRates(RATE, RATE))
     else:
-        steps = LocalSteps(model, losses, equal_coefficients, RATE, None)
+        steps = LocalSteps(model, losses, equal_coefficients, LearningRates(RATE, None))
     return lambda indices: steps.descend([Batch(*records.take(indices))], threshold)
 
 

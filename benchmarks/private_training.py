@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
@@ -48,7 +49,8 @@ def say(text: str) -> None:
 
 
 def plain(model: FlatModel, objective: Objective, records: Batch) -> Callable[[], object]:
-    steps = LocalSteps(model, loss_function(model, "fp32", compiled=False), tail_weighting(objective), 1e-4, 1e-4)
+    losses, rates = loss_function(model, "fp32", compiled=False), LearningRates(1e-4, 1e-4)
+    steps = LocalSteps(model, losses, tail_weighting(objective), rates)
     return lambda: steps.descend([records], torch.tensor(0.5))
 
 

@@ -15,6 +15,7 @@ from machine import report
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
 from fedfair.training.loss_weightings.fedavg import equal_coefficients
@@ -36,8 +37,8 @@ def measure(inputs: int, classes: int) -> dict[str, object]:
         "fedavg": equal_coefficients,
         "fedsrcvar": tail_weighting(objective),
     }
-    threshold_rates = {"fedavg": None, "fedsrcvar": 1e-4}
-    steps = {name: LocalSteps(model, losses, rule, 1e-4, threshold_rates[name]) for name, rule in rules.items()}
+    rates = {"fedavg": LearningRates(1e-4, None), "fedsrcvar": LearningRates(1e-4, 1e-4)}
+    steps = {name: LocalSteps(model, losses, rule, rates[name]) for name, rule in rules.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for block in range(BLOCKS + 2):
         for name in sorted(steps, reverse=block % 2 == 1):

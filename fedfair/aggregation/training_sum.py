@@ -60,7 +60,7 @@ def moved_by_mean(
         weight: the sum of the weights.
     """
     moved = np.empty_like(vector)
-    for block in _blocks(vector.size):
+    for block in blocks(vector.size):
         moved[block] = vector[block] + total[block] / weight
     return moved
 
@@ -82,11 +82,12 @@ class IterateMean:
     def including(self, vector: NDArray[np.floating], threshold: float) -> IterateMean:
         """Return the mean with one more iterate: m + (x - m) / count."""
         count, mean = self.count + 1, np.empty_like(self.vector)
-        for block in _blocks(vector.size):
+        for block in blocks(vector.size):
             mean[block] = self.vector[block] + (vector[block] - self.vector[block]) / count
         return IterateMean(mean, self.threshold + (threshold - self.threshold) / count, count)
 
 
-def _blocks(size: int) -> Iterator[slice]:
+def blocks(size: int) -> Iterator[slice]:
+    """Yield the places of so many numbers, some at a time."""
     for start in range(0, size, BLOCK):
         yield slice(start, min(start + BLOCK, size))

@@ -97,6 +97,7 @@ class AlgorithmFacts:
         kinds: the same in the words of a site's policy (`reveals`).
         deployed: whether a deployment can run it.
         centralised: whether it trains on pooled records, as a reference.
+        mean_of_changes: whether a round moves the model by the mean of the sites' changes and by nothing else.
         threshold: whether local steps follow the tail of the losses above a threshold that moves.
         work: what a round's local work may be.
         options: which of `OptionsSection` it takes.
@@ -111,6 +112,7 @@ class AlgorithmFacts:
     kinds: tuple[Disclosure, ...]
     deployed: bool = False
     centralised: bool = False
+    mean_of_changes: bool = False
     threshold: bool = False
     work: Literal["one step", "steps", "any"] = "any"
     options: tuple[str, ...] = ()
@@ -132,6 +134,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         kinds=("update-sums",),
         deployed=True,
         threshold=True,
+        mean_of_changes=True,
     ),
     "fedavg": AlgorithmFacts(
         title="FedAvg",
@@ -142,6 +145,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
         deployed=True,
+        mean_of_changes=True,
     ),
     "afl": AlgorithmFacts(
         title="AFL",
@@ -226,6 +230,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         masked="nothing",
         kinds=("records",),
         centralised=True,
+        mean_of_changes=True,
     ),
     "dro": AlgorithmFacts(
         title="DRO",

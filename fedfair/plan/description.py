@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_masked, is_unevaluated, needs_everybody, quorum, scales_by_ranges, standardises
+from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
 from fedfair.plan.sources import CsvSource
@@ -93,13 +94,24 @@ def _training(plan: Plan) -> str:
     steps = f"{training.local_steps} local steps" if training.local_steps > 1 else "1 local step"
     if training.local_epochs is not None:
         steps = f"{training.local_epochs} local epochs"
-    rate = training.threshold_learning_rate
-    threshold = training.learning_rate if rate is None else rate
+    threshold = stated_threshold_rate(plan)
     return (
         f"{training.rounds} rounds of {training.algorithm}, {steps} each in batches of {size}, "
-        f"learning rate {training.learning_rate:g} (threshold {threshold:g}), {training.precision}; "
-        f"result: {training.output} model"
+        f"learning rate {training.learning_rate:g} (threshold {threshold:g}){_course(plan)}, "
+        f"{_server_step(plan)}{training.precision}; result: {training.output} model"
     )
+
+
+def _course(plan: Plan) -> str:
+    stated = plan.training.schedule
+    return "" if stated == "constant" else f" falling to nothing ({stated})"
+
+
+def _server_step(plan: Plan) -> str:
+    stated = server_optimizer_of(plan)
+    if not ALGORITHMS[plan.training.algorithm].mean_of_changes or stated == PLAIN_AVERAGING:
+        return ""
+    return f"steps by {stated.name} at {server_rate(plan):g}, "
 
 
 def _evaluation(plan: Plan) -> str:

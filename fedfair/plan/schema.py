@@ -27,6 +27,7 @@ from fedfair.plan.sections import (
     FederationSection,
     ObjectiveSection,
     SecureAggregationSection,
+    ServerOptimizerSection,
     SmoothingSection,
     TrainingSection,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "ResnetModel",
     "SampleLevelSection",
     "SecureAggregationSection",
+    "ServerOptimizerSection",
     "SmoothingSection",
     "TaskSection",
     "TrainingSection",

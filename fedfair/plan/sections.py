@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedfair.plan.algorithms import AlgorithmName, OptionsSection, option_faults, step_faults
+from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName, OptionsSection, option_faults, step_faults
 from fedfair.plan.fields import (
     BatchSize,
     Clip,
@@ -161,6 +161,32 @@ class ObjectiveSection(Section):
     )
 
 
+class ServerOptimizerSection(Section):
+    """The step that the federation makes with the mean of the sites' changes."""
+
+    name: Literal["sgd", "momentum", "adam", "yogi"] = Field(
+        description="sgd (plain averaging, as in the paper), momentum, adam or yogi"
+    )
+    learning_rate: PositiveFloat | None = Field(
+        default=None,
+        description="size of the step, above 0; null takes training.learning_rate for sgd and momentum, and "
+        "0.03 for adam and yogi",
+    )
+    momentum: float = Field(
+        default=0.9, ge=0, lt=1, description="what remains of the earlier steps' mean (beta1), 0 to below 1"
+    )
+    second_momentum: float = Field(
+        default=0.99,
+        ge=0,
+        lt=1,
+        description="adam, yogi: what remains of the earlier squares' mean (beta2), 0 to below 1",
+    )
+    floor: PositiveFloat = Field(
+        default=1e-3,
+        description="adam, yogi: added to the root of the squares' mean, above 0, in units of the gradient",
+    )
+
+
 class TrainingSection(Section):
     """How the model is trained."""
 
@@ -188,6 +214,16 @@ class TrainingSection(Section):
     learning_rate: PositiveFloat = Field(default=0.05, description="step size of the model (eta), above 0")
     threshold_learning_rate: PositiveFloat | None = Field(
         default=None, description="step size of the threshold, above 0; null takes learning_rate"
+    )
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant",
+        description="course of every learning rate over the rounds: constant, linear (falls to nothing in equal "
+        "steps), cosine (falls to nothing slowly, quickly, slowly)",
+    )
+    server_optimizer: ServerOptimizerSection | None = Field(
+        default=None,
+        description="{name: sgd | momentum | adam | yogi, ...}: the step made with the mean of the changes; null "
+        "takes sgd",
     )
     threshold_init: ThresholdInit = Field(
         default="bound",
@@ -222,6 +258,12 @@ class TrainingSection(Section):
             )
         yield from option_faults(self.algorithm, self.options)
         yield from step_faults(self.algorithm, self.local_steps, self.local_epochs)
+        if self.server_optimizer is not None and not ALGORITHMS[self.algorithm].mean_of_changes:
+            yield Fault(
+                ("server_optimizer",),
+                f"is stated, but {self.algorithm} makes a step of its own",
+                "leave server_optimizer out",
+            )
         if self.algorithm == "fedminmax" and self.weights != "samples":
             yield Fault(("weights",), f"is {self.weights}, but fedminmax counts records", "use weights: samples")
 

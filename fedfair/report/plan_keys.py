@@ -51,6 +51,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: objective", schema.ObjectiveSection),
     ("objective.smoothing", schema.SmoothingSection),
     ("plan.yaml: training", schema.TrainingSection),
+    ("training.server_optimizer", schema.ServerOptimizerSection),
     ("training.options", schema.OptionsSection),
     ("plan.yaml: secure_aggregation", schema.SecureAggregationSection),
     ("plan.yaml: privacy", schema.PrivacySection),

@@ -12,9 +12,10 @@ comes to the same bits; where one should not, its digest of the state differs an
 An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
 one request about one model twice, so it cannot be begun again.
 
-Source: Algorithm 1 of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold
-on [0, B]); the projection is here and nowhere else, because projecting at the collaborators would break the
-equality of one local step with centralised descent.
+What is done with the mean of the changes is `aggregation.server_optimizer`'s. Source: Algorithm 1 of the FedSRCVaR
+paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold on [0, B]). The projection is here and
+nowhere else, because projecting at the collaborators would break the equality of one local step with centralised
+descent.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.radix_select import STEPS
 from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT, IterateMean, check_mean, moved_by_mean
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT, IterateMean, check_mean
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
@@ -92,6 +94,7 @@ class RunRules:
         self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
         self._specs = sum_specs(plan, layout, schema)
         self._evaluator = Evaluator.from_plan(plan, schema)
+        self._optimizer = ServerOptimizer(plan, layout)
         self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
 
     @property
@@ -118,6 +121,7 @@ class RunRules:
             Stage.STANDARDISATION if self._schedule.standardises else self._first_with_model(),
             GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
             clip=None if self._clips is None else self._clips.first,
+            moments=self._optimizer.first_moments,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
         )
 
@@ -147,6 +151,7 @@ class RunRules:
             and (state.query is None or state.stage is Stage.EXACT_EVALUATION)
             and (scaling is None or is_scaled)
             and is_scaled == (schedule.standardises and state.stage is not Stage.STANDARDISATION)
+            and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
         )
 
@@ -260,14 +265,20 @@ class RunRules:
     # -------------------------------------------------------------- one kind of sum each
 
     def _trained(self, state: RunState, totals: Totals) -> RunState:
-        """Set theta <- theta + sum(w dtheta) / W, c <- projection of c + sum(w dc) / W on [0, B]."""
+        """Step with the mean change sum(w dtheta) / W, sum(w dc) / W; project the threshold on [0, B]."""
         sums = TRAINING_LAYOUT.read(totals.header)
         weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
         check_mean(state.model.vector, totals.body, weight)
         self._check_threshold_sum(state, weighted_change, weight)
-        threshold = state.model.threshold + weighted_change / weight
+        vector, threshold, moments = self._optimizer.stepped(
+            state.model.vector,
+            state.model.threshold,
+            state.moments,
+            MeanChange(totals.body, weighted_change, weight),
+            RoundNumber(state.rounds_done + 1),
+        )
         self._check_threshold(state, threshold)
-        return self._after_round(state, moved_by_mean(state.model.vector, totals.body, weight), threshold)
+        return replace(self._after_round(state, vector, threshold), moments=moments)
 
     def _after_round(self, state: RunState, vector: NDArray[np.floating], threshold: float) -> RunState:
         """Return the state after a round; the paper averages theta^1 (the initial one) to theta^T."""

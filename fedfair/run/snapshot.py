@@ -19,6 +19,7 @@ from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
@@ -27,6 +28,7 @@ from fedfair.run.state import RunState, history_digest
 
 LATEST_SUMS = "evaluated.latest"
 EARLIER_SUMS = "evaluated.earlier"
+FIRST_MOMENTS, SECOND_MOMENTS = "moments.first", "moments.second"
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -44,6 +46,16 @@ class EvaluationSubject:
 
 
 @dataclass(frozen=True, slots=True)
+class MomentWords:
+    """The memory of a server optimizer but its vectors; attributes as in `Moments`."""
+
+    threshold_first: float
+    threshold_second: float
+    first_power: float
+    second_power: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Words:
     """Everything of a state but its vectors; attributes as in `RunState`."""
 
@@ -53,6 +65,7 @@ class _Words:
     clip: float | None
     best_objective: float
     best_threshold: float
+    moments: MomentWords | None
     mean_threshold: float
     mean_count: _Count
     history: tuple[Evaluation, ...]
@@ -69,8 +82,9 @@ class RunSnapshot:
 
     Attributes:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
-        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `scaling.mean`, `scaling.scale`,
-            `evaluated.latest`, `evaluated.earlier` where the state has them.
+        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `moments.first`,
+            `moments.second`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier` where the
+            state has them.
     """
 
     state: dict[str, object]
@@ -82,12 +96,14 @@ _ADAPTER = TypeAdapter(_Words)
 
 def snapshot_of(state: RunState) -> RunSnapshot:
     """Return the snapshot of a state."""
-    mean, best = state.mean, state.best
+    mean, best, moments = state.mean, state.best, state.moments
     vectors: dict[str, NDArray[np.floating]] = {"model": state.model.vector}
     if mean is not None:
         vectors["mean"] = mean.vector
     if best is not None:
         vectors["best"] = best.vector
+    if moments is not None:
+        vectors |= {FIRST_MOMENTS: moments.first, SECOND_MOMENTS: moments.second}
     sums = {LATEST_SUMS: state.evaluated, EARLIER_SUMS: state.evaluated_earlier}
     kept = {name: evaluated for name, evaluated in sums.items() if evaluated is not None}
     vectors |= {name: evaluated.header for name, evaluated in kept.items()}
@@ -100,6 +116,7 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         clip=state.clip,
         best_objective=state.best_objective,
         best_threshold=best.threshold if best else 0.0,
+        moments=None if moments is None else _moment_words(moments),
         mean_threshold=mean.threshold if mean else 0.0,
         mean_count=mean.count if mean else 0,
         history=state.history,
@@ -128,6 +145,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
     like = initial.model.vector
     wanted = {"model"} | ({"mean"} if initial.mean else set())
     fits = all(vectors[name].shape == like.shape for name in ("model", "mean", "best") if name in vectors)
+    fits = fits and _fit(words.moments, vectors, initial.moments)
     clips = (words.clip is None) == (initial.clip is None)
     if stage is None or not wanted <= vectors.keys() or not (fits and clips):
         raise LocalProtocolError(
@@ -148,6 +166,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         rounds_done=RoundNumber(words.rounds_done),
         scaling=scaling,
         clip=words.clip,
+        moments=_moments_of(words.moments, vectors, like.dtype),
         mean=mean,
         best=best,
         best_objective=words.best_objective,
@@ -175,6 +194,29 @@ def _words_of(packed: Mapping[str, object]) -> _Words:
 def _subject_of(evaluated: EvaluatedModel) -> EvaluationSubject:
     about = (int(evaluated.round), evaluated.contributors, evaluated.replaced)
     return EvaluationSubject(evaluated.vector_sha256.hex(), evaluated.threshold, *about)
+
+
+def _moments_of(
+    words: MomentWords | None, vectors: Mapping[str, NDArray[np.floating]], width: np.dtype[np.floating]
+) -> Moments | None:
+    if words is None:
+        return None
+    first, second = (np.array(vectors[name], width) for name in (FIRST_MOMENTS, SECOND_MOMENTS))
+    powers = words.first_power, words.second_power
+    return Moments(first, second, words.threshold_first, words.threshold_second, *powers)
+
+
+def _fit(words: MomentWords | None, vectors: Mapping[str, NDArray[np.floating]], moments: Moments | None) -> bool:
+    """Return whether a memory has the form of that of the first state."""
+    if words is None or moments is None:
+        return words is None and moments is None
+    found = (vectors[name].shape for name in (FIRST_MOMENTS, SECOND_MOMENTS) if name in vectors)
+    return tuple(found) == (moments.first.shape, moments.second.shape)
+
+
+def _moment_words(moments: Moments) -> MomentWords:
+    powers = moments.first_power, moments.second_power
+    return MomentWords(moments.threshold_first, moments.threshold_second, *powers)
 
 
 def _evaluated_model(

@@ -22,12 +22,13 @@ from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.progress import Stage
 from fedfair.signed_message import labelled_message
 
-LABEL = "fedfair/run-state/1"
+LABEL = "fedfair/run-state/2"
 NO_HISTORY = bytes(32)
 """The digest of a history without an evaluation."""
 
@@ -43,6 +44,7 @@ class RunState:
         scaling: the feature scaling; None where the plan wants none, and before its sum.
         clip: the largest change of one parameter that the next masked sum takes unclipped; None where nothing is
             clipped.
+        moments: the memory of the server optimizer; None where it has none.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None where none is kept.
         best_objective: the lowest objective so far; infinity before the first evaluation.
@@ -61,6 +63,7 @@ class RunState:
     rounds_done: RoundNumber = RoundNumber(0)  # noqa: RUF009 - an int
     scaling: FeatureScaling | None = None
     clip: float | None = None
+    moments: Moments | None = None
     mean: IterateMean | None = None
     best: GlobalModel | None = None
     best_objective: float = math.inf
@@ -95,6 +98,7 @@ class RunState:
             _model_bytes(self.model),
             scaling_digest(self.scaling),
             b"" if self.clip is None else struct.pack("<d", self.clip),
+            b"" if self.moments is None else _moments_bytes(self.moments),
             b"" if mean is None else _mean_bytes(mean),
             b"" if best is None else _model_bytes(best),
             struct.pack("<d", self.best_objective),
@@ -143,6 +147,12 @@ def _listed(value: object) -> object:
 
 def _model_bytes(model: GlobalModel) -> bytes:
     return model.vector_sha256 + struct.pack("<d", model.threshold)
+
+
+def _moments_bytes(moments: Moments) -> bytes:
+    vectors = vector_sha256(moments.first) + vector_sha256(moments.second)
+    thresholds = moments.threshold_first, moments.threshold_second
+    return vectors + struct.pack("<4d", *thresholds, moments.first_power, moments.second_power)
 
 
 def _mean_bytes(mean: IterateMean) -> bytes:

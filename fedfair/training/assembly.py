@@ -16,6 +16,7 @@ from fedfair.plan.derived import (
     learns_threshold,
 )
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
 from fedfair.plan.schema import Plan, SampleLevelSection
 from fedfair.privacy.sample_level import Mechanism
 from fedfair.training.dp_sgd import (
@@ -51,32 +52,25 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
     return FlatModel(module, dtype, device)
 
 
-def loss_weighting(plan: Plan) -> tuple[LossWeighting, float | None]:
-    """Return what the plan makes of losses, and its learning rate for the threshold; None where that stays."""
-    if not learns_threshold(plan):
-        return equal_coefficients, None
-    stated = plan.training.threshold_learning_rate
-    return tail_weighting(objective_of(plan)), plan.training.learning_rate if stated is None else stated
+def loss_weighting(plan: Plan) -> LossWeighting:
+    """Return what the plan makes of losses."""
+    return tail_weighting(objective_of(plan)) if learns_threshold(plan) else equal_coefficients
 
 
 def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSteps | PrivateStepping:
-    """Return how the plan makes a local step on `model`, which private steps watch from now on.
+    """Return how the plan makes a local step of round 1 on `model`, which private steps watch from now on.
 
     Raises:
         PlanError: the model cannot be trained with the differential privacy that the plan asks for.
     """
     training, asked = plan.training, plan.privacy.sample_level
     losses = loss_function(model, training.precision, compiled=training.compile)
-    rule, threshold_rate = loss_weighting(plan)
+    rates = local_rates(plan, FIRST_ROUND)
     if asked is not None:
         gradients = watched(plan, model, schema.input_shape, schema.classes)
         mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
-        return PrivateStepping(
-            model, losses, gradients, mechanism, training.learning_rate, threshold_rate, trainable
-        )
-    return LocalSteps(
-        model, losses, rule, training.learning_rate, threshold_rate, scaled=training.precision == "fp16"
-    )
+        return PrivateStepping(model, losses, gradients, mechanism, rates, trainable)
+    return LocalSteps(model, losses, loss_weighting(plan), rates, scaled=training.precision == "fp16")
 
 
 def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:

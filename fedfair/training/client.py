@@ -42,6 +42,7 @@ from fedfair.plan.derived import (
     standardises,
     threshold_limit,
 )
+from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import GaussianRelease
@@ -307,14 +308,15 @@ class TrainingClient:
         A site whose training has failed adds this: zeros without noise would show that it failed.
         `training_change` has written the release down already.
         """
-        if not isinstance(self._steps, PrivateStepping) or self._protection is None:
+        stepping = self._steps_of(round_number)
+        if not isinstance(stepping, PrivateStepping) or self._protection is None:
             return None
         records, own = self._ready()["train"], self._model
         own.load(model.vector)
         threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
         nothing = Batch(*records.take(torch.empty(0, dtype=torch.int64)))
         expected = stated_batch_size(self._plan.training, len(records))
-        steps = self._steps.steps(expected, self._protection.draws("noise", int(round_number), attempt))
+        steps = stepping.steps(expected, self._protection.draws("noise", int(round_number), attempt))
         with plain_arithmetic():
             moved = steps.descend([nothing] * round_length(self._plan.training, len(records)), threshold)
         return LocalChange(self.training_weight, float(moved) - float(threshold), own.take_change())
@@ -434,10 +436,10 @@ class TrainingClient:
         self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None, steps: int | None
     ) -> tuple[LocalSteps | PrivateSteps, Iterable[Batch]]:
         """Return one round's steps and batches; what is released by private ones is written down here."""
-        training, protection = self._plan.training, self._protection
-        if not isinstance(self._steps, PrivateStepping):
+        training, protection, stepping = self._plan.training, self._protection, self._steps_of(number)
+        if not isinstance(stepping, PrivateStepping):
             batches = itertools.islice(self._batches(records, number, attempt, weights), steps)
-            return self._steps, records.ahead(batches)
+            return stepping, records.ahead(batches)
         if protection is None:
             raise LocalProtocolError("private steps need entropy and a ledger")
         if weights is not None or steps is not None:
@@ -446,8 +448,12 @@ class TrainingClient:
             )
         protection.record(training_release(self._plan, len(records)))
         expected = stated_batch_size(training, len(records))
-        noised = self._steps.steps(expected, protection.draws("noise", int(number), attempt))
+        noised = stepping.steps(expected, protection.draws("noise", int(number), attempt))
         return noised, PoissonBatches(records, training, protection.draws("batch", int(number), attempt))
+
+    def _steps_of(self, number: RoundNumber) -> LocalSteps | PrivateStepping:
+        """Return how a step of a round is made."""
+        return self._steps.at(local_rates(self._plan, number))
 
     def _batches(
         self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None = None

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedfair.data.seeds import derived_seed
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
@@ -136,15 +137,14 @@ class PoissonBatches:
 
 @dataclass(frozen=True, slots=True)
 class PrivateStepping:
-    """Makes noised steps on one model; the same object serves everybody who shares that model.
+    """Makes the noised steps of a round on one model; the same object serves everybody who shares that model.
 
     Attributes:
         model: what is trained, in place.
         losses: the per-sample losses of a batch.
         gradients: how the gradients of single records are treated; watches that model.
         mechanism: clipping, weights and noise.
-        learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
+        rates: of the round.
         trainable: bool tensor (d,), False at entries that are never trained; None where all are.
     """
 
@@ -152,9 +152,12 @@ class PrivateStepping:
     losses: LossFunction
     gradients: PerSample
     mechanism: Mechanism
-    learning_rate: float
-    threshold_learning_rate: float | None
+    rates: LearningRates
     trainable: Tensor | None
+
+    def at(self, rates: LearningRates) -> PrivateStepping:
+        """Return the same steps at the rates of another round."""
+        return self if rates == self.rates else replace(self, rates=rates)
 
     def steps(self, expected_batch: float, draws: Draws) -> PrivateSteps:
         """Return the steps of one site in one round."""
@@ -164,8 +167,8 @@ class PrivateStepping:
             self.gradients,
             self.mechanism,
             expected_batch,
-            self.learning_rate,
-            self.threshold_learning_rate,
+            self.rates.model,
+            self.rates.threshold,
             draws,
             self.trainable,
         )

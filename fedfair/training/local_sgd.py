@@ -8,7 +8,7 @@ uses the same `descend`, which is why one local step of everybody equals one ste
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfair.errors import PlanError, TrainingError
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.training.flat_model import FlatModel
 
 
@@ -84,23 +85,25 @@ def _compiled(losses: LossFunction, device: torch.device) -> LossFunction:
 
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """The local steps; the same object makes every step of a run.
+    """The local steps of a round; `at` returns those of another one.
 
     Attributes:
         model: what is trained, in place.
         losses: the per-sample losses of a batch.
         rule: what the algorithm makes of them.
-        learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
+        rates: of the round.
         scaled: scale the losses so that gradients in fp16 do not vanish.
     """
 
     model: FlatModel
     losses: LossFunction
     rule: LossWeighting
-    learning_rate: float
-    threshold_learning_rate: float | None
+    rates: LearningRates
     scaled: bool = False
+
+    def at(self, rates: LearningRates) -> LocalSteps:
+        """Return the same steps at the rates of another round."""
+        return self if rates == self.rates else replace(self, rates=rates)
 
     def descend(self, batches: Iterable[Batch], threshold: Tensor) -> Tensor:
         """Make one step for each batch; change the model in place.
@@ -128,10 +131,10 @@ class LocalSteps:
                 scale = _scaled_backward(self.model, losses, coefficients, scale)
             else:
                 torch.autograd.backward(losses, coefficients)
-            self.model.step(self.learning_rate)
-            if self.threshold_learning_rate is not None:
+            self.model.step(self.rates.model)
+            if self.rates.threshold is not None:
                 slope = one - coefficients.sum()
-                threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
+                threshold = torch.sub(threshold, slope, alpha=self.rates.threshold)
         return threshold
 
 

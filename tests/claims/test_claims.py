@@ -16,6 +16,7 @@ from fedfair.aggregation.contribution import encode
 from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.training.assembly import flat_model
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
@@ -152,8 +153,7 @@ def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str)
         model,
         loss_function(model, "fp64", compiled=False),
         tail_weighting(stated),
-        learning_rate=0.1,
-        threshold_learning_rate=0.02,
+        LearningRates(0.1, 0.02),
     )
     threshold = steps.descend(repeat(Batch(*bc10.pooled()), 200), torch.tensor(1.0, dtype=torch.float64))
     assert np.abs(federated.vector - model.vector()).max() <= 1e-10

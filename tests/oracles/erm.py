@@ -10,6 +10,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
 from fedfair.training.loss_weightings.fedavg import equal_coefficients
@@ -19,7 +20,7 @@ from tests.oracles.solver import Optimum, minimise
 def descend_mean(model: FlatModel, features: Tensor, labels: Tensor, *, steps: int, learning_rate: float) -> None:
     """Take full-batch gradient steps on the mean loss; `model` is changed in place."""
     losses = loss_function(model, "fp32", compiled=False)
-    taken = LocalSteps(model, losses, equal_coefficients, learning_rate, threshold_learning_rate=None)
+    taken = LocalSteps(model, losses, equal_coefficients, LearningRates(learning_rate, None))
     taken.descend(repeat(Batch(features, labels), steps), torch.zeros(()))
 
 

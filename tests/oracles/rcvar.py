@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfair.fairness.rcvar import Objective
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
 from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
@@ -51,7 +52,7 @@ def descend_rcvar(
         return threshold
     losses = loss_function(model, "fp32", compiled=False)
     rule = tail_weighting(objective)
-    taken = LocalSteps(model, losses, rule, learning_rate, threshold_learning_rate)
+    taken = LocalSteps(model, losses, rule, LearningRates(learning_rate, threshold_learning_rate))
     level = torch.tensor(threshold, dtype=model.flat.dtype, device=model.flat.device)
     for batch in repeat(Batch(features, labels), steps):
         level = taken.descend([batch], level).clamp(0.0, objective.loss_bound)

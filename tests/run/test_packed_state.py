@@ -22,9 +22,10 @@ OUTPUTS = ("last", "average", "tail", "best")
 
 
 @cache
-def run_of(output: str = "average") -> tuple[RunState, ...]:
+def run_of(output: str = "average", optimizer: str = "adam") -> tuple[RunState, ...]:
     """Return every state of a run that has everything a state can have but a clip."""
-    return tuple(states(output=output, standardize="secure", method="exact"))
+    stepping = {"name": optimizer}
+    return tuple(states(output=output, standardize="secure", method="exact", server_optimizer=stepping))
 
 
 def packed(state: RunState) -> bytes:
@@ -36,9 +37,10 @@ def words_of(state: RunState) -> dict[str, object]:
     return {name: value for name, value in snapshot_of(state).state.items() if name != "query_fault"}
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "yogi"])
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_state_of_a_run_comes_back_bit_for_bit(output: str) -> None:
-    initial, *_ = run = run_of(output)
+def test_every_state_of_a_run_comes_back_bit_for_bit(output: str, optimizer: str) -> None:
+    initial, *_ = run = run_of(output, optimizer)
     for state in run:
         raw = packed(state)
         assert len(raw) <= greatest_state_bytes(DIMENSION)

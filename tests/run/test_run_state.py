@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.progress import Stage
@@ -45,6 +46,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "rounds_done": RoundNumber(state.rounds_done + 1),
         "scaling": FeatureScaling(np.ones(1), np.full(1, 2.0)),
         "clip": 3.0,
+        "moments": Moments(np.ones(3), np.ones(3), 0.5, 0.25, 0.9, 0.99),
         "mean": IterateMean(np.ones(state.model.vector.shape), 0.25, 4),
         "best": GlobalModel(state.model.vector + 2, 0.125),
         "best_objective": -1.0,
@@ -68,6 +70,21 @@ def test_every_attribute_of_a_state_changes_its_digest() -> None:
     assert state.digest(bytes(32)) != state.digest(PLAN_DIGEST)
     threshold = replace(state, model=replace(state.model, threshold=math.nextafter(state.model.threshold, 9.0)))
     assert threshold.digest(PLAN_DIGEST) != state.digest(PLAN_DIGEST)
+
+
+def test_every_part_of_an_optimizers_memory_changes_the_digest_of_the_state() -> None:
+    moments = Moments(np.ones(3), np.full(3, 2.0), 0.5, 0.25, 0.9, 0.99)
+    others = (
+        replace(moments, first=np.array([1.0, 1.0, 3.0])),
+        replace(moments, second=np.array([2.0, 2.0, 3.0])),
+        replace(moments, threshold_first=0.6),
+        replace(moments, threshold_second=0.6),
+        replace(moments, first_power=0.8),
+        replace(moments, second_power=0.8),
+    )
+    state = states()[-1]
+    assert len(others) == len(dataclasses.fields(Moments))
+    assert len({replace(state, moments=one).digest(PLAN_DIGEST) for one in (moments, *others)}) == len(others) + 1
 
 
 def test_an_evaluation_of_the_history_changes_the_digest_of_the_state() -> None:

@@ -69,7 +69,7 @@ def test_fedmgda_without_a_range_keeps_the_shares_of_the_records() -> None:
     plan = bc10.plan(3, algorithm="fedmgda", options={"weight_range": 0.0})
     start = GlobalModel(np.zeros(22), 1.0)
     cohort = runs.cohort_of(plan, slow.thirds())
-    after = CommonDescent(0.0, 0.1).round(cohort, start, runs.RoundNumber(1))
+    after = CommonDescent(0.0, lambda _: 0.1).round(cohort, start, runs.RoundNumber(1))
     changes = cohort.changes(start, runs.RoundNumber(1)).models
     expected = slow.masses(slow.thirds()) @ (changes / np.linalg.norm(changes, axis=1, keepdims=True))
     np.testing.assert_allclose(after.vector, 0.1 * expected, rtol=0, atol=1e-15)

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
 from fedfair.training.loss_weightings.fedavg import equal_coefficients
@@ -79,8 +80,7 @@ def test_one_weighted_backward_pass_through_a_network_is_the_whole_gradient(name
         model,
         loss_function(model, "fp64", compiled=False),
         tail_weighting(stated),
-        learning_rate=1.0,
-        threshold_learning_rate=1.0,
+        LearningRates(1.0, 1.0),
     )
     moved = steps.descend([Batch(features, labels)], level.detach())
     # Steps of length 1: what was subtracted is the gradient, up to a rounding of weights below 2.

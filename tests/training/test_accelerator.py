@@ -22,6 +22,7 @@ from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
@@ -159,7 +160,7 @@ def test_no_step_waits_for_the_device(kind: str) -> None:
 
 def steps_with(rule: Callable[[Tensor, Tensor], Tensor], device: torch.device) -> None:
     model = FlatModel(linear(COLUMNS, CLASSES, "random"), torch.float32, device)
-    steps = LocalSteps(model, loss_function(model, "fp32", compiled=False), rule, 0.1, 0.1)
+    steps = LocalSteps(model, loss_function(model, "fp32", compiled=False), rule, LearningRates(0.1, 0.1))
     batch = Batch(torch.ones(4, COLUMNS, device=device), torch.zeros(4, dtype=torch.int64, device=device))
     steps.descend([batch, batch], torch.tensor(0.5, device=device))
 

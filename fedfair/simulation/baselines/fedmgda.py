@@ -10,6 +10,8 @@ Multi-Objective Optimization", Algorithm 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedfair.aggregation.requests import GlobalModel
@@ -24,10 +26,10 @@ class CommonDescent:
 
     Args:
         weight_range: how far each weight may be from p, in [0, 1] (epsilon in the paper).
-        server_learning_rate: eta_global, positive.
+        server_learning_rate: eta_global of a round, positive.
     """
 
-    def __init__(self, weight_range: float, server_learning_rate: float) -> None:
+    def __init__(self, weight_range: float, server_learning_rate: Callable[[RoundNumber], float]) -> None:
         self._weight_range = weight_range
         self._server_learning_rate = server_learning_rate
 
@@ -42,4 +44,4 @@ class CommonDescent:
         lower = np.maximum(share - self._weight_range, 0.0)
         upper = np.minimum(share + self._weight_range, 1.0)
         weights = shortest_combination(units, lower, upper)
-        return moved(model, self._server_learning_rate * (weights @ units))
+        return moved(model, self._server_learning_rate(number) * (weights @ units))

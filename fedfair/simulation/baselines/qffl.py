@@ -12,6 +12,8 @@ Learning", Algorithm 2.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fedfair.aggregation.requests import GlobalModel
@@ -28,20 +30,20 @@ class FairResourceAllocation:
 
     Args:
         power: q, at least 0.
-        learning_rate: eta, of the local steps.
+        learning_rate: eta, of the local steps of a round.
     """
 
-    def __init__(self, power: float, learning_rate: float) -> None:
+    def __init__(self, power: float, learning_rate: Callable[[RoundNumber], float]) -> None:
         self._power = power
         self._learning_rate = learning_rate
 
     def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
         """Make everybody's local steps and add them up, weighed by powers of their losses."""
-        q, members = self._power, present(cohort)
+        q, members, rate = self._power, present(cohort), self._learning_rate(number)
         share = shares(cohort, members)
         losses = np.maximum(mean_losses(cohort, model, members), MIN_LOSS)
-        deltas = -cohort.changes(model, number, members=members).models / self._learning_rate
+        deltas = -cohort.changes(model, number, members=members).models / rate
         squares = np.einsum("kd,kd->k", deltas, deltas, dtype=np.float64)
-        curvatures = q * losses ** (q - 1.0) * squares + losses**q / self._learning_rate
+        curvatures = q * losses ** (q - 1.0) * squares + losses**q / rate
         step = (share * losses**q) @ deltas / float(share @ curvatures)
         return moved(model, -step)

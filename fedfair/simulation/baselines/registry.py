@@ -9,6 +9,7 @@ from fedfair.data.dataset import Splits
 from fedfair.fairness.theory import bpf_of_rcvar
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import AlgorithmName
+from fedfair.plan.learning_rates import local_rates, rate_factor
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
 from fedfair.simulation.baselines.algorithm import Algorithm
@@ -52,7 +53,7 @@ def _fedminmax(plan: Plan, sites: Sites) -> Algorithm:
 
 def _qffl(plan: Plan, _: Sites) -> Algorithm:
     power = plan.training.options.loss_power
-    return FairResourceAllocation(1.0 if power is None else power, plan.training.learning_rate)
+    return FairResourceAllocation(1.0 if power is None else power, lambda number: local_rates(plan, number).model)
 
 
 def _deltafl(plan: Plan, _: Sites) -> Algorithm:
@@ -62,7 +63,8 @@ def _deltafl(plan: Plan, _: Sites) -> Algorithm:
 def _fedmgda(plan: Plan, _: Sites) -> Algorithm:
     options = plan.training.options
     weight_range = 1.0 if options.weight_range is None else options.weight_range
-    return CommonDescent(weight_range, options.server_learning_rate or plan.training.learning_rate)
+    rate = options.server_learning_rate or plan.training.learning_rate
+    return CommonDescent(weight_range, lambda number: rate * rate_factor(plan, number))
 
 
 def _localbpf(plan: Plan, _: Sites) -> Algorithm:

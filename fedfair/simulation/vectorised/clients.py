@@ -33,6 +33,7 @@ from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import published_sites, reported_group_sizes, standardises, threshold_limit
+from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.simulation.clients import LocalChanges
@@ -73,8 +74,7 @@ class VectorisedClients:
         self._names, self._sites = tuple(sites), tuple(sites.values())
         self._schema = self._sites[0].train.schema
         self._objective, self._histogram = objective_of(plan), histogram_spec(plan, self._schema)
-        rule, threshold_rate = loss_weighting(plan)
-        self._descent = Descent(model.layout, rule, plan.training.learning_rate, threshold_rate)
+        self._rule = loss_weighting(plan)
         self._counts = np.array([len(site.train) for site in self._sites])
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._with_records = np.flatnonzero(self._counts)
@@ -137,13 +137,14 @@ class VectorisedClients:
         start, levels = self._on_device(model.vector), np.full(len(asked), model.threshold)
         levels = levels if thresholds is None else thresholds
         models, moved = np.empty((len(asked), len(start)), model.vector.dtype), np.empty(len(asked))
+        descent = self._descent(number)
         for places in self._grouped(asked, steps, own_models=True):
             weights = (
                 None if record_weights is None else [self._on_device(record_weights[place]) for place in places]
             )
             batches = self._batches(asked[places], number, 1, weights)
             first = self._on_device(levels[places])[:, None]
-            own, last = self._descent.walk(start, first, itertools.islice(batches, steps))
+            own, last = descent.walk(start, first, itertools.islice(batches, steps))
             models[places] = own.sub_(start).cpu().numpy()
             moved[places] = _difference(last, first)
         return LocalChanges(models, moved)
@@ -158,17 +159,17 @@ class VectorisedClients:
         start, header = self._on_device(model.vector), TRAINING_LAYOUT.zeros()
         sums = TRAINING_LAYOUT.read(header)
         total, weights = torch.zeros_like(start), self.weights
-        limit = threshold_limit(self._plan, self._schema.classes)
+        limit, descent = threshold_limit(self._plan, self._schema.classes), self._descent(request.round)
         for places in self._groups:
             group = self._with_records[places]
             batches = self._batches(group, request.round, request.attempt, None)
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
             # Nobody's last step is needed by itself, unless it is clipped.
             apart = self._length(group) - (clipping is None)
-            models, last = self._descent.walk(start, first, itertools.islice(batches, apart))
+            models, last = descent.walk(start, first, itertools.islice(batches, apart))
             column = self._on_device(weights[group])[:, None]
             if clipping is None:
-                last = self._descent.add_last_step(models, last, next(batches), column, total)
+                last = descent.add_last_step(models, last, next(batches), column, total)
             if clipping is not None:
                 clipping.limit(models.sub_(start))
                 total.addmv_(models.t(), column[:, 0])
@@ -184,6 +185,10 @@ class VectorisedClients:
             )
         totals = Totals(header, body, len(self._names))
         return totals if clipping is None else clipping.tell(totals)
+
+    def _descent(self, number: RoundNumber) -> Descent:
+        """Return the steps of a round."""
+        return Descent(self._model.layout, self._rule, local_rates(self._plan, number))
 
     def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
         """Return the blocks of everybody's records together, which are the sums of everybody's blocks."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedfair.aggregation.model_layout import Layout
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.simulation.vectorised.group_batch import GroupBatch
 from fedfair.simulation.vectorised.layers import Layers, backward, cross_entropy, forward, layers_in
 from fedfair.training.local_sgd import LossWeighting
@@ -27,19 +28,17 @@ from fedfair.training.local_sgd import LossWeighting
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """The local steps of a group; `LocalSteps` makes those of one collaborator.
+    """The local steps of a group in one round; `LocalSteps` makes those of one collaborator.
 
     Attributes:
         layout: where the tensors of the model lie.
         rule: what the algorithm makes of losses.
-        learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the thresholds; None where they stay as they are.
+        rates: of the round.
     """
 
     layout: Layout
     rule: LossWeighting
-    learning_rate: float
-    threshold_learning_rate: float | None
+    rates: LearningRates
 
     def walk(self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch]) -> tuple[Tensor, Tensor]:
         """Make one step for each batch.
@@ -88,10 +87,10 @@ class Descent:
         if batch.factors is not None:
             coefficients = coefficients * batch.factors
         counted = coefficients if weights is None else coefficients * weights
-        backward(layers, inputs, error.mul_(counted.unsqueeze(-1)), moved, self.learning_rate)
-        if self.threshold_learning_rate is None:
+        backward(layers, inputs, error.mul_(counted.unsqueeze(-1)), moved, self.rates.model)
+        if self.rates.threshold is None:
             return thresholds
         slopes = 1.0 - coefficients.sum(-1, keepdim=True)
         if batch.active is not None:
             slopes = slopes * batch.active
-        return torch.sub(thresholds, slopes, alpha=self.threshold_learning_rate)
+        return torch.sub(thresholds, slopes, alpha=self.rates.threshold)

@@ -23,13 +23,14 @@ from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import standardises, threshold_limit
+from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.schema import Plan
 from fedfair.simulation.clients import LocalChanges, LoopClients
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
-from fedfair.training.assembly import loss_weighting, mechanism_of
+from fedfair.training.assembly import mechanism_of
 from fedfair.training.batches import round_length, stated_batch_size
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.dp_sgd import RecordProtection, poisson_indices, sample_level_of, training_release
@@ -63,9 +64,7 @@ class PrivateClients:
         self._sites = tuple(sites.values())
         self._protections = [protections[name] for name in sites]
         self._schema = self._sites[0].train.schema
-        _, threshold_rate = loss_weighting(plan)
-        mechanism = mechanism_of(plan, sample_level_of(plan))
-        self._descent = PrivateDescent(model.layout, mechanism, plan.training.learning_rate, threshold_rate)
+        self._mechanism = mechanism_of(plan, sample_level_of(plan))
         self._pool = None if standardises(plan, len(self._schema.numeric)) else self._pooled(None)
         budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
         self._groups = self._grouped(budget)
@@ -170,7 +169,8 @@ class PrivateClients:
         )
         expected = [stated_batch_size(training, count) for count in counts]
         noise = [protection.draws("noise", *words) for protection in protections]
-        return self._descent.walk(self._model.flat, first, samples, expected, noise)
+        descent = PrivateDescent(self._model.layout, self._mechanism, local_rates(self._plan, request.round))
+        return descent.walk(self._model.flat, first, samples, expected, noise)
 
     def _grouped(self, budget: int) -> list[Members]:
         """Return in groups everybody who has training records, by number."""

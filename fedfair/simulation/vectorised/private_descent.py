@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fedfair.aggregation.model_layout import Layout
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.privacy.grid import Grid
 from fedfair.privacy.linear_layers import joint_norms, most_summed, outer_length, widened
 from fedfair.privacy.noise import Draws, whole_cells, with_noise
@@ -66,19 +67,17 @@ def group_samples(
 
 @dataclass(frozen=True, slots=True)
 class PrivateDescent:
-    """The private steps of a group; `privacy.sample_level.PrivateSteps` makes those of one collaborator.
+    """The private steps of a group in one round; `sample_level.PrivateSteps` makes those of one collaborator.
 
     Attributes:
         layout: where the tensors of the model lie.
         mechanism: clipping, weights and noise.
-        learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the thresholds; None where they stay as they are.
+        rates: of the round.
     """
 
     layout: Layout
     mechanism: Mechanism
-    learning_rate: float
-    threshold_learning_rate: float | None
+    rates: LearningRates
 
     def walk(
         self,
@@ -109,12 +108,12 @@ class PrivateDescent:
                 # Who makes no more steps has a sum of 0, and gets no noise.
                 if active:
                     with_noise(cells[place], grid, noise[place])
-                if active and self.threshold_learning_rate is not None:
+                if active and self.rates.threshold is not None:
                     with_noise(pulls[place], grid, noise[place])
-            models.sub_(sums.copy_(cells).div_(sizes), alpha=self.learning_rate)
-            if self.threshold_learning_rate is not None:
+            models.sub_(sums.copy_(cells).div_(sizes), alpha=self.rates.model)
+            if self.rates.threshold is not None:
                 slopes = pulls.to(thresholds) / (self.mechanism.threshold_scale * sizes)
-                thresholds = torch.sub(thresholds, slopes, alpha=self.threshold_learning_rate)
+                thresholds = torch.sub(thresholds, slopes, alpha=self.rates.threshold)
             layers = layers_in(models, self.layout)
         return models, thresholds
 

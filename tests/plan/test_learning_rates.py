@@ -1,0 +1,63 @@
+"""Rates over the rounds: what the plan states, by hand, and that every factor is above 0."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedfair.plan.learning_rates import LearningRates, local_rates, rate_factor, server_rate
+from tests.plans import parsed
+
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [1.0, 1.0, 1.0, 1.0]),
+        ("linear", [1.0, 0.75, 0.5, 0.25]),
+        ("cosine", [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125)]),
+    ],
+)
+def test_the_factors_of_four_rounds_are_those_worked_by_hand(schedule: str, expected: list[float]) -> None:
+    plan = parsed(training={"rounds": 4, "schedule": schedule})
+    found = [rate_factor(plan, number) for number in (1, 2, 3, 4)]
+    assert found == pytest.approx(expected, abs=2.0**-32)
+
+
+@given(st.sampled_from(SCHEDULES), st.integers(1, 10**9), st.data())
+def test_no_factor_is_above_one_or_at_most_zero_and_none_rises(
+    schedule: str, rounds: int, data: st.DataObject
+) -> None:
+    plan = parsed(training={"rounds": rounds, "schedule": schedule})
+    number = data.draw(st.integers(1, rounds))
+    assert rate_factor(plan, 1) == 1.0
+    assert 0.0 < rate_factor(plan, number) <= 1.0
+    assert rate_factor(plan, min(number + 1, rounds)) <= rate_factor(plan, number)
+
+
+def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate() -> None:
+    falling = {"rounds": 2, "schedule": "linear", "learning_rate": 0.4, "threshold_learning_rate": 0.1}
+    assert local_rates(parsed(training=falling), 2) == LearningRates(0.2, 0.05)
+    plain = parsed(training={**falling, "algorithm": "fedavg"})
+    assert local_rates(plain, 2) == LearningRates(0.2, None)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (None, 0.4),
+        ({"name": "sgd"}, 0.4),
+        ({"name": "momentum"}, 0.4),
+        ({"name": "adam"}, 0.03),
+        ({"name": "yogi", "learning_rate": 0.2}, 0.2),
+    ],
+)
+def test_the_rate_of_the_server_is_the_stated_one_or_that_of_its_kind(
+    stated: dict[str, object] | None, expected: float
+) -> None:
+    plan = parsed(training={"rounds": 2, "learning_rate": 0.4, "server_optimizer": stated})
+    assert server_rate(plan) == expected
