@@ -61,7 +61,20 @@ class Evaluation:
     @property
     def objective(self) -> float:
         """The figure that compares models: the objective on the validation split, else on the training split."""
-        return self.objectives.get("validation", self.objectives["train"]).midpoint
+        return self._compared.midpoint
+
+    def is_certainly_worse_than(self, other: Evaluation) -> bool:
+        """Return whether the whole interval of the figure that compares models is above another's.
+
+        Losses that had to be replaced prove nothing; a model with such losses is worse than one without.
+        """
+        if bool(self.replaced) != bool(other.replaced):
+            return self.replaced > 0
+        return self._compared.lower > other._compared.upper
+
+    @property
+    def _compared(self) -> Interval:
+        return self.objectives.get("validation", self.objectives["train"])
 
 
 @dataclass(frozen=True, slots=True)

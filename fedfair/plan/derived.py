@@ -120,11 +120,6 @@ def returns_mean(plan: Plan) -> bool:
     return plan.training.output in {"average", "tail"}
 
 
-def returns_last(plan: Plan) -> bool:
-    """Return whether the output model is the one of the last round."""
-    return plan.training.output == "last"
-
-
 def keeps_best(plan: Plan) -> bool:
     """Return whether the output model is that of the best evaluation."""
     return plan.training.output == "best"

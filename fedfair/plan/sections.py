@@ -217,7 +217,7 @@ class TrainingSection(Section):
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
-        description="course of every learning rate over the rounds: constant, linear (falls to nothing in equal "
+        description="how every learning rate goes over the rounds: constant, linear (falls to nothing in equal "
         "steps), cosine (falls to nothing slowly, quickly, slowly)",
     )
     server_optimizer: ServerOptimizerSection | None = Field(

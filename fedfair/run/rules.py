@@ -9,6 +9,8 @@ are, and in which order, is `plan.schedule`'s. No torch: the aggregator imports 
 Arithmetic on vectors is elementwise. Decisions compare numbers that come from integers, so that every platform
 comes to the same bits; where one should not, its digest of the state differs and it says so.
 
+No run returns a model that its evaluations prove to be worse than one that it had: the best one takes its place.
+
 An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
 one request about one model twice, so it cannot be begun again.
 
@@ -47,7 +49,6 @@ from fedfair.plan.derived import (
     is_unevaluated,
     keeps_best,
     protects_records,
-    returns_last,
     threshold_limit,
 )
 from fedfair.plan.feature_schema import FeatureSchema
@@ -87,7 +88,7 @@ class RunRules:
         self._plan, self._layout, self._schema = plan, layout, schema
         self._training = plan.training
         self._is_noised = protects_records(plan)
-        self._keeps_best, self._returns_last = keeps_best(plan), returns_last(plan)
+        self._keeps_best = keeps_best(plan)
         self._schedule = schedule_of(plan, len(schema.numeric))
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
@@ -137,11 +138,11 @@ class RunRules:
             Stage.STANDARDISATION: schedule.standardises and done == 0,
             Stage.EVALUATION: schedule.evaluates_after(done),
             Stage.TRAINING: done < schedule.rounds,
-            Stage.OUTPUT_EVALUATION: schedule.evaluates and at_end and not self._returns_last,
+            Stage.OUTPUT_EVALUATION: schedule.evaluates and at_end and state.mean is not None,
             Stage.EXACT_EVALUATION: schedule.exact and at_end and asks,
             Stage.FINISHED: at_end,
         }
-        scaling, sums = state.scaling, (state.evaluated, state.evaluated_earlier)
+        scaling, sums = state.scaling, (state.evaluated, state.evaluated_earlier, state.evaluated_best)
         evaluated = self._specs.get(PURPOSE_OF[Stage.EVALUATION])
         length = 0 if evaluated is None else evaluated.header_length
         is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (numeric,)
@@ -319,23 +320,17 @@ class RunRules:
             model = replace(model, threshold=learnt)
             # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
             evaluation = replace(evaluation, threshold=learnt)
-        is_best = evaluation.objective < state.best_objective
-        # What the output model may turn out to be without another evaluation: the best, or the last broadcast.
-        earlier = state.evaluated_earlier
-        if state.mean is not None:
-            earlier = previous
-        elif is_best:
-            earlier = latest
+        is_best = not state.history or _rank(evaluation) < _rank(_best_of(state.history))
         state = replace(
             state,
             model=model,
             history=(*state.history, evaluation),
             history_digest=extended_history(state.history_digest, evaluation),
-            evaluated_earlier=earlier,
+            # A mean of one model turns out to be the last one that was broadcast.
+            evaluated_earlier=None if state.mean is None else previous,
         )
         if is_best:
-            best = model if self._keeps_best else state.best
-            state = replace(state, best=best, best_objective=evaluation.objective)
+            state = replace(state, best=model, best_objective=evaluation.objective, evaluated_best=latest)
         return state, evaluation, is_best
 
     def _queried(
@@ -390,7 +385,7 @@ class RunRules:
         if stage is Stage.STANDARDISATION:
             return replace(state, stage=self._first_with_model())
         if stage is Stage.OUTPUT_EVALUATION:
-            return self._ended(state)
+            return self._ended(self._unless_worse(state))
         if stage is Stage.TRAINING and self._schedule.evaluates_after(done):
             return replace(state, stage=Stage.EVALUATION)
         if done < self._schedule.rounds:
@@ -399,16 +394,33 @@ class RunRules:
 
     def _training_ended(self, state: RunState) -> RunState:
         """Return the state with the output model, and with its evaluation where that is known."""
-        if self._returns_last:
-            return self._ended(state)
-        state = self._with_output(state)
+        if self._keeps_best:
+            return self._ended(self._returning_best(state))
+        if state.mean is None:
+            return self._ended(self._unless_worse(state))
+        mean = state.mean
+        vector = mean.vector.astype(state.model.vector.dtype)
+        state = replace(state, model=GlobalModel(vector, mean.threshold))
         # No site would mask the evaluation of one model a second time, and it could say nothing new.
         state = replace(state, final=self._earlier_evaluation(state))
         if state.final is None and self._schedule.evaluates:
             return replace(state, stage=Stage.OUTPUT_EVALUATION)
         if state.final is not None:
             state = replace(state, evaluated=state.evaluated_earlier)
-        return self._ended(state)
+        return self._ended(self._unless_worse(state))
+
+    def _unless_worse(self, state: RunState) -> RunState:
+        """Return the state with the best model in place of an output model that is certainly worse."""
+        if not state.history or not state.latest.is_certainly_worse_than(_best_of(state.history)):
+            return state
+        return self._returning_best(state)
+
+    def _returning_best(self, state: RunState) -> RunState:
+        """Return the state with the best model as the output model."""
+        best = state.best
+        if best is None:
+            raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
+        return replace(state, model=best, final=_best_of(state.history), evaluated=state.evaluated_best)
 
     def _ended(self, state: RunState) -> RunState:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
@@ -418,9 +430,7 @@ class RunRules:
         return replace(state, stage=Stage.EXACT_EVALUATION, query=query)
 
     def _earlier_evaluation(self, state: RunState) -> Evaluation | None:
-        """Return the evaluation that the output model has had already, if it has had one."""
-        if state.mean is None:
-            return min(state.history, key=lambda past: past.objective)
+        """Return the evaluation that a mean has had already, if it is of one model that had one."""
         if self._schedule.evaluates_output:
             return None
         # The mean of one model: that of the last broadcast, if it was evaluated with this very threshold.
@@ -428,17 +438,6 @@ class RunRules:
         if earlier is None or (earlier.round, earlier.threshold) != broadcast:
             return None
         return next((past for past in state.history if past.round == earlier.round), None)
-
-    def _with_output(self, state: RunState) -> RunState:
-        output = state.mean or state.best
-        if output is None:
-            raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
-        present = (past.objective for past in state.history[-1:] if past.round == state.rounds_done)
-        best = state.best
-        if best is None and state.best_objective in present:
-            best = state.model
-        vector = output.vector.astype(state.model.vector.dtype)
-        return replace(state, best=best, model=GlobalModel(vector, output.threshold))
 
     def _first_with_model(self) -> Stage:
         """Return the first stage that has a model: what comes after a standardisation, or where there is none."""
@@ -450,6 +449,15 @@ class RunRules:
         if isinstance(given, str):
             return 1.0 if math.isinf(self._upper) else self._upper
         return min(float(given), self._upper)
+
+
+def _best_of(history: Collection[Evaluation]) -> Evaluation:
+    return min(history, key=_rank)
+
+
+def _rank(evaluation: Evaluation) -> tuple[bool, float]:
+    """Return what a lower value of makes a better model: losses that were replaced prove nothing."""
+    return evaluation.replaced > 0, evaluation.objective
 
 
 def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:

@@ -28,6 +28,7 @@ from fedfair.run.state import RunState, history_digest
 
 LATEST_SUMS = "evaluated.latest"
 EARLIER_SUMS = "evaluated.earlier"
+BEST_SUMS = "evaluated.best"
 FIRST_MOMENTS, SECOND_MOMENTS = "moments.first", "moments.second"
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -83,8 +84,8 @@ class RunSnapshot:
     Attributes:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
         vectors: arrays by name, not copied. `model` always; `mean`, `best`, `moments.first`,
-            `moments.second`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier` where the
-            state has them.
+            `moments.second`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier`,
+            `evaluated.best` where the state has them.
     """
 
     state: dict[str, object]
@@ -104,7 +105,11 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         vectors["best"] = best.vector
     if moments is not None:
         vectors |= {FIRST_MOMENTS: moments.first, SECOND_MOMENTS: moments.second}
-    sums = {LATEST_SUMS: state.evaluated, EARLIER_SUMS: state.evaluated_earlier}
+    sums = {
+        LATEST_SUMS: state.evaluated,
+        EARLIER_SUMS: state.evaluated_earlier,
+        BEST_SUMS: state.evaluated_best,
+    }
     kept = {name: evaluated for name, evaluated in sums.items() if evaluated is not None}
     vectors |= {name: evaluated.header for name, evaluated in kept.items()}
     if state.scaling is not None:
@@ -176,6 +181,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         final=words.final,
         evaluated=_evaluated_model(words, vectors, LATEST_SUMS),
         evaluated_earlier=_evaluated_model(words, vectors, EARLIER_SUMS),
+        evaluated_best=_evaluated_model(words, vectors, BEST_SUMS),
         query=words.query,
         query_fault=words.query_fault,
     )

@@ -46,14 +46,16 @@ class RunState:
             clipped.
         moments: the memory of the server optimizer; None where it has none.
         mean: the mean of the iterates; None where the plan keeps none.
-        best: the model with the lowest objective so far; None where none is kept.
+        best: the model with the lowest objective so far; None before the first evaluation.
         best_objective: the lowest objective so far; infinity before the first evaluation.
         history: every evaluation so far, from round 0.
         history_digest: 32 bytes, of the history.
         left_out: rounds whose evaluation was due and could not be had.
         final: the evaluation of the output model, once there is one that is not the last of the history.
         evaluated: the sums of the latest evaluation, and what they are about; None before it.
-        evaluated_earlier: those of an earlier one that the output model may turn out to be; None where none is.
+        evaluated_earlier: those of the one before, which a mean of one model may turn out to be; None where no
+            mean is kept.
+        evaluated_best: those of the best model; None before the first evaluation.
         query: how far an exact evaluation has come; None while there is none.
         query_fault: why it was given up; empty where it was not.
     """
@@ -73,6 +75,7 @@ class RunState:
     final: Evaluation | None = None
     evaluated: EvaluatedModel | None = None
     evaluated_earlier: EvaluatedModel | None = None
+    evaluated_best: EvaluatedModel | None = None
     query: ExactQuery | None = None
     query_fault: str = ""
 
@@ -90,7 +93,7 @@ class RunState:
         return hashlib.sha256(labelled_message(LABEL, self._parts(plan_digest))).digest()
 
     def _parts(self, plan_digest: bytes) -> list[bytes]:
-        mean, best, sums = self.mean, self.best, (self.evaluated, self.evaluated_earlier)
+        mean, best, sums = self.mean, self.best, (self.evaluated, self.evaluated_earlier, self.evaluated_best)
         return [
             plan_digest,
             self.stage.value.encode(),

@@ -28,7 +28,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, is_unevaluated, protects_records, returns_last
+from fedfair.plan.derived import is_noised, is_unevaluated, protects_records
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
@@ -142,7 +142,7 @@ def simulate_sites(
     if is_unevaluated(plan):
         judged, held = _judged(plan, training_run, sites, model)
         exact.append(exact_evaluation(judged.history[-1], held))
-    elif not returns_last(plan):
+    elif training_run.state.final is not None:
         held = cohort.losses(training_run.model)
     came_to = judged.result()
     # The evaluation of an output model that is a mean is not part of the history; others were met on the way.

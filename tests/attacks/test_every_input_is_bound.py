@@ -27,6 +27,7 @@ from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
+from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
@@ -275,6 +276,8 @@ STATES: Mapping[str, Mapping[str, object]] = {
     "final": {"": Evaluation(RoundNumber(7), 0.5, {}, {})},
     "evaluated": {"": SUMS},
     "evaluated_earlier": {"": SUMS},
+    "evaluated_best": {"": SUMS},
+    "moments": {"": Moments(np.ones(1), np.ones(1))},
     "query": {"": ExactQuery.of((0.5,))},
     "query_fault": {"": "given up"},
 }

@@ -123,6 +123,7 @@ WORDS = {
     "samples": "batch", "bound": "quantile", "last": "best", "auto": "cpu", "fp32": "fp64", "none": "secure",
     "refuse": "mean", ",": ";", "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
     "x25519": "x25519-mlkem768", "histogram": "exact",
+    "constant": "linear", "cosine": "linear", "zang": "softplus", "best": "last",
 }  # fmt: skip
 
 
@@ -166,7 +167,7 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
     assert {place[-1] for place in unchanged} <= {
         "name", "sample_level", "collaborator_level", "partition", "input_shape", "classes", "loss_bound",
         "local_epochs", "threshold_learning_rate", "loss_range", "train", "test", "label_values", "collaborator",
-        "columns", "comment", "label_above",
+        "columns", "comment", "label_above", "server_optimizer",
         *OptionsSection.model_fields,
     }  # fmt: skip
 

@@ -55,6 +55,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "final": state.history[0],
         "evaluated": sums,
         "evaluated_earlier": sums,
+        "evaluated_best": sums,
         "query": ExactQuery.of((0.5,)),
         "query_fault": "given up",
     }

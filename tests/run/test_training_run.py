@@ -351,7 +351,7 @@ def answer_training() -> Totals:
 def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() -> None:
     plan = make_plan(output="average", every=1, rounds=2)
     training_run = make_training_run(plan)
-    for losses in ([0.2], [0.5], [0.4], [0.25]):
+    for losses in ([0.3], [0.5], [0.4], [0.25]):
         training_run.apply_aggregate(evaluation(plan, losses))
         if training_run.rounds_done < 2:
             training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
@@ -359,7 +359,69 @@ def test_the_result_holds_the_output_models_own_evaluation_beside_the_history() 
     assert result.finished
     assert result.evaluation is not None
     assert result.evaluation.splits["train"].mean == pytest.approx(0.25, rel=1e-15)
-    assert [past.splits["train"].mean for past in result.history] == [0.2, 0.5, 0.4]
+    assert [past.splits["train"].mean for past in result.history] == [0.3, 0.5, 0.4]
+
+
+def played(output: str, *losses: list[float], validation: bool = False) -> TrainingRun:
+    """Play a run of two rounds whose evaluations find these losses, of round 0, 1, 2 and of a mean."""
+    plan = make_plan(output=output, every=1, rounds=2)
+    training_run = make_training_run(plan)
+    for found in losses:
+        # Training records that say the opposite have no voice where there are validation records.
+        totals = evaluation(plan, [1.0 / found[0]], found) if validation else evaluation(plan, found)
+        training_run.apply_aggregate(totals)
+        if training_run.rounds_done < 2:
+            training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
+    assert training_run.next_sum() is None
+    return training_run
+
+
+@pytest.mark.parametrize("validation", [False, True])
+@pytest.mark.parametrize(
+    ("output", "losses", "returned"),
+    [
+        ("last", ([0.9], [0.3], [0.5]), 1),
+        ("last", ([0.4], [0.5], [0.9]), 0),
+        ("last", ([0.9], [0.5], [0.3]), 2),
+        ("best", ([0.9], [0.3], [0.5]), 1),
+        ("average", ([0.9], [0.3], [0.5], [0.6]), 1),
+        ("average", ([0.9], [0.5], [0.4], [0.3]), 2),
+        ("tail", ([0.4], [0.9], [0.5]), 0),
+    ],
+)
+def test_no_run_returns_a_model_that_is_proven_worse_than_one_that_it_had(
+    output: str, losses: tuple[list[float], ...], returned: int, validation: bool
+) -> None:
+    training_run = played(output, *losses, validation=validation)
+    result = training_run.result()
+    assert result.evaluation is not None
+    assert result.evaluation.objective == pytest.approx(min(loss for (loss,) in losses), abs=1e-3)
+    evaluated = training_run.evaluated
+    assert evaluated is not None
+    assert evaluated.vector_sha256 == training_run.model.vector_sha256
+    if losses[-1][0] != min(loss for (loss,) in losses):
+        assert (result.evaluation.round, list(training_run.model.vector)) == (returned, [returned, 0.0, 0.0])
+
+
+def test_a_last_model_that_may_be_as_good_as_the_best_is_returned() -> None:
+    # Both lie in one bin of the histogram, so that nothing is proven.
+    plan = make_plan(every=1, rounds=1)
+    training_run = make_training_run(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.3, 0.301, 0.302, 0.303]))
+    training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
+    training_run.apply_aggregate(evaluation(plan, [0.3, 0.301, 0.302, 0.3031]))
+    result = training_run.result()
+    assert result.evaluation is not None
+    assert result.evaluation.round == 1
+
+
+def test_a_model_whose_losses_had_to_be_replaced_makes_way_for_one_without() -> None:
+    plan = make_plan(every=1, rounds=1)
+    training_run = make_training_run(plan)
+    training_run.apply_aggregate(evaluation(plan, [0.9]))
+    training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
+    training_run.apply_aggregate(replace(evaluation(plan, [0.1]), replaced=1, replacing=1))
+    assert list(training_run.model.vector) == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
