@@ -11,7 +11,7 @@ Every await of gRPC goes through `carried_out`, which knows all the ways in whic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -137,7 +137,10 @@ class Link:
         """
         raw = encode_collaborator_frame(frame)
         self._egress.sending(raw, self._items.next(frame), self._occasion)
-        await carried_out(self._call.write(raw), self._call, self._address)
+        writing = self._call.write(raw)
+        if not self.bytes_sent:
+            writing = unless_cancelled(writing, self._call)
+        await carried_out(writing, self._call, self._address)
         self.bytes_sent += len(raw)
 
     async def finish(self) -> None:
@@ -213,6 +216,28 @@ async def ask(
         call = channel.unary_unary(CHECK, bytes, bytes)(raw, timeout=CHECK_SECONDS)
         reply = await carried_out(call, call, address)
     return decode_check_reply(reply)
+
+
+async def unless_cancelled(
+    writing: Coroutine[object, None, None], call: grpc.aio.StreamStreamCall[bytes, bytes]
+) -> None:
+    """Await the write of a call's first message; end also where this side cancels the call before it is connected.
+
+    gRPC's own write would wait for ever then: what it waits for is set only once the call was sent, or once the
+    core says how it failed (`_metadata_sent` in `grpc/aio/_call.py` of grpcio 1.80 to 1.85).
+
+    Raises:
+        CancelledError: the call was cancelled, although nobody cancelled this task.
+        Exception: whatever the write raises.
+    """
+    task = asyncio.ensure_future(writing)
+
+    def end(ended: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+        if ended.cancelled():
+            task.cancel()
+
+    call.add_done_callback(end)
+    await task
 
 
 async def carried_out(operation: Awaitable[Outcome], call: Status, address: Address) -> Outcome:

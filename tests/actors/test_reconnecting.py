@@ -60,6 +60,9 @@ class ScriptedCall:
         if isinstance(decode_collaborator_frame(raw), UploadStart):
             self._uploaded.set()
 
+    def add_done_callback(self, callback: object) -> None:
+        """Forget it: nobody cancels this call."""
+
     async def done_writing(self) -> None:
         self._frames = ()
 

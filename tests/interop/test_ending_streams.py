@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import signal
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +20,7 @@ import pytest
 
 from aggregator.outcome import EndState
 from aggregator.server_call import ServerCall
-from collaborator.link import Address, Link
+from collaborator.link import Address, Link, unless_cancelled
 from collaborator.preparation import introduction
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
@@ -187,6 +188,28 @@ def test_a_stream_that_ends_at_any_instant_around_a_write_gives_one_of_the_docum
     assert not [record.getMessage() for record in caplog.records if "never retrieved" in record.getMessage()]
 
 
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_a_first_message_that_waits_for_its_connection_ends_with_its_call(how: str) -> None:
+    async def scenario(silent: socket.socket) -> None:
+        port = silent.getsockname()[1]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
+            sending = asyncio.create_task(Link(call, Address("127.0.0.1", port), Unrecorded()).send(FRAME))
+            connected, _ = await asyncio.get_running_loop().sock_accept(silent)
+            with connected:
+                if how == "cancel":
+                    call.cancel()
+                else:
+                    await channel.close(None)
+                with pytest.raises(UnreachableError, match="it was ended on this side"):
+                    await sending
+
+    # Somebody accepts the connection and says nothing, so that gRPC never comes to send the call.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        asyncio.run(asyncio.wait_for(scenario(silent), 120))
+
+
 # ------------------------------------------------------------------ the aggregator's side
 
 
@@ -256,7 +279,8 @@ async def come_and_go(federation: Federation, streams: int, how: str, draw: rand
 async def come(channel: grpc.aio.Channel, hello: bytes, how: str, draw: random.Random) -> None:
     call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
     leaving = encode_collaborator_frame(Abstain(SumNumber(0), RefusalReason.PROTOCOL, leaving=True))
-    await call.write(leaving if how == "decline" else hello)
+    # Another stream may close the channel before this one is connected, and gRPC's own write would never return.
+    await unless_cancelled(call.write(leaving if how == "decline" else hello), call)
     said = aiter(call)
     if draw.random() < 0.5:
         await anext(said)
