@@ -1,7 +1,8 @@
 """Plans for tests: the smallest one that is valid, and what a test is about laid over it.
 
 `stated` is a plan as its file states it, `parsed` is the same plan checked. A test names the keys that matter to
-it; every other key is the smallest plan's, or the product's default.
+it; every other key is the smallest plan's, or the product's default. The smallest plan trains as the paper does,
+whose steps have oracles; `untuned` leaves all of that to the product's defaults.
 """
 
 from __future__ import annotations
@@ -16,6 +17,22 @@ Values = dict[str, dict[str, object]]
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 
 
+PAPER: Values = {
+    "objective": {"smoothing": {"name": "softplus", "gamma": 0.05}},
+    "training": {
+        "schedule": "constant",
+        "server_optimizer": {"name": "sgd"},
+        "batch_size": 64,
+        "learning_rate": 0.05,
+        "output": "last",
+    },
+}
+"""How the paper's algorithm steps."""
+
+OWN_STEP = ("afl", "drfa", "fedminmax", "qffl", "deltafl", "fedmgda", "localbpf", "dro", "bpf")
+"""Algorithms that take no server optimizer."""
+
+
 def stated(names: Sequence[str] = NAMES, **sections: Section) -> Values:
     """Return the smallest valid plan of these collaborators, with the keys of these sections laid over it."""
     smallest: Values = {
@@ -23,7 +40,20 @@ def stated(names: Sequence[str] = NAMES, **sections: Section) -> Values:
         "task": {"data": "breast-cancer", "model": {"name": "linear"}},
         "training": {"rounds": 1},
     }
-    return over(smallest, **sections)
+    found = over(over(smallest, **PAPER), **sections)
+    if found["training"].get("algorithm") in OWN_STEP:
+        found["training"]["server_optimizer"] = None
+    return found
+
+
+def untuned(names: Sequence[str] = NAMES, **sections: Section) -> Values:
+    """Return the same plan with the product's own defaults for how it is trained."""
+    found = stated(names, **sections)
+    for name, keys in PAPER.items():
+        for key in keys:
+            if key not in sections.get(name, {}):
+                del found[name][key]
+    return found
 
 
 def over(values: Mapping[str, Section], **sections: Section) -> Values:

@@ -60,8 +60,12 @@ class Evaluation:
 
     @property
     def objective(self) -> float:
-        """The figure that compares models: the objective on the validation split, else on the training split."""
-        return self._compared.midpoint
+        """The figure that compares models: what the objective is proven to be at most.
+
+        On the validation split, else on the training split. A model that predicts the same for everybody has an
+        interval of no width, so that no model is taken for better than it without being so.
+        """
+        return self._compared.upper
 
     def is_certainly_worse_than(self, other: Evaluation) -> bool:
         """Return whether the whole interval of the figure that compares models is above another's.

@@ -27,7 +27,7 @@ from fedfair.fairness.population_bounds import (
     Method,
     join_small_bins,
 )
-from fedfair.plan.derived import is_noised, keeps_best
+from fedfair.plan.derived import is_noised, is_unevaluated
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import is_suppressed
 
@@ -153,10 +153,10 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
 def speaks_for_others(plan: Plan, split: Split) -> bool:
     """Return whether the records of a split can speak for people who were not evaluated.
 
-    They cannot where the model depends on them: as training records, or because the plan keeps the model that did
-    best on them.
+    They cannot where the model depends on them: as training records, or because a run never returns a model that
+    did worse on them than another one. Where nothing is evaluated on the way, nothing chooses.
     """
-    return split == "test" or (split == "validation" and not keeps_best(plan))
+    return split == "test" or (split == "validation" and is_unevaluated(plan))
 
 
 def privacy_statement(plan: Plan) -> str:

@@ -62,8 +62,6 @@ PLAN: Mapping[str, object] = {
     "training": {
         "rounds": ROUNDS,
         "batch_size": "full",
-        "learning_rate": 0.3,
-        "threshold_learning_rate": 0.02,
         "threshold_init": "quantile",
         "seed": 1,
     },

@@ -121,8 +121,8 @@ def returns_mean(plan: Plan) -> bool:
 
 
 def keeps_best(plan: Plan) -> bool:
-    """Return whether the output model is that of the best evaluation."""
-    return plan.training.output == "best"
+    """Return whether the output model is that of the best evaluation; without evaluations it is the last."""
+    return plan.training.output == "best" and not is_unevaluated(plan)
 
 
 def first_averaged_round(plan: Plan) -> int:

@@ -11,11 +11,10 @@ A new version of fedfair may add keys with defaults, and no plan needs another a
 one run, a default that was released never changes, nor what it does: a new behaviour is a new value. A key without
 a default is always written, even if its section has nothing else to say, so that the choice between sections stays
 visible. Two plans have one canonical form only if they are equal: with the defaults filled in, it is the plan
-again. For the same reason the label is still that of the form with every default written out. Filled in, such a
-text is the same plan, so that no text of either form stands for two plans.
+again.
 
     SHA-256 over these fields, each with its length in front (8 bytes, big-endian):
-    "fedfair/plan/v1", canonical plan, layout digest, initial weights digest, number of code files,
+    "fedfair/plan/v2", canonical plan, layout digest, initial weights digest, number of code files,
     then name and digest of each, sorted by name
 
 The code alone has a digest too, over "fedfair/code/v1" and the fields from the number of code files on.
@@ -34,7 +33,7 @@ from fedfair.plan.csv_table import CsvData
 from fedfair.plan.fields import Section
 from fedfair.plan.schema import Plan
 
-LABEL = b"fedfair/plan/v1"
+LABEL = b"fedfair/plan/v2"
 CODE_LABEL = b"fedfair/code/v1"
 WEIGHTS_LABEL = b"fedfair/initial-weights/v1"
 DIGEST_BYTES = 32

@@ -10,16 +10,18 @@ import math
 from dataclasses import dataclass
 
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import learns_threshold
+from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.derived import is_noised, learns_threshold
 from fedfair.plan.schema import Plan, ServerOptimizerSection
 
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
 
-_ADAPTIVE_RATE = 0.03
+_ADAPTIVE_RATE = 0.1
 
 FIRST_ROUND = RoundNumber(1)
 PLAIN_AVERAGING = ServerOptimizerSection(name="sgd")
+ADAPTIVE = ServerOptimizerSection(name="adam")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,15 @@ def stated_threshold_rate(plan: Plan) -> float:
 
 
 def server_optimizer_of(plan: Plan) -> ServerOptimizerSection:
-    """Return how the federation steps with the mean of the changes."""
-    return plan.training.server_optimizer or PLAIN_AVERAGING
+    """Return how the federation steps with the mean of the changes.
+
+    Where the plan does not say: Adam. Adam makes every coordinate move by about its rate, so that a coordinate in
+    which noise exceeds the gradient goes astray: plain averaging where the plan adds noise.
+    """
+    if plan.training.server_optimizer is not None:
+        return plan.training.server_optimizer
+    adapts = ALGORITHMS[plan.training.algorithm].mean_of_changes and not is_noised(plan)
+    return ADAPTIVE if adapts else PLAIN_AVERAGING
 
 
 def server_rate(plan: Plan) -> float:

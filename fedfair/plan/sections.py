@@ -136,10 +136,10 @@ class SmoothingSection(Section):
     """The smooth function that stands for max(x, 0)."""
 
     name: Literal["softplus", "soft-relu", "zang", "quadratic", "chks", "gaussian"] = Field(
-        default="softplus", description="softplus (= soft-relu), zang, quadratic, chks or gaussian"
+        default="zang", description="zang, softplus (= soft-relu, as in the paper), quadratic, chks or gaussian"
     )
     gamma: PositiveFloat = Field(
-        default=0.05, description="width of the smoothing (gamma), above 0, in units of the loss"
+        default=0.02, description="width of the smoothing (gamma), above 0, in units of the loss"
     )
 
 
@@ -154,7 +154,7 @@ class ObjectiveSection(Section):
         default=0.01, ge=0, le=1, description="weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"
     )
     smoothing: SmoothingSection = Field(
-        default=SmoothingSection(), description="{name: softplus, gamma: 0.05}: the smooth form of max(x, 0)"
+        default=SmoothingSection(), description="{name: zang, gamma: 0.02}: the smooth form of max(x, 0)"
     )
     loss_bound: PositiveFloat | None = Field(
         default=None, description="upper bound of the threshold (B), above 0, in units of the loss; null for none"
@@ -170,19 +170,19 @@ class ServerOptimizerSection(Section):
     learning_rate: PositiveFloat | None = Field(
         default=None,
         description="size of the step, above 0; null takes training.learning_rate for sgd and momentum, and "
-        "0.03 for adam and yogi",
+        "0.1 for adam and yogi",
     )
     momentum: float = Field(
         default=0.9, ge=0, lt=1, description="what remains of the earlier steps' mean (beta1), 0 to below 1"
     )
     second_momentum: float = Field(
-        default=0.99,
+        default=0.95,
         ge=0,
         lt=1,
         description="adam, yogi: what remains of the earlier squares' mean (beta2), 0 to below 1",
     )
     floor: PositiveFloat = Field(
-        default=1e-3,
+        default=1e-8,
         description="adam, yogi: added to the root of the squares' mean, above 0, in units of the gradient",
     )
 
@@ -209,21 +209,24 @@ class TrainingSection(Section):
         default="step", description="step: a fresh batch for every step; round: one batch for all steps of a round"
     )
     batch_size: BatchSize = Field(
-        default=64, description="records in a batch, an integer of at least 1, or full for all of a site's records"
+        default=256,
+        description="records in a batch, an integer of at least 1, or full for all of a site's records",
     )
-    learning_rate: PositiveFloat = Field(default=0.05, description="step size of the model (eta), above 0")
+    learning_rate: PositiveFloat = Field(
+        default=0.01, description="step size of the model at a site (eta), above 0"
+    )
     threshold_learning_rate: PositiveFloat | None = Field(
-        default=None, description="step size of the threshold, above 0; null takes learning_rate"
+        default=None, description="step size of the threshold at a site, above 0; null takes learning_rate"
     )
     schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="constant",
+        default="cosine",
         description="how every learning rate goes over the rounds: constant, linear (falls to nothing in equal "
         "steps), cosine (falls to nothing slowly, quickly, slowly)",
     )
     server_optimizer: ServerOptimizerSection | None = Field(
         default=None,
         description="{name: sgd | momentum | adam | yogi, ...}: the step made with the mean of the changes; null "
-        "takes sgd",
+        "takes adam, but sgd where noise protects records or sites",
     )
     threshold_init: ThresholdInit = Field(
         default="bound",
@@ -234,8 +237,9 @@ class TrainingSection(Section):
         description="weight of a collaborator: samples (its records), batch (its batch), uniform",
     )
     output: Literal["last", "average", "tail", "best"] = Field(
-        default="last",
-        description="model that is the result: last, average (all rounds), tail (second half), best (evaluated)",
+        default="best",
+        description="model that is the result: best (of those that are evaluated), last, average (all rounds), "
+        "tail (second half); none of them if the evaluations prove that an earlier model was better",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every draw, an integer from 0 to 2^63 - 1")
     device: Device = Field(default="auto", description="auto, cpu, cuda or mps; a site may choose its own")

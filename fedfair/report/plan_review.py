@@ -15,7 +15,6 @@ from fedfair.plan.derived import (
     has_nothing_to_standardise,
     is_masked,
     is_unevaluated,
-    keeps_best,
     learns_threshold,
     quorum,
 )
@@ -113,7 +112,7 @@ def _threshold(plan: Plan) -> Iterator[str]:
 
 
 def _objective(plan: Plan) -> Iterator[str]:
-    objective, training, task = plan.objective, plan.training, plan.task
+    objective, training = plan.objective, plan.training
     if training.algorithm == "fedsrcvar" and (objective.tradeoff == 1 or objective.worst_group_size == 1):
         yield "tradeoff or worst_group_size is 1: this is plain averaging (fedavg) under another name"
     if not isinstance(training.batch_size, str) and training.batch_size * objective.worst_group_size < 1:
@@ -121,5 +120,3 @@ def _objective(plan: Plan) -> Iterator[str]:
             f"a batch of {training.batch_size} holds less than one record of the worst "
             f"{percent(objective.worst_group_size)}: gradients will be very noisy"
         )
-    if keeps_best(plan) and task.validation_fraction == 0:
-        yield "output is best without a validation_fraction: the model is chosen by its own training losses"

@@ -83,14 +83,11 @@ objective:
   name: rcvar
   worst_group_size: 0.1            # protect every group of at least this share of the people
   tradeoff: 0.01                   # weight of the mean of everybody: 0 is the worst group alone, 1 the mean alone
-  smoothing: {{name: softplus, gamma: 0.05}}
 training:
   algorithm: fedsrcvar             # or fedavg
-  rounds: 200
+  rounds: 300
   local_steps: 1
-  batch_size: 64                   # or full
-  learning_rate: 0.05
-  threshold_learning_rate: 0.01
+  batch_size: 256                  # or full; how steps are made needs no tuning (docs/explain/defaults.md)
   threshold_init: quantile         # bound | quantile | a number
 secure_aggregation:
   mode: malicious                  # or semi-honest; "off" is plain sums, which every site must allow

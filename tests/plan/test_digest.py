@@ -71,7 +71,7 @@ def spellings(draw: st.DrawFn) -> str:
 
 def test_the_digest_is_a_hash_of_length_prefixed_fields_that_anybody_can_recompute() -> None:
     plan = Plan.model_validate(VALUES)
-    fields = [b"fedfair/plan/v1", canonical_plan(plan), b"L" * 32, b"W" * 32, (2).to_bytes(8, "big")]
+    fields = [b"fedfair/plan/v2", canonical_plan(plan), b"L" * 32, b"W" * 32, (2).to_bytes(8, "big")]
     fields += [b"src/a.py", b"A" * 32, b"src/b.py", b"B" * 32]
     expected = hashlib.sha256(b"".join(len(field).to_bytes(8, "big") + field for field in fields)).digest()
     code = {"src/b.py": b"B" * 32, "src/a.py": b"A" * 32}
