@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_noised, learns_threshold
-from fedfair.plan.schema import Plan, ServerOptimizerSection
+from fedfair.plan.schema import LinearModel, Plan, ServerOptimizerSection
 
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
 
-_ADAPTIVE_RATE = 0.1
+_ADAPTIVE_RATE, _ADAPTIVE_RATE_OF_LINEAR = 0.01, 0.1
 
 FIRST_ROUND = RoundNumber(1)
 PLAIN_AVERAGING = ServerOptimizerSection(name="sgd")
@@ -91,4 +91,6 @@ def server_rate(plan: Plan) -> float:
     stated = server_optimizer_of(plan)
     if stated.learning_rate is not None:
         return stated.learning_rate
-    return plan.training.learning_rate if stated.name in {"sgd", "momentum"} else _ADAPTIVE_RATE
+    if stated.name in {"sgd", "momentum"}:
+        return plan.training.learning_rate
+    return _ADAPTIVE_RATE_OF_LINEAR if isinstance(plan.task.model, LinearModel) else _ADAPTIVE_RATE

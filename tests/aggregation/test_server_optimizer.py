@@ -29,7 +29,8 @@ def layout(size: int, *, statistics: int = 0, dtype: np.dtype[np.floating] = DOU
 
 
 def plan(optimizer: dict[str, object] | None, schedule: str = "constant", rounds: int = 20) -> Plan:
-    training = {"rounds": rounds, "learning_rate": RATE, "schedule": schedule, "server_optimizer": optimizer}
+    stated = optimizer or {"name": "sgd"}
+    training = {"rounds": rounds, "learning_rate": RATE, "schedule": schedule, "server_optimizer": stated}
     return parsed(training=training)
 
 

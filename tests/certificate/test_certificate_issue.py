@@ -69,7 +69,7 @@ def test_held_out_records_come_first_and_training_records_never_by_themselves() 
     ("split", "output", "speaks"),
     [
         ("test", "best", True),
-        ("validation", "last", True),
+        ("validation", "last", False),
         ("validation", "best", False),
         ("train", "last", False),
     ],

@@ -43,8 +43,11 @@ def test_a_plan_that_promises_nothing_false_is_taken() -> None:
     [
         ({"training": {"weights": "samples"}}, "training.weights", "how many records a site has"),
         ({"training": {"weights": "batch"}}, "training.weights", "is batch"),
-        ({"training": {"algorithm": "afl"}}, "training.algorithm", "more than sums of clipped changes"),
-        ({"training": {"output": "best"}}, "training.output", "no evaluation sums"),
+        (
+            {"training": {"algorithm": "afl", "server_optimizer": None}},
+            "training.algorithm",
+            "more than sums of clipped changes",
+        ),
         ({"training": {"threshold_init": "quantile"}}, "training.threshold_init", "no evaluation sums"),
         ({"task": {"standardize": "secure"}}, "task.standardize", "sum of columns carries no noise"),
         ({"evaluation": {"method": "exact"}}, "evaluation.method", "no evaluation sums"),

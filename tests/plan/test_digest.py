@@ -34,8 +34,8 @@ VALUES: dict[str, object] = {
         "data": {"csv": {"label": "y", "numeric": ["age"], "categorical": {"sex": ["F", 1, 1.0, True, "1"]}}},
         "model": {"name": "mlp", "hidden": [8]},
     },
-    "objective": {"worst_group_size": 0.1, "tradeoff": 0.01, "smoothing": {"gamma": 0.05}},
-    "training": {"rounds": 300, "batch_size": 64, "learning_rate": 0.05, "seed": 0},
+    "objective": {"worst_group_size": 0.1, "tradeoff": 0.01, "smoothing": {"gamma": 0.02}},
+    "training": {"rounds": 300, "batch_size": 256, "learning_rate": 0.01, "seed": 0},
     "evaluation": {"every": 10, "group_sizes": [0.1, 0.3]},
 }
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.plan.learning_rates import LearningRates, local_rates, rate_factor, server_rate
-from tests.plans import parsed
+from fedfair.plan.learning_rates import LearningRates, local_rates, rate_factor, server_optimizer_of, server_rate
+from fedfair.plan.schema import Plan
+from tests.plans import parsed, untuned
 
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -49,10 +50,10 @@ def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate()
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (None, 0.4),
+        (None, 0.1),
         ({"name": "sgd"}, 0.4),
         ({"name": "momentum"}, 0.4),
-        ({"name": "adam"}, 0.03),
+        ({"name": "adam"}, 0.1),
         ({"name": "yogi", "learning_rate": 0.2}, 0.2),
     ],
 )
@@ -61,3 +62,26 @@ def test_the_rate_of_the_server_is_the_stated_one_or_that_of_its_kind(
 ) -> None:
     plan = parsed(training={"rounds": 2, "learning_rate": 0.4, "server_optimizer": stated})
     assert server_rate(plan) == expected
+
+
+def test_a_model_with_hidden_layers_is_stepped_more_carefully() -> None:
+    hidden = {"data": "breast-cancer", "model": {"name": "mlp", "hidden": [8]}}
+    assert server_rate(Plan.model_validate(untuned(task=hidden))) == 0.01
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({}, "adam"),
+        ({"training": {"algorithm": "fedavg"}}, "adam"),
+        ({"training": {"algorithm": "afl"}}, "sgd"),
+        ({"task": {"standardize": "ranges"}, "privacy": {"sample_level": {"noise_multiplier": 1.0}}}, "sgd"),
+        ({"training": {"server_optimizer": {"name": "yogi"}}}, "yogi"),
+    ],
+)
+def test_a_plan_that_names_no_optimizer_takes_adam_where_no_noise_is_added(
+    sections: dict[str, dict[str, object]], expected: str
+) -> None:
+    training = {"rounds": 2, **sections.get("training", {})}
+    plan = Plan.model_validate(untuned(**{**sections, "training": training}))
+    assert server_optimizer_of(plan).name == expected

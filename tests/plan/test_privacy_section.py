@@ -41,7 +41,7 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
 @pytest.mark.parametrize(
     ("sections", "place", "words"),
     [
-        ({"training": {"algorithm": "afl"}}, "training.algorithm", "reveals losses"),
+        ({"training": {"algorithm": "afl", "server_optimizer": None}}, "training.algorithm", "reveals losses"),
         ({"training": {"resample": "round", "local_steps": 2}}, "training.resample", "drawn at random"),
         ({"training": {"precision": "fp16"}}, "training.precision", "before privacy.sample_level can clip"),
         (

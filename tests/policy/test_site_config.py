@@ -276,7 +276,8 @@ def test_what_a_deployment_reveals_today_is_allowed_unless_a_site_says_less(
     [("afl", "site-losses"), ("fedminmax", "group-losses"), ("fedmgda", "site-updates"), ("erm", "records")],
 )
 def test_an_algorithm_that_reveals_more_than_sums_is_refused_by_what_it_reveals(algorithm: str, kind: str) -> None:
-    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": algorithm}))
+    training = {"algorithm": algorithm, "server_optimizer": None}
+    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, training=training))
     with pytest.raises(PolicyError) as caught:
         check_policy(stated, SitePolicy(), "clinic-a")
     assert [(term.key, term.asked) for term in caught.value.broken] == [("reveals", kind)]

@@ -62,7 +62,6 @@ def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
         ("objective", {"tradeoff": 1}, "this is plain averaging"),
         ("objective", {"worst_group_size": 1}, "this is plain averaging"),
         ("training", {"batch_size": 9}, "a batch of 9 holds less than one record of the worst 10 %"),
-        ("training", {"output": "best"}, "output is best without a validation_fraction"),
     ],
 )
 def test_what_is_probably_not_meant_is_said(section: str, values: dict[str, object], expected: str) -> None:
