@@ -1,4 +1,4 @@
-"""A fairness certificate as a file: the JSON contract `fedfair/certificate/1`, and its one spelling.
+"""A fairness certificate as a file: the JSON contract `fedfair/certificate/2`, and its one spelling.
 
 Decides which facts a certificate states, in which form, and that a file has no byte outside them: it is refused
 unless it is spelt exactly as `to_text` spells it, so a field cannot stand twice and nothing can follow it. Whether
@@ -17,7 +17,7 @@ from fedfair.aggregation.evaluation_file import Count, Digest, Finite, Split
 from fedfair.errors import CertificateError
 from fedfair.fairness.population_bounds import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
 
-FORMAT: Final = "fedfair/certificate/1"
+FORMAT: Final = "fedfair/certificate/2"
 MAX_BYTES = 1 << 20
 """4097 bins and 1000 statements take about 400 kB."""
 
@@ -99,6 +99,8 @@ class Histogram(_Part):
         starts: the planned bin that each bin begins with.
         counts: losses in each bin.
         sums: their sums.
+        cores: for each bin, one of its planned bins: fewer than `fewest` of its losses lie below that one, and
+            fewer than `fewest` above it.
     """
 
     bins: Annotated[int, Field(ge=1, le=4096)]
@@ -106,6 +108,7 @@ class Histogram(_Part):
     starts: tuple[Count, ...]
     counts: tuple[Count, ...]
     sums: tuple[Finite, ...]
+    cores: tuple[Count, ...]
 
 
 class Certificate(_Part):
@@ -136,7 +139,7 @@ class Certificate(_Part):
         signature: base64, over everything else; null for an unsigned one.
     """
 
-    format: Literal["fedfair/certificate/1"]
+    format: Literal["fedfair/certificate/2"]
     federation: Name
     issued_at: Annotated[str, Field(pattern=r"^[0-9T:+.Z-]{1,64}$")]
     issuer: Issuer | None
@@ -166,7 +169,9 @@ class Certificate(_Part):
             DataError: the numbers are no histogram.
         """
         held = self.histogram
-        return LossHistogram(held.bins, self.loss_range, held.starts, held.counts, held.sums)
+        return LossHistogram(
+            held.bins, self.loss_range, held.starts, held.counts, held.sums, held.cores, held.fewest
+        )
 
 
 def to_text(certificate: Certificate) -> str:

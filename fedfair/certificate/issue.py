@@ -107,7 +107,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         )
     record.block(terms.split)
     sums = record.splits[terms.split]
-    planned = LossHistogram(record.bins, record.loss_range, tuple(range(record.bins + 1)), sums.counts, sums.sums)
+    planned = LossHistogram.planned(record.bins, record.loss_range, sums.counts, sums.sums)
     fewest = max(terms.fewest, plan.evaluation.min_group)
     published = join_small_bins(planned, fewest)
     population = (
@@ -145,6 +145,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
             starts=published.starts,
             counts=published.counts,
             sums=published.sums,
+            cores=published.cores,
         ),
         signature=None,
     )

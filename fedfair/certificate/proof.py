@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedfair.aggregation.cvar_bounds import histogram_bounds, total_sum_error
+from fedfair.aggregation.cvar_bounds import Cores, histogram_bounds, total_sum_error
 from fedfair.certificate.document import Population, Statement
 from fedfair.fairness.population_bounds import LossHistogram, population_bounds
 
@@ -31,7 +31,9 @@ def statements(
         PlanError: a group size is outside (0, 1].
     """
     counts, sums = np.array(histogram.counts, np.float64), np.array(histogram.sums, np.float64)
-    sample = histogram_bounds(histogram.lower_edges, counts, sums, group_sizes)
+    edges, places = np.append(histogram.planned_edges, math.inf), np.array(histogram.cores)
+    cores = Cores(edges[places], edges[places + 1], histogram.most_beside_core)
+    sample = histogram_bounds(histogram.lower_edges, counts, sums, group_sizes, cores)
     bounds: Sequence[float | None] = [None] * len(group_sizes)
     if population is not None:
         bounds = population_bounds(

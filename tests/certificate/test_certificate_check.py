@@ -235,7 +235,7 @@ def test_validation_records_that_chose_the_model_speak_for_nobody_else() -> None
         lambda text: text.replace('"n": ', '"n":  '),
         lambda text: text.replace('{\n "format"', '{\n "n": 5,\n "format"', 1),
         lambda text: text.replace('"masked": true', '"masked": true, "extra": 1'),
-        lambda text: text.replace("fedfair/certificate/1", "fedfair/certificate/2"),
+        lambda text: text.replace("fedfair/certificate/2", "fedfair/certificate/1"),
         lambda text: text.replace('"mean": 0', '"mean": "0'),
         lambda text: text.replace('"split": "test"', '"split": "all"'),
         lambda text: text.replace('"federation": "heart"', '"federation": "he\\u001bart"'),
