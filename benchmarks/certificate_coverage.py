@@ -119,7 +119,7 @@ if __name__ == "__main__":
         for records in wanted.records:
             for delta in wanted.delta:
                 for method in METHODS:
-                    population = Population(method=method, delta=delta)
+                    population = Population(method=method, delta=delta, mixture="evaluated records", weights=None)
                     figures = measure(losses, records, population, wanted.redraws, generator)
                     runs.append({"data": name, "people": len(losses), **figures})
     report("certificate_coverage", runs=runs)

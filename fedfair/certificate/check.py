@@ -14,7 +14,7 @@ from fedfair.certificate.issue import privacy_statement, speaks_for_others
 from fedfair.certificate.proof import mean_loss, statements
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.fairness.metrics import uniform_classifier_loss
-from fedfair.plan.derived import is_masked, planned_loss_range
+from fedfair.plan.derived import is_masked, planned_loss_range, published_sites
 from fedfair.plan.schema import Plan
 
 RELATIVE = 1e-9
@@ -80,11 +80,33 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         )
     if certificate.masked and not is_masked(plan):
         raise CertificateError("the certificate says that sums were masked, the plan says they were not")
+    _check_sites(certificate, plan)
     if certificate.population is not None and not speaks_for_others(plan, certificate.split):
         raise CertificateError(
             f"the certificate speaks of the population, but the plan chose the model by the {certificate.split} "
             "records themselves"
         )
+
+
+def _check_sites(certificate: Certificate, plan: Plan) -> None:
+    sites = certificate.sites or {}
+    strangers = [name for name in sites if name not in published_sites(plan)]
+    if strangers:
+        raise CertificateError(
+            f"the certificate tells how many records {', '.join(strangers)} has, which the plan does not publish"
+        )
+    small = [name for name, count in sites.items() if count < plan.evaluation.min_group]
+    if small:
+        raise CertificateError(
+            f"the certificate tells of {sites[small[0]]} records of {small[0]}, the plan allows "
+            f"{plan.evaluation.min_group} at least"
+        )
+    if certificate.population is not None:
+        planned = plan.evaluation.site_weights or None
+        if certificate.population.weights != planned:
+            raise CertificateError(
+                f"the certificate weighs the sites by {certificate.population.weights}, the plan by {planned}"
+            )
 
 
 def check_model(certificate: Certificate, model_digest: str) -> None:
@@ -118,6 +140,14 @@ def _faults(certificate: Certificate) -> Iterator[str]:
         yield f"a bin holds fewer than {enough} losses"
     if certificate.population is not None and certificate.split == "train":
         yield "population bounds were drawn from training records, which prove nothing about new people"
+    told = sum((certificate.sites or {}).values())
+    if told > certificate.n:
+        yield f"the sites have {told} records, which are more than all {certificate.n}"
+    population = certificate.population
+    if population is not None and (population.weights is None) != (population.mixture == "evaluated records"):
+        yield f"the population mixes by {population.mixture}, the weights are {population.weights}"
+    if population is not None and population.weights is not None and population.method != "binomial":
+        yield f"{population.method} proves nothing about weighted sites"
     sizes = [statement.group_size for statement in certificate.statements]
     if sizes != sorted(set(sizes)):
         yield "the group sizes do not increase"
@@ -126,7 +156,7 @@ def _faults(certificate: Certificate) -> Iterator[str]:
 
 def _statement_faults(certificate: Certificate) -> Iterator[str]:
     sizes = [statement.group_size for statement in certificate.statements]
-    proven = statements(certificate.loss_histogram(), sizes, certificate.population)
+    proven = statements(certificate.loss_histogram(), sizes, certificate.population, certificate.sites)
     for stated, true in zip(certificate.statements, proven, strict=True):
         place = f"at group size {stated.group_size}"
         if not all(map(_same, stated.sample, true.sample)):

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedfair.aggregation.evaluation_file import Count, Digest, Finite, Split
 from fedfair.errors import CertificateError
 from fedfair.fairness.population_bounds import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
+from fedfair.plan.sections import MAX_SITE_WEIGHT
 
 FORMAT: Final = "fedfair/certificate/2"
 MAX_BYTES = 1 << 20
@@ -27,6 +28,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
 Words = Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")]
 Share = Annotated[float, Field(ge=MIN_GROUP_SIZE, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(gt=0.0, le=MAX_SITE_WEIGHT)]
 
 _REMEDY = "ask its issuer for the file as `fedfair certificate` made it"
 
@@ -69,10 +71,15 @@ class Population(_Part):
     Attributes:
         method: one of `fedfair.fairness.population_bounds.METHODS`.
         delta: the chance that a population bound of this certificate is wrong.
+        mixture: how the population mixes the sites' people: "evaluated records" in the proportions of these, one
+            record a person; "site weights" by `weights`.
+        weights: by site, as the plan declares them, of any sum; null for the proportions of the evaluated records.
     """
 
     method: Method
     delta: Annotated[float, Field(ge=MIN_DELTA, le=MAX_DELTA)]
+    mixture: Literal["evaluated records", "site weights"]
+    weights: dict[Name, Weight] | None
 
 
 class Statement(_Part):
@@ -128,6 +135,7 @@ class Certificate(_Part):
         masked: whether nobody saw one site's contribution.
         split: which records were evaluated.
         n: how many.
+        sites: how many of each site that has enough of them; null where the plan does not publish that.
         mean: their mean loss.
         classes: how many the model tells apart.
         uniform_floor: log(classes), the loss of guessing, for everybody alike.
@@ -152,6 +160,7 @@ class Certificate(_Part):
     masked: bool
     split: Split
     n: Annotated[int, Field(ge=1)]
+    sites: dict[Name, Annotated[int, Field(ge=1)]] | None
     mean: Finite
     classes: Annotated[int, Field(ge=2)]
     uniform_floor: Finite

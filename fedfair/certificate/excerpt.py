@@ -13,6 +13,7 @@ from fedfair.certificate.sentences import (
     guess_sentence,
     limits,
     main_statement,
+    mixture_sentences,
     population_sentence,
     sample_sentence,
 )
@@ -65,6 +66,7 @@ def excerpt(certificate: Certificate, place: str) -> PageSection:
     body = (
         paragraph(sample_sentence(certificate, worst), "lead")
         + paragraph(population_sentence(certificate, worst), "lead")
+        + paragraph(" ".join(mixture_sentences(certificate)))
         + paragraph(guess_sentence(certificate))
         + paragraph(
             f"Every figure was computed again from the losses' histogram in the certificate. {signed}", "card"

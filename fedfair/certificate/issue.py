@@ -94,7 +94,8 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         issued_at: the time in ISO 8601.
 
     Raises:
-        DataError: the evaluation has no records of that split.
+        DataError: the evaluation has no records of that split, or none that are told of a site that the plan
+            weighs.
         CertificateError: every group of these sizes is fewer people than may be told about, or the sums hold
             replaced losses, which prove nothing.
         RemoteProtocolError: no losses whatsoever have these sums.
@@ -110,9 +111,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
     planned = LossHistogram.planned(record.bins, record.loss_range, sums.counts, sums.sums)
     fewest = max(terms.fewest, plan.evaluation.min_group)
     published = join_small_bins(planned, fewest)
-    population = (
-        Population(method=terms.method, delta=terms.delta) if speaks_for_others(plan, terms.split) else None
-    )
+    population = _population(plan, terms) if speaks_for_others(plan, terms.split) else None
     objective = plan.objective
     return Certificate(
         format=FORMAT,
@@ -132,13 +131,16 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         masked=record.masked,
         split=terms.split,
         n=published.records,
+        sites=sums.sites,
         mean=mean_loss(published),
         classes=record.classes,
         uniform_floor=uniform_classifier_loss(record.classes),
         loss="cross-entropy in nats",
         loss_range=record.loss_range,
         population=population,
-        statements=statements(published, _told(terms.group_sizes, published.records, plan), population),
+        statements=statements(
+            published, _told(terms.group_sizes, published.records, plan), population, sums.sites
+        ),
         histogram=Histogram(
             bins=published.bins,
             fewest=fewest,
@@ -149,6 +151,19 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         ),
         signature=None,
     )
+
+
+def _population(plan: Plan, terms: IssueTerms) -> Population:
+    weights = plan.evaluation.site_weights
+    if not weights:
+        return Population(method=terms.method, delta=terms.delta, mixture="evaluated records", weights=None)
+    if terms.method != "binomial":
+        raise PlanError(
+            f"the method {terms.method} is not proven for the numbers of records that evaluation.site_weights "
+            "are compared with",
+            "use --method binomial",
+        )
+    return Population(method=terms.method, delta=terms.delta, mixture="site weights", weights=dict(weights))
 
 
 def speaks_for_others(plan: Plan, split: Split) -> bool:

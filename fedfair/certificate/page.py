@@ -20,6 +20,7 @@ from fedfair.certificate.sentences import (
     guess_sentence,
     limits,
     main_statement,
+    mixture_sentences,
     population_bound,
     population_sentence,
     sample_sentence,
@@ -52,6 +53,7 @@ def _opening(certificate: Certificate) -> Markup:
     paragraphs = [
         paragraph(sample_sentence(certificate, worst), "lead"),
         paragraph(population_sentence(certificate, worst), "lead"),
+        *(paragraph(sentence) for sentence in mixture_sentences(certificate)),
         paragraph(guess_sentence(certificate)),
     ]
     if certificate.signature is None:
@@ -63,7 +65,7 @@ def _opening(certificate: Certificate) -> Markup:
 
 def _curve(certificate: Certificate) -> Markup:
     sizes = np.linspace(1.0 / CURVE_POINTS, 1.0, CURVE_POINTS).tolist()
-    points = statements(certificate.loss_histogram(), sizes, certificate.population)
+    points = statements(certificate.loss_histogram(), sizes, certificate.population, certificate.sites)
     curves = [_sample_curve(sizes, points)]
     words = "The worst-off group of the evaluated people, by its size as a share of them"
     if certificate.population is not None:

@@ -73,6 +73,32 @@ def population_sentence(certificate: Certificate, statement: Statement) -> str:
     )
 
 
+def mixture_sentences(certificate: Certificate) -> Iterator[str]:
+    """Yield whom the population consists of, and how much of the evaluated records each site has."""
+    population = certificate.population
+    if population is not None and population.weights is None:
+        yield (
+            "That population mixes the sites' people in the proportions of the evaluated records, one record a "
+            "person."
+        )
+    if population is not None and population.weights is not None:
+        whole = sum(population.weights.values())
+        stated = ", ".join(f"{name} {weight / whole:.1%}" for name, weight in population.weights.items())
+        yield f"That population mixes the sites' people by the weights that the plan declares: {stated}."
+    yield _shares_sentence(certificate)
+
+
+def _shares_sentence(certificate: Certificate) -> str:
+    sites, n = certificate.sites, certificate.n
+    if not sites:
+        return "The shares of the sites in the evaluated records are not published."
+    shares = [f"{name} {count / n:.1%}" for name, count in sites.items()]
+    others = n - sum(sites.values())
+    if others:
+        shares.append(f"others {others / n:.1%}")
+    return f"The evaluated records are from: {', '.join(shares)}."
+
+
 def guess_sentence(certificate: Certificate) -> str:
     """Return what to compare a loss with."""
     worst = main_statement(certificate)
@@ -139,8 +165,9 @@ def _split_limit(certificate: Certificate) -> str:
 
 def _population_limits(certificate: Certificate, delta: float) -> Iterator[str]:
     yield (
-        "The population is the one that the evaluated people were drawn from, each independently of the others. "
-        "If they do not represent those whom the model will be used for, nothing is proven about these."
+        "The evaluated people were drawn from the people of their sites, each independently of the others, and "
+        "everybody has one record. If they do not represent those whom the model will be used for, or the sites "
+        "have other shares there, nothing is proven about these."
     )
     beyond = certificate.histogram.counts[-1]
     found = f"at most {beyond}" if beyond else "none"

@@ -3,21 +3,33 @@
 Decides the population half of the fairness certificate, from a loss histogram alone; the half about the evaluated
 records is `fedfair.aggregation.cvar_bounds`'s, and how both are signed and shown is `fedfair.certificate`'s.
 
-Let X = min(loss, L) with the histogram's range L, S(x) = P(X > x) in the population, and S_n the same of n records
-drawn independently from it. The mean of X over any group that makes up at least rho of the population is at most
+The population mixes the sites' people in the proportions of the evaluated records, one record a person; for other
+proportions see `fedfair.fairness.site_mixture`. Let X = min(loss, L) with the histogram's range L, S(x) = P(X > x)
+in the population, and S_n the same of the n records, drawn independently of each other. The mean of X over any
+group that makes up at least rho of the population is at most
 
     CVaR_rho = min over c of c + E (X - c)+ / rho = (1/rho) * integral from 0 to L of min(rho, S(x)) dx    (*)
 
 (Rockafellar and Uryasev 2000, Theorem 1, at the quantile c). The integral grows with S, so any U with S <= U
 everywhere gives a bound for every rho at once; Thomas and Learned-Miller 2019 bound CVaR in this way. Two such U:
 
-    dkw       S_n(x) + sqrt(log(1/delta) / (2n)) at every x, with probability 1 - delta: Dvoretzky, Kiefer and
-              Wolfowitz 1956, one-sided, constant of Massart 1990, delta <= 1/2
     binomial  at each of the B lower edges e of the histogram as it was planned, n P_n(X >= e) is binomial, so the
               upper end of Clopper and Pearson 1934 at level delta / B holds at all of them; S(x) <= P(X >= e) at
               every x >= e. Far tighter in the tail, which is where the worst group is
+    dkw       S_n(x) + sqrt(log(1/delta) / (2n)) at every x, with probability 1 - delta: Dvoretzky, Kiefer and
+              Wolfowitz 1956, one-sided, constant of Massart 1990, delta <= 1/2
 
-"dkw-binomial" is the lower of the two at every x, each at delta / 2. From counts and sums alone: over one bin
+"dkw-binomial" is the lower of the two at every x, each at delta / 2.
+
+Where each site's number of records was fixed, the records are no draws from one population: a loss of site k is at
+least e with a chance p_k of its own. Then n P_n(X >= e) is a sum of independent indicators whose chances have the
+mean p = P(X >= e), and "binomial" still holds. Proof: it fails where p > u(count), that is, where the count is at
+most c, the largest with u(c) < p. Hoeffding 1956: for c <= np - 1 that is no more likely than for the binomial, so
+its chance is at most the level. And c > np - 1 cannot be. We define u(c) = 1 for c >= n - 1, so c <= n - 2 and
+p < 1 - 1/n; there a binomial count is at most np with a chance above 1/4 (Greenberg and Mohri 2014), more than any
+level delta / B in use. For "dkw" the constant is proven for draws from one population only.
+
+From counts and sums alone: over one bin
 [e, e') the mean of S_n is (above * (e' - e) + sum - count * e) / (n (e' - e)), exactly, and because min(rho, .) is
 concave, the bin's part of (*) is at most its width times min(rho, mean of U). In the open bin the sum counts more
 than min(loss, L), so there the mean is at most that. Binning therefore loosens the bound, and never breaks it.
@@ -48,10 +60,10 @@ from scipy.special import betainccinv
 
 from fedfair.errors import DataError, PlanError
 
-Method: TypeAlias = Literal["dkw-binomial", "dkw"]
+Method: TypeAlias = Literal["binomial", "dkw-binomial", "dkw"]
 
 METHODS: tuple[Method, ...] = get_args(Method)
-"""The ways to a population bound, the tighter one first; choose before looking at the losses."""
+"""The ways to a population bound, the one to take first; choose before looking at the losses."""
 
 MAX_DELTA = 0.5
 """Massart's constant is proven for delta up to one half."""
@@ -210,14 +222,14 @@ def population_bounds(
     group_sizes: Iterable[float],
     *,
     delta: float,
-    method: Method = "dkw-binomial",
+    method: Method = "binomial",
     sum_error: float = 0.0,
 ) -> list[float]:
     """Return, for each group size, a bound on the mean of min(loss, L) over every group of the population.
 
     All of them, and those of every other group size, hold together with probability at least 1 - delta over the
-    draw of the records, if they were drawn independently of each other and of the model. A bound of L says
-    nothing.
+    draw of the records, if they were drawn independently of each other and of the model. The population mixes the
+    sites' people in the proportions of the records. A bound of L says nothing.
 
     Args:
         histogram: of the losses of n records, L its range.
@@ -233,14 +245,16 @@ def population_bounds(
         raise PlanError(f"delta is {delta}, outside (0, {MAX_DELTA}]", "0.05 is 95 % confidence")
     if method not in METHODS:
         raise PlanError(f"no population bound is called {method!r}", f"use {' or '.join(METHODS)}")
-    margin = dkw_margin(histogram.records, delta if method == "dkw" else 0.5 * delta)
-    counts = _at_least(histogram, sum_error)
-    upper = np.minimum(counts / histogram.records + margin, 1.0)
-    mean = _mean_survival(histogram, sum_error) + margin
-    if method == "dkw-binomial":
-        upper = np.minimum(upper, _binomial_upper(counts, histogram.records, 0.5 * delta / histogram.bins))
-    starts = list(histogram.starts)
-    mean = np.minimum(mean, upper[starts])
+    level = 0.5 * delta if method == "dkw-binomial" else delta
+    counts, starts = _at_least(histogram, sum_error), list(histogram.starts)
+    upper = np.ones(histogram.bins + 1)
+    if method != "dkw":
+        upper = _binomial_upper(counts, histogram.records, level / histogram.bins)
+    mean = upper[starts]
+    if method != "binomial":
+        margin = dkw_margin(histogram.records, level)
+        upper = np.minimum(upper, counts / histogram.records + margin)
+        mean = np.minimum(mean, _mean_survival(histogram, sum_error) + margin)
     pieces = np.diff(histogram.planned_edges, append=histogram.loss_range)
     widths = np.diff(histogram.lower_edges, append=histogram.loss_range)
     bounds = []
@@ -288,8 +302,11 @@ def _at_least(histogram: LossHistogram, sum_error: float) -> NDArray[np.float64]
 
 
 def _binomial_upper(counts: NDArray[np.float64], records: int, level: float) -> NDArray[np.float64]:
-    """Return the upper ends of one-sided Clopper-Pearson intervals for shares of which `counts` were drawn."""
+    """Return the upper ends of one-sided Clopper-Pearson intervals for shares of which `counts` were drawn.
+
+    They are 1 where all were drawn but one at most: the module says why.
+    """
     drawn, place = np.unique(counts, return_inverse=True)
     others = records - drawn
     upper = betainccinv(drawn + 1.0, np.maximum(others, 1.0), level) * (1.0 + _INVERSE_ERROR)
-    return np.where(others == 0.0, 1.0, np.minimum(upper, 1.0))[place]
+    return np.where(others <= 1.0, 1.0, np.minimum(upper, 1.0))[place]

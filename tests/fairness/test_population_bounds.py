@@ -18,6 +18,7 @@ from fedfair.fairness.population_bounds import (
     METHODS,
     LossHistogram,
     Method,
+    _binomial_upper,
     dkw_margin,
     join_small_bins,
     population_bounds,
@@ -68,10 +69,12 @@ def test_a_hand_worked_dkw_bound() -> None:
 
 
 def test_a_hand_worked_binomial_bound() -> None:
-    # No loss of n reaches the second bin: its share is at most 1 - (delta/2 / B)^(1/n).
+    # No loss of n reaches the second bin: its share is at most 1 - (delta / B)^(1/n), at delta/2 in a pair.
     n, delta = 400, 0.05
     held = LossHistogram.planned(2, 2.0, (n, 0, 0), (0.0, 0.0, 0.0))
-    (bound,) = population_bounds(held, [0.1], delta=delta)
+    (alone,) = population_bounds(held, [0.1], delta=delta)
+    assert alone == pytest.approx((0.1 + 1.0 - (delta / 2) ** (1 / n)) / 0.1, rel=1e-8)
+    (bound,) = population_bounds(held, [0.1], delta=delta, method="dkw-binomial")
     tail = 1.0 - (delta / 2 / 2) ** (1 / n)
     body = math.sqrt(math.log(2 / delta) / (2 * n))  # all losses are 0, so the first bin has only the margin
     assert bound == pytest.approx((min(0.1, body) + min(tail, body)) / 0.1, rel=1e-8)
@@ -162,9 +165,13 @@ def with_outliers(outliers: int, value: float, low: int = 0) -> NDArray[np.float
     return losses
 
 
+def bound_of(held: LossHistogram) -> float:
+    return population_bounds(held, [0.1], delta=0.05, method="dkw-binomial")[0]
+
+
 def test_three_outliers_of_three_thousand_do_not_void_the_bound_of_the_worst_tenth() -> None:
     def bound(losses: NDArray[np.float64], fewest: int) -> float:
-        return population_bounds(join_small_bins(histogram(losses, 256, RANGE), fewest), [0.1], delta=0.05)[0]
+        return bound_of(join_small_bins(histogram(losses, 256, RANGE), fewest))
 
     # The outliers are published with everybody else, because they are fewer than ten: this made it 5.545.
     assert bound(with_outliers(0, 6.0), 10) == pytest.approx(0.376, abs=5e-4)
@@ -192,7 +199,8 @@ def test_outliers_lift_the_bound_by_no_more_than_few_losses_of_the_whole_range_o
     excess = (held.sums[-1] - held.counts[-1] * edge) / 3000
     by_mean = edge + (excess + margin * (RANGE - edge)) / size
     assert cvar(np.minimum(losses, RANGE), size) * (1 - 1e-12) <= bound
-    assert bound <= min(as_few + width, by_mean) + 1e-9
+    # The binomial band knows no mean.
+    assert bound <= (as_few + width if method == "binomial" else min(as_few + width, by_mean)) + 1e-9
 
 
 def outliers_of_a_population(seed: int, records: int) -> NDArray[np.float64]:
@@ -212,6 +220,21 @@ def test_bounds_with_outliers_in_joined_bins_hold_in_as_many_redraws_as_promised
         bounds = population_bounds(held, RHO, delta=delta, method=method)
         failed += any(bound < true for bound, true in zip(bounds, truth, strict=True))
     assert failed <= binom.isf(1e-6, REDRAWS, delta)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0])), min_size=1, max_size=9), st.data())
+def test_the_binomial_bound_holds_for_records_with_chances_of_their_own(
+    chances: list[float], data: st.DataObject
+) -> None:
+    # The exact distribution of the count, one record after the other. The level is the largest in use.
+    level = data.draw(st.floats(1e-6, 0.25))
+    n, mean = len(chances), sum(chances) / len(chances)
+    distribution = np.array([1.0])
+    for chance in chances:
+        distribution = np.convolve(distribution, [1 - chance, chance])
+    upper = _binomial_upper(np.arange(n + 1.0), n, level)
+    assert distribution[upper < mean].sum() <= level * (1 + 1e-9)
 
 
 REDRAWS = 400
@@ -281,9 +304,11 @@ def test_the_distance_to_the_sample_shrinks_with_the_root_of_the_number_of_recor
 def test_the_combined_band_is_far_tighter_for_the_worst_tenth() -> None:
     held = histogram(coarse_losses(6, 1000), 64, 4.0)
     for size in (0.05, 0.1):
-        (combined,), (uniform,) = (population_bounds(held, [size], delta=0.05, method=each) for each in METHODS)
+        alone, combined, uniform = (
+            population_bounds(held, [size], delta=0.05, method=each)[0] for each in METHODS
+        )
         sample = cvar(np.minimum(coarse_losses(6, 1000), 4.0), size)
-        assert combined - sample < 0.7 * (uniform - sample)
+        assert max(alone, combined) - sample < 0.7 * (uniform - sample)
 
 
 def test_with_few_records_the_bound_is_the_range_and_so_says_nothing() -> None:
