@@ -67,9 +67,12 @@ def population_sentence(certificate: Certificate, statement: Statement) -> str:
             f"About groups of {size} of the population nothing is proven: {certificate.n} evaluated people are "
             f"too few for that at {confidence(certificate)} confidence."
         )
+    whom = "the population that those people represent"
+    if certificate.population.weights is not None:
+        whom = "the population that the plan's site weights make up"
     return (
-        f"With {confidence(certificate)} confidence, no group making up at least {size} of the population that "
-        f"those people represent has a mean loss above {at_most(bound)}, where {range_words(certificate)}."
+        f"With {confidence(certificate)} confidence, no group making up at least {size} of {whom} has a mean loss "
+        f"above {at_most(bound)}, where {range_words(certificate)}."
     )
 
 

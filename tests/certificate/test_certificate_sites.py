@@ -57,6 +57,7 @@ def test_the_bounds_for_weighted_sites_are_those_of_groups_smaller_by_the_larges
     check_plan(made, plan, PLAN_DIGEST)
     page = certificate_page(made)
     assert "by the weights that the plan declares: clinic-a 50.0%, clinic-b 50.0%" in page
+    assert "of the population that the plan&#39;s site weights make up has a mean loss above" in page
 
 
 def test_a_site_with_a_weight_and_no_published_records_lets_no_certificate_be_issued() -> None:
