@@ -93,6 +93,7 @@ def deployed(plan: Plan) -> JsonObject:
 def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     result = json.loads(json.dumps(simulated(make_plan()), allow_nan=False))
     versions, history, plan = result.pop("versions"), result.pop("history"), result.pop("plan")
+    verdict = result.pop("verdict")
     # Of five losses the worst two are 2.3 and 1.0; the mean is 0.8.
     assert result == {
         "format": "fedfair/result/1",
@@ -196,6 +197,29 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     assert history[0]["train"]["mean"] == pytest.approx(0.8)
     assert set(history[0]["train"]["by_group_size"]) == {"0.2", "0.4", "1.0"}
     assert history[0]["test"]["worst"] == pytest.approx(0.7, abs=8 * math.log(4) / 256)
+    # 1.4375 is above log(4), and everybody is of one class, which a constant prediction gives all the chance.
+    assert (verdict["state"], verdict["better_than_guess_from"]) == ("worse", 0.2)
+    found = [
+        (finding["subject"], finding["split"], round(finding["value"], 12), finding["reference"], finding["limit"])
+        for finding in verdict["findings"]
+    ]
+    assert found == [
+        ("objective", "train", 1.4375, "uniform_guess", math.log(4)),
+        ("objective", "train", 1.4375, "best_constant", 0.0),
+        ("worst_group", "test", 0.7, "best_constant", 0.0),
+        ("accuracy", "test", 0.0, "majority", 1.0),
+    ]
+    assert all(finding["certain"] for finding in verdict["findings"])
+    assert "\n".join(verdict["sentences"]) == (
+        "Do not use this model as it is; try training.learning_rate: 0.005 (now 0.05) or "
+        "objective.smoothing.name: zang (now softplus).\n"
+        "The plan's objective over 5 training records is 1.437, above the 1.386 of the uniform guess.\n"
+        "The plan's objective over 5 training records is 1.437, above the 0.000 of the best constant prediction.\n"
+        "The worst 40 % of 2 test records have a mean loss of 0.700, above the 0.000 of the best constant "
+        "prediction.\n"
+        "The accuracy over 2 test records is 0.0 %, below the 100.0 % of always naming the most frequent class.\n"
+        "Round 0 was not evaluated, so the model is not compared with the start."
+    )
 
 
 def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_no_collaborators() -> None:

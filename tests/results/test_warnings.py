@@ -47,6 +47,6 @@ secure_aggregation: {mode: "off"}
     outcome = CliRunner().invoke(app, ["simulate", "-p", plan, "--json", str(out), "--quiet"])
     assert outcome.exit_code == 0
     assert json.loads(out.read_text())["train"]["mean"] > 1e100
-    assert "worse than guessing" in outcome.stderr
+    assert "Do not use this model as it is; try training.learning_rate: 1e+199 (now 1e+200)" in outcome.stderr
     piped = CliRunner().invoke(app, ["simulate", "-p", plan, "--json", "-"])
     assert json.loads(piped.stdout)["format"] == "fedfair/result/1"
