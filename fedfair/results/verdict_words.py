@@ -1,11 +1,12 @@
-"""Says a verdict in plain sentences: the one that speaks for all, one for each finding, and what was not compared.
+"""Says a verdict in plain sentences: one for all, one for each figure that is worse, and what was not compared.
 
 Decides the words, the rounding, and what to try; whether there is a fault is `verdict.py`'s business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import learns_threshold
@@ -30,11 +31,6 @@ UNEVALUATED = RunVerdict(
 """The verdict on a model that no sum was made about."""
 
 _RECORDS = {"train": "training records", "test": "test records"}
-_REFERENCES = {
-    "start": "the {} before training",
-    "uniform_guess": "the {} of the uniform guess",
-    "best_constant": "the {} of the best constant prediction",
-}
 _TIMES_LARGER, _TIMES_SLOWER = 3.0, 10.0
 """How many times larger a group and how many times smaller a rate are worth a try, where no figure names one."""
 
@@ -51,7 +47,7 @@ def worded(comparison: Comparison, plan: Plan) -> RunVerdict:
     """
     size = plan.objective.worst_group_size
     findings = tuple(_finding(fault, size) for fault in comparison.faults)
-    sentences = [_opening(comparison, plan), *(finding.sentence for finding in findings)]
+    sentences = [_opening(comparison, plan), *_fault_sentences(comparison, size)]
     if any((fault.subject, fault.reference) == ("worst_group", "uniform_guess") for fault in comparison.faults):
         sentences.append(_better_sentence(comparison.better_than_guess_from))
     sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
@@ -91,7 +87,6 @@ def _compared(comparison: Comparison) -> str:
 
 
 def _finding(fault: FoundFault, size: float) -> VerdictFinding:
-    sentence = _fault_sentence(fault, size)
     return VerdictFinding(
         subject=fault.subject,
         split=fault.split,
@@ -99,23 +94,48 @@ def _finding(fault: FoundFault, size: float) -> VerdictFinding:
         reference=fault.reference,
         limit=fault.limit,
         certain=fault.certain,
-        sentence=sentence if fault.certain else f"Estimated: {sentence[:1].lower()}{sentence[1:]}",
+        sentence=_fault_sentence([fault], size),
     )
 
 
-def _fault_sentence(fault: FoundFault, size: float) -> str:
+def _fault_sentences(comparison: Comparison, size: float) -> Iterator[str]:
+    """Yield one sentence for each figure, with everything that it is worse than."""
+    for _, faults in itertools.groupby(comparison.faults, lambda fault: (fault.subject, fault.certain)):
+        yield _fault_sentence([*faults], size)
+
+
+def _fault_sentence(faults: Sequence[FoundFault], size: float) -> str:
+    """Return a sentence about the faults of one figure, which are all certain, or all estimated."""
+    one = faults[0]
+    sentence = f"{_figure(one, size)} {_listed([_reference(fault) for fault in faults], 'and')}."
+    return sentence if one.certain else f"Estimated: {sentence[:1].lower()}{sentence[1:]}"
+
+
+def _figure(fault: FoundFault, size: float) -> str:
     if fault.split is None:
-        return f"{fault.value:.0f} losses of this model were not finite or too large, and were replaced."
+        return f"{fault.value:.0f} losses of this model were not finite or too large,"
     records = f"{fault.records} {_RECORDS[fault.split]}"
-    if fault.subject == "accuracy":
-        return (
-            f"The accuracy over {records} is {100 * fault.value:.1f} %, below the {100 * fault.limit:.1f} % of "
-            "always naming the most frequent class."
-        )
-    reference = _REFERENCES[fault.reference].format(_loss(fault.limit))
-    if fault.subject == "objective":
-        return f"The plan's objective over {records} is {_loss(fault.value)}, above {reference}."
-    return f"The worst {percent(size)} of {records} have a mean loss of {_loss(fault.value)}, above {reference}."
+    match fault.subject:
+        case "accuracy":
+            return f"The accuracy over {records} is {100 * fault.value:.1f} %, below"
+        case "objective":
+            return f"The plan's objective over {records} is {_loss(fault.value)}, above"
+        case _:
+            return f"The worst {percent(size)} of {records} have a mean loss of {_loss(fault.value)}, above"
+
+
+def _reference(fault: FoundFault) -> str:
+    match fault.reference:
+        case "start":
+            return f"the {_loss(fault.limit)} before training"
+        case "uniform_guess":
+            return f"the {_loss(fault.limit)} of the uniform guess"
+        case "best_constant":
+            return f"the {_loss(fault.limit)} of the best constant prediction"
+        case "majority":
+            return f"the {100 * fault.limit:.1f} % of always naming the most frequent class"
+        case "finite":
+            return "so others were counted in their place"
 
 
 def _better_sentence(size: float | None) -> str:
@@ -178,8 +198,8 @@ def _larger_size(comparison: Comparison, plan: Plan) -> tuple[str, str, str] | N
     return ("objective.worst_group_size", f"{wanted:.4g}", f"{now:.4g}") if wanted < 1.0 else None
 
 
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+def _listed(words: Sequence[str], joint: str = "or") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"
 
 
 def _loss(value: float) -> str:
