@@ -15,6 +15,7 @@ from fedfair.certificate.sentences import (
     main_statement,
     population_sentence,
     sample_sentence,
+    verdict_sentence,
 )
 from fedfair.errors import CertificateError
 from fedfair.report.blocks import bullets, paragraph
@@ -66,6 +67,7 @@ def excerpt(certificate: Certificate, place: str) -> PageSection:
         paragraph(sample_sentence(certificate, worst), "lead")
         + paragraph(population_sentence(certificate, worst), "lead")
         + paragraph(guess_sentence(certificate))
+        + paragraph(verdict_sentence(certificate))
         + paragraph(
             f"Every figure was computed again from the losses' histogram in the certificate. {signed}", "card"
         )

@@ -264,7 +264,13 @@ def _read(path: Path, most: int, what: str) -> bytes:
 
 
 def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
-    from fedfair.certificate.sentences import limits, main_statement, population_sentence, sample_sentence
+    from fedfair.certificate.sentences import (
+        limits,
+        main_statement,
+        population_sentence,
+        sample_sentence,
+        verdict_sentence,
+    )
 
     if certificate.signature is None:
         error_console.print(
@@ -278,6 +284,7 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
     worst = main_statement(certificate)
     console.print(Text(sample_sentence(certificate, worst), style="bold"))
     console.print(Text(population_sentence(certificate, worst), style="bold"))
+    console.print(Text(verdict_sentence(certificate), style="bold"))
     console.print(_table(certificate))
     console.print(Text("What this does not mean:"))
     for sentence in limits(certificate):

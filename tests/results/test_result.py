@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.evaluator import Evaluator
 from fedfair.aggregation.loss_histogram import loss_block
@@ -30,6 +31,8 @@ CLASSES = 4
 SCHEMA = FeatureSchema((2,), CLASSES)
 TRAIN = {"a": [0.1, 0.2, 1.0], "b": [0.4, 2.3]}
 TEST = {"b": [0.5, 0.7]}
+NOISE = {"sample_level": {"noise_multiplier": 1.1}}
+PROTECTED = tuple(f"site-{number}" for number in range(8))
 COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_down=100)]
 
 
@@ -322,3 +325,30 @@ def test_with_very_many_classes_there_is_no_matrix() -> None:
     judge = Evaluator.from_plan(plan, schema)
     assert judge.evaluate(header, RoundNumber(0), 0.0).splits["train"].accuracy == 1.0
     assert judge.confusion(header) == {}
+
+
+@pytest.mark.parametrize("make", ["simulated", "deployed"])
+def test_under_noise_a_deployed_verdict_is_an_estimate_and_a_simulated_one_is_not(make: str) -> None:
+    plan = make_plan()
+    noised = plan.model_copy(update={"privacy": plans.parsed(privacy=NOISE).privacy})
+    if make == "simulated":
+        result = simulated_result(noised, DIGEST, run_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
+    else:
+        result = deployed_result(noised, DIGEST, run_result(plan), classes=4, seconds=2.0, costs=())
+    verdict = result.verdict
+    assert verdict is not None
+    assert verdict.state == {"simulated": "worse", "deployed": "uncertain"}[make]
+    assert {finding.certain for finding in verdict.findings} == {make == "simulated"}
+
+
+def test_where_nothing_but_training_is_summed_the_verdict_says_that_nobody_knows() -> None:
+    level = {"collaborator_level": {"clip": 1.0, "noise_multiplier": 1.0}}
+    plan = plans.parsed(PROTECTED, privacy=level, training={"rounds": 1, "weights": "uniform"})
+    run = RunResult(RoundNumber(1), 1.0, None, {}, (), finished=True)
+    noised = distributed_dp(plan, 10)
+    result = deployed_result(plan, DIGEST, run, classes=2, seconds=1.0, costs=(), noised=noised)
+    assert result.verdict is not None
+    assert (result.verdict.state, result.train) == ("unknown", None)
+    assert result.verdict.sentences == (
+        "Nothing was evaluated, so whether this model is worse than guessing is not known.",
+    )
