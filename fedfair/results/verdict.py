@@ -5,6 +5,7 @@
     worst group      held-out, or else training   the same three, at the plan's group size
     accuracy         as the worst group           the share of the most frequent class
     losses           all                          none may have been replaced
+    training         -                            must have led to a model that is returned
 
 A finding is a fault that the evaluations show: a figure worse than its reference by more than `MARGIN`. It is
 certain where intervals prove it: the lower end of the model's figure is above the upper end of the reference's.
@@ -31,7 +32,7 @@ MARGIN = 0.001
 """A smaller difference of losses (nats) or shares is not told: result pages and tables show thousandths."""
 
 State: TypeAlias = Literal["fine", "worse", "uncertain", "unknown"]
-SubjectName: TypeAlias = Literal["objective", "worst_group", "accuracy", "losses"]
+SubjectName: TypeAlias = Literal["training", "objective", "worst_group", "accuracy", "losses"]
 ReferenceName: TypeAlias = Literal["start", "uniform_guess", "best_constant", "majority", "finite"]
 Split: TypeAlias = Literal["train", "test"]
 
@@ -41,9 +42,9 @@ class VerdictFinding(BaseModel):
 
     model_config = FROZEN
 
-    subject: SubjectName = Field(description="objective, worst_group, accuracy or losses (that were replaced)")
+    subject: SubjectName = Field(description="training, objective, worst_group, accuracy or losses")
     split: Split | None = Field(description="the split whose records it is about; null for all of them")
-    value: float = Field(description="the model's figure: nats, a share, or a number of losses")
+    value: float = Field(description="the model's figure: nats, a share, or a number of losses or rounds")
     reference: ReferenceName = Field(
         description="start (round 0), uniform_guess, best_constant, majority, or finite (losses)"
     )
@@ -99,12 +100,17 @@ class StartEvaluation:
 class ReturnedEvaluation:
     """The evaluation of the model that the run returned.
 
+    Where that is the model before training, because training made it worse, it is the evaluation of the last model
+    that was trained: a run must not be silent about it.
+
     Attributes:
         train: risks over training records.
         test: over held-out records; None where there are none.
         class_counts: records of each class, by split; a split without an entry has too many classes to be counted.
         counts_noised: whether these numbers, and the accuracy, carry noise.
         replaced: losses that were replaced because they were not finite or too large.
+        given_up_after: rounds that led to the evaluated model, where the one before training is returned in its
+            place; 0 where it is returned itself.
     """
 
     train: SplitRisk
@@ -112,6 +118,7 @@ class ReturnedEvaluation:
     class_counts: Mapping[str, Sequence[int]]
     counts_noised: bool = False
     replaced: int = 0
+    given_up_after: int = 0
 
     @property
     def shown(self) -> tuple[Split, SplitRisk]:
@@ -200,7 +207,7 @@ def compare(
                 certain = figure.proved and limit.proved
                 faults.append(FoundFault(subject, place, held.n, figure.value, reference, limit.value, certain))
     return Comparison(
-        faults=(*faults, *_accuracy_faults(returned), *_replaced_losses(returned)),
+        faults=(*_given_up(returned), *faults, *_accuracy_faults(returned), *_replaced_losses(returned)),
         omissions=tuple(dict.fromkeys(omissions)),
         compared=bool(figures),
         estimated=returned.counts_noised or not all(figure.proved for figure in figures),
@@ -276,6 +283,12 @@ def _accuracy_faults(returned: ReturnedEvaluation) -> Iterator[FoundFault]:
     if risk.accuracy < share - MARGIN:
         certain = not returned.counts_noised
         yield FoundFault("accuracy", split, risk.n, risk.accuracy, "majority", share, certain)
+
+
+def _given_up(returned: ReturnedEvaluation) -> Iterator[FoundFault]:
+    if returned.given_up_after:
+        certain = not returned.counts_noised
+        yield FoundFault("training", None, 0, float(returned.given_up_after), "start", 0.0, certain)
 
 
 def _replaced_losses(returned: ReturnedEvaluation) -> Iterator[FoundFault]:

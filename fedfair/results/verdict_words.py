@@ -112,6 +112,8 @@ def _fault_sentence(faults: Sequence[FoundFault], size: float) -> str:
 
 
 def _figure(fault: FoundFault, size: float) -> str:
+    if fault.subject == "training":
+        return f"Training made the model worse, so these figures are of round {fault.value:.0f} and"
     if fault.split is None:
         return f"{fault.value:.0f} losses of this model were not finite or too large,"
     records = f"{fault.records} {_RECORDS[fault.split]}"
@@ -126,6 +128,8 @@ def _figure(fault: FoundFault, size: float) -> str:
 
 def _reference(fault: FoundFault) -> str:
     match fault.reference:
+        case "start" if fault.subject == "training":
+            return "the model before training is returned"
         case "start":
             return f"the {_loss(fault.limit)} before training"
         case "uniform_guess":
@@ -174,15 +178,14 @@ def _changes(comparison: Comparison, plan: Plan) -> Iterator[tuple[str, str, str
     subjects = {fault.subject for fault in comparison.faults}
     algorithm, rate = plan.training.algorithm, plan.training.learning_rate
     larger = _larger_size(comparison, plan)
-    if larger is not None and not subjects & {"objective", "losses"}:
+    if larger is not None and not subjects & {"training", "objective", "losses"}:
         # The objective fell as it should: it is the aim that asks for too much.
         yield larger
         larger = None
     if not ALGORITHMS[algorithm].threshold and subjects & {"objective", "worst_group"}:
         yield "training.algorithm", "fedsrcvar", algorithm
     yield "training.learning_rate", f"{rate / _TIMES_SLOWER:.4g}", f"{rate:.4g}"
-    training = plan.training.model_dump()
-    if training.get("schedule") == "constant":
+    if plan.training.schedule == "constant":
         yield "training.schedule", "linear", "constant"
     smoothing = plan.objective.smoothing.name
     if learns_threshold(plan) and smoothing != "zang":

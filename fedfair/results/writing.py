@@ -361,12 +361,7 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
     plan, run, train = frame.plan, frame.run, splits["train"]
     if train is None:
         return UNEVALUATED
-    known = {name: split for name, split in splits.items() if split is not None}
-    first = next((past for past in run.history if past.round == 0), None)
-    start = None
-    if first is not None:
-        same = {name: name in known and known[name].n == past.n for name, past in first.splits.items()}
-        start = StartEvaluation(_moment(first, frame), same)
+    held = {name: split.n for name, split in splits.items() if split is not None}
     returned = ReturnedEvaluation(
         train,
         splits["test"],
@@ -374,8 +369,37 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
         counts_noised=_carries_noise(frame),
         replaced=0 if run.evaluation is None else run.evaluation.replaced,
     )
+    if run.evaluation is not None and run.evaluation.round == 0 and run.history[-1].round > 0:
+        last = run.history[-1]
+        held = {name: split.n for name, split in last.splits.items()}
+        returned = _trained(returned, last, frame)
+    first = next((past for past in run.history if past.round == 0), None)
+    start = None
+    if first is not None:
+        same = {name: past.n == held.get(name) for name, past in first.splits.items()}
+        start = StartEvaluation(_moment(first, frame), same)
     aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
     return worded(compare(aim, uniform_classifier_loss(frame.classes), start, returned), plan)
+
+
+def _trained(returned: ReturnedEvaluation, last: Evaluation, frame: _Frame) -> ReturnedEvaluation:
+    """Return the evaluation of the last model that was trained, where the one before training is returned."""
+    proved = not _carries_noise(frame) and not last.replaced
+    fewest = frame.plan.evaluation.min_group
+    risks = {name: _bounded_split(split, fewest, None, proved=proved) for name, split in last.splits.items()}
+    counts = {
+        name: held
+        for name, held in returned.class_counts.items()
+        if name in last.splits and sum(held) == last.splits[name].n
+    }
+    return replace(
+        returned,
+        train=risks["train"],
+        test=risks.get("test"),
+        class_counts=counts,
+        replaced=last.replaced,
+        given_up_after=int(last.round),
+    )
 
 
 def _carries_noise(frame: _Frame) -> bool:

@@ -214,8 +214,8 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     ]
     assert all(finding["certain"] for finding in verdict["findings"])
     assert "\n".join(verdict["sentences"]) == (
-        "Do not use this model as it is; try training.learning_rate: 0.005 (now 0.05) or "
-        "objective.smoothing.name: zang (now softplus).\n"
+        "Do not use this model as it is; try training.learning_rate: 0.005 (now 0.05), "
+        "training.schedule: linear (now constant) or objective.smoothing.name: zang (now softplus).\n"
         "The plan's objective over 5 training records is 1.437, above the 1.386 of the uniform guess and the "
         "0.000 of the best constant prediction.\n"
         "The worst 40 % of 2 test records have a mean loss of 0.700, above the 0.000 of the best constant "

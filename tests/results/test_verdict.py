@@ -97,8 +97,9 @@ def test_the_bank_of_the_issue_is_told_in_plain_sentences() -> None:
     verdict = worded(comparison, plans.parsed(training={"rounds": 1, "learning_rate": 0.5}))
     assert verdict.state == "worse"
     assert told(verdict) == (
-        "Do not use this model as it is; try training.learning_rate: 0.05 (now 0.5), objective.smoothing.name: "
-        "zang (now softplus) or objective.worst_group_size: 0.4 (now 0.1).\n"
+        "Do not use this model as it is; try training.learning_rate: 0.05 (now 0.5), training.schedule: linear "
+        "(now constant), objective.smoothing.name: zang (now softplus) or objective.worst_group_size: 0.4 (now "
+        "0.1).\n"
         "The plan's objective over 1000 training records is 0.877, above the 0.693 before training, the 0.693 of "
         "the uniform guess and the 0.693 of the best constant prediction.\n"
         "The worst 10 % of 1000 test records have a mean loss of 0.896, above the 0.693 before training, the "
@@ -123,7 +124,8 @@ def test_where_only_the_group_asks_for_too_much_a_larger_one_is_the_first_advice
     (opening, *_) = worded(comparison, plans.parsed(training={"rounds": 1, "algorithm": "fedavg"})).sentences
     assert opening == (
         "Do not use this model as it is; try objective.worst_group_size: 0.4 (now 0.1), training.algorithm: "
-        "fedsrcvar (now fedavg) or training.learning_rate: 0.005 (now 0.05)."
+        "fedsrcvar (now fedavg), training.learning_rate: 0.005 (now 0.05) or training.schedule: linear (now "
+        "constant)."
     )
 
 
@@ -185,6 +187,18 @@ def test_losses_that_are_no_numbers_are_a_fault_whatever_the_estimates_are() -> 
     assert verdict.state == "worse"
     assert verdict.sentences[1] == (
         "3 losses of this model were not finite or too large, so others were counted in their place."
+    )
+
+
+def test_a_run_that_returns_the_model_before_training_says_so_and_why() -> None:
+    returned = ReturnedEvaluation(split(0.9), None, BALANCED, given_up_after=40)
+    comparison = compare(AIM, LOG2, start(), returned)
+    assert found(comparison)[0] == ("training", None, "start", True)
+    verdict = worded(comparison, plans.parsed())
+    assert verdict.state == "worse"
+    assert verdict.sentences[1] == (
+        "Training made the model worse, so these figures are of round 40 and the model before training is "
+        "returned."
     )
 
 
