@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.issue import privacy_statement, speaks_for_others
-from fedfair.certificate.proof import mean_loss, statements
+from fedfair.certificate.proof import mean_loss, nearest_statement, statements
+from fedfair.certificate.verdict import certified_verdict, few_people
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.plan.derived import is_masked, planned_loss_range, published_sites
@@ -152,6 +153,7 @@ def _faults(certificate: Certificate) -> Iterator[str]:
     if sizes != sorted(set(sizes)):
         yield "the group sizes do not increase"
     yield from _statement_faults(certificate)
+    yield from _verdict_faults(certificate)
 
 
 def _statement_faults(certificate: Certificate) -> Iterator[str]:
@@ -165,6 +167,25 @@ def _statement_faults(certificate: Certificate) -> Iterator[str]:
             stated.population or 0.0, true.population or 0.0
         ):
             yield f"{place} the population bound is {stated.population}, the histogram gives {true.population}"
+
+
+def _verdict_faults(certificate: Certificate) -> Iterator[str]:
+    outcomes, verdict, fewest = certificate.outcomes, certificate.verdict, certificate.histogram.fewest
+    if outcomes is not None:
+        told = len(outcomes.counts), sum(outcomes.counts)
+        if told != (certificate.classes, certificate.n) or outcomes.correct > certificate.n:
+            yield f"{told[1]} records of {told[0]} classes, {outcomes.correct} of them correct, are no outcomes"
+            return
+        if few_people(outcomes, fewest):
+            yield f"the outcomes tell of fewer than {fewest} people"
+    if verdict is None:
+        if {"verdict", "outcomes"} & certificate.model_fields_set:
+            yield "the verdict was left out"
+        return
+    proven = nearest_statement(certificate.statements, certificate.training.worst_group_size)
+    true = certified_verdict(proven, certificate.uniform_floor, outcomes)
+    if verdict != true:
+        yield f"the verdict is {verdict.state}, its figures give {true.state}, or other faults"
 
 
 def _same(left: float, right: float) -> bool:

@@ -118,6 +118,34 @@ class Histogram(_Part):
     cores: tuple[Count, ...]
 
 
+class Outcomes(_Part):
+    """How many evaluated records there are of each class; each number is 0 or at least the histogram's `fewest`.
+
+    Attributes:
+        counts: records of each class, (classes,).
+        correct: how many were classified correctly.
+    """
+
+    counts: tuple[Count, ...]
+    correct: Count
+
+
+class CertifiedVerdict(_Part):
+    """Whether the evaluated people are served worse than without a model; null where it cannot be told.
+
+    Attributes:
+        state: worse if any of the others is true: then the model is not to be used as it is.
+        above_uniform_guess: whether the worst group surely fares worse than by guessing.
+        above_best_constant: whether it surely fares worse than by the best constant prediction for such groups.
+        below_majority: whether the accuracy is below the share of the most frequent class.
+    """
+
+    state: Literal["worse", "fine"]
+    above_uniform_guess: bool
+    above_best_constant: bool | None
+    below_majority: bool | None
+
+
 class Certificate(_Part):
     """A fairness certificate; losses in nats.
 
@@ -144,6 +172,9 @@ class Certificate(_Part):
         population: what the population bounds rest on; null where nothing is claimed.
         statements: by increasing group size.
         histogram: what proves them.
+        outcomes: the numbers of records of each class; null where they tell of too few people. Older files have
+            neither this nor a verdict.
+        verdict: on the group size that the model was trained for, or the nearest one.
         signature: base64, over everything else; null for an unsigned one.
     """
 
@@ -169,6 +200,8 @@ class Certificate(_Part):
     population: Population | None
     statements: Annotated[tuple[Statement, ...], Field(min_length=1, max_length=MAX_STATEMENTS)]
     histogram: Histogram
+    outcomes: Outcomes | None = None
+    verdict: CertifiedVerdict | None = None
     signature: Words | None
 
     def loss_histogram(self) -> LossHistogram:
@@ -184,8 +217,11 @@ class Certificate(_Part):
 
 
 def to_text(certificate: Certificate) -> str:
-    """Return the file's text; every number is spelt so that it reads back as the same number."""
-    return json.dumps(certificate.model_dump(mode="json"), indent=1) + "\n"
+    """Return the file's text; every number is spelt so that it reads back as the same number.
+
+    Fields that an older file lacks are not written, so that it keeps its bytes and its signature.
+    """
+    return json.dumps(certificate.model_dump(mode="json", exclude_unset=True), indent=1) + "\n"
 
 
 def parse_certificate(raw: bytes, place: str) -> Certificate:

@@ -16,6 +16,7 @@ from fedfair.certificate.sentences import (
     mixture_sentences,
     population_sentence,
     sample_sentence,
+    verdict_sentence,
 )
 from fedfair.errors import CertificateError
 from fedfair.report.blocks import bullets, paragraph
@@ -68,6 +69,7 @@ def excerpt(certificate: Certificate, place: str) -> PageSection:
         + paragraph(population_sentence(certificate, worst), "lead")
         + paragraph(" ".join(mixture_sentences(certificate)))
         + paragraph(guess_sentence(certificate))
+        + paragraph(verdict_sentence(certificate))
         + paragraph(
             f"Every figure was computed again from the losses' histogram in the certificate. {signed}", "card"
         )

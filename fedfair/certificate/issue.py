@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from fedfair.aggregation.evaluation_file import EvaluationRecord, Split
 from fedfair.certificate.document import FORMAT, MAX_STATEMENTS, Certificate, Histogram, Population, Training
-from fedfair.certificate.proof import mean_loss, statements
+from fedfair.certificate.proof import mean_loss, nearest_statement, statements
+from fedfair.certificate.verdict import certified_verdict, published_outcomes
 from fedfair.errors import CertificateError, PlanError
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.population_bounds import (
@@ -113,6 +114,9 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
     published = join_small_bins(planned, fewest)
     population = _population(plan, terms) if speaks_for_others(plan, terms.split) else None
     objective = plan.objective
+    sizes = _told(terms.group_sizes, published.records, plan)
+    proven = statements(published, sizes, population, sums.sites)
+    floor, outcomes = uniform_classifier_loss(record.classes), published_outcomes(sums, fewest)
     return Certificate(
         format=FORMAT,
         federation=plan.federation.name,
@@ -134,13 +138,11 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         sites=sums.sites,
         mean=mean_loss(published),
         classes=record.classes,
-        uniform_floor=uniform_classifier_loss(record.classes),
+        uniform_floor=floor,
         loss="cross-entropy in nats",
         loss_range=record.loss_range,
         population=population,
-        statements=statements(
-            published, _told(terms.group_sizes, published.records, plan), population, sums.sites
-        ),
+        statements=proven,
         histogram=Histogram(
             bins=published.bins,
             fewest=fewest,
@@ -149,6 +151,8 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
             sums=published.sums,
             cores=published.cores,
         ),
+        outcomes=outcomes,
+        verdict=certified_verdict(nearest_statement(proven, objective.worst_group_size), floor, outcomes),
         signature=None,
     )
 

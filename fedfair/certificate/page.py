@@ -25,6 +25,7 @@ from fedfair.certificate.sentences import (
     population_sentence,
     sample_sentence,
     share,
+    verdict_sentence,
 )
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figures import Level, Series, draw, group_size_chart
@@ -55,12 +56,20 @@ def _opening(certificate: Certificate) -> Markup:
         paragraph(population_sentence(certificate, worst), "lead"),
         *(paragraph(sentence) for sentence in mixture_sentences(certificate)),
         paragraph(guess_sentence(certificate)),
+        _verdict(certificate),
     ]
     if certificate.signature is None:
         paragraphs.insert(
             0, Markup('<p class="card" id="unsigned"><b>NOT SIGNED: anybody could have made it.</b></p>')
         )
     return Markup("").join(paragraphs)
+
+
+def _verdict(certificate: Certificate) -> Markup:
+    sentence = verdict_sentence(certificate)
+    if certificate.verdict is not None and certificate.verdict.state == "worse":
+        return Markup('<p class="card" id="verdict"><b>{}</b></p>').format(sentence)
+    return Markup('<p id="verdict">{}</p>').format(sentence)
 
 
 def _curve(certificate: Certificate) -> Markup:

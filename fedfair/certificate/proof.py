@@ -58,6 +58,11 @@ def statements(
     )
 
 
+def nearest_statement(proven: Sequence[Statement], group_size: float) -> Statement:
+    """Return the statement about the group size that is nearest to a given one."""
+    return min(proven, key=lambda statement: abs(statement.group_size - group_size))
+
+
 def mean_loss(histogram: LossHistogram) -> float:
     """Return the mean of all losses."""
     return math.fsum(histogram.sums) / histogram.records

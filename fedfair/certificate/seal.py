@@ -71,4 +71,6 @@ def verify_seal(certificate: Certificate, public_key: Ed25519PublicKey | None) -
 
 
 def _message(certificate: Certificate) -> bytes:
-    return labelled_message(LABEL, [canonical_json(certificate.model_dump(exclude={"signature"}))])
+    # Fields that an older file lacks are no part of what was signed.
+    signed = certificate.model_dump(exclude={"signature"}, exclude_unset=True)
+    return labelled_message(LABEL, [canonical_json(signed)])

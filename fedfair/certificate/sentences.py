@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
 
 from fedfair.certificate.document import Certificate, Statement
+from fedfair.certificate.proof import nearest_statement
 
 _THOUSANDTH = Decimal("0.001")
 _NOTHING_BELOW = 1.0 - 1e-9
@@ -44,8 +45,7 @@ def population_bound(certificate: Certificate, statement: Statement) -> float | 
 
 def main_statement(certificate: Certificate) -> Statement:
     """Return the statement about the group size that the model was trained for, or the nearest one."""
-    wanted = certificate.training.worst_group_size
-    return min(certificate.statements, key=lambda statement: abs(statement.group_size - wanted))
+    return nearest_statement(certificate.statements, certificate.training.worst_group_size)
 
 
 def sample_sentence(certificate: Certificate, statement: Statement) -> str:
@@ -112,6 +112,27 @@ def guess_sentence(certificate: Certificate) -> str:
     if worst.sample[0] > floor:
         return f"{against}: the worst-off of those groups of evaluated people is served worse than that."
     return f"{against}, about as much as the worst-off of those groups of evaluated people."
+
+
+def verdict_sentence(certificate: Certificate) -> str:
+    """Return whether the evaluated people are served worse than without a model; older files do not say."""
+    verdict = certificate.verdict
+    if verdict is None:
+        return "This certificate carries no verdict: an older version made it."
+    clauses = []
+    worse = {"guessing": verdict.above_uniform_guess, "the best constant prediction": verdict.above_best_constant}
+    if any(worse.values()):
+        references = " and ".join(words for words, found in worse.items() if found)
+        size = share(main_statement(certificate).group_size)
+        clauses.append(f"the worst-off {size} of the evaluated people fare worse than by {references}")
+    if verdict.below_majority:
+        clauses.append("fewer predictions are right than by always naming the most frequent class")
+    if clauses:
+        return f"Do not use this model as it is: {', and '.join(clauses)}."
+    compared = "guessing"
+    if verdict.above_best_constant is not None:
+        compared = "guessing, the best constant prediction and the most frequent class"
+    return f"No figure here shows the model worse than {compared}; the model before training was not compared."
 
 
 def confidence(certificate: Certificate) -> str:

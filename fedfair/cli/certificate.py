@@ -270,6 +270,7 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
         mixture_sentences,
         population_sentence,
         sample_sentence,
+        verdict_sentence,
     )
 
     if certificate.signature is None:
@@ -285,6 +286,7 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
     console.print(Text(sample_sentence(certificate, worst), style="bold"))
     console.print(Text(population_sentence(certificate, worst), style="bold"))
     console.print(Text(" ".join(mixture_sentences(certificate))))
+    console.print(Text(verdict_sentence(certificate), style="bold"))
     console.print(_table(certificate))
     console.print(Text("What this does not mean:"))
     for sentence in limits(certificate):
