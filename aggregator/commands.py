@@ -24,7 +24,7 @@ from fedfair.errors import AbortedError, FedfairError, StoppedError
 from fedfair.process.stopping import service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
-from fedfair.results.warnings import result_warnings
+from fedfair.results.warnings import reassurance, result_warnings
 from fedfair.rounds.exit_reasons import ExitReason
 
 app = typer.Typer(
@@ -161,6 +161,8 @@ def _carry(
             warn(doubt)
     if not as_json and not quiet:
         console.print(Text(f"{ending.state.value}: {ending.words}"))
+        for sentence in reassurance(result) if isinstance(result, ResultDocument) else ():
+            console.print(Text(sentence), soft_wrap=True)
 
 
 def warn(text: str) -> None:

@@ -54,10 +54,9 @@ def held_out_losses(features: np.ndarray, labels: np.ndarray, generator: np.rand
 
 def certified(losses: np.ndarray, spec: HistogramSpec, population: Population) -> list[tuple[float, float, float]]:
     block = block_layout(spec).read(loss_block(losses, losses < math.log(2), 0.0, spec))
-    planned = LossHistogram(
+    planned = LossHistogram.planned(
         spec.bins,
         spec.loss_range,
-        tuple(range(spec.bins + 1)),
         tuple(int(count) for count in block["counts"]),
         tuple(block["losses"].tolist()),
     )
@@ -120,7 +119,7 @@ if __name__ == "__main__":
         for records in wanted.records:
             for delta in wanted.delta:
                 for method in METHODS:
-                    population = Population(method=method, delta=delta)
+                    population = Population(method=method, delta=delta, mixture="evaluated records", weights=None)
                     figures = measure(losses, records, population, wanted.redraws, generator)
                     runs.append({"data": name, "people": len(losses), **figures})
     report("certificate_coverage", runs=runs)

@@ -11,7 +11,9 @@ anything between
 
 and CVaR = (S + F) / k. F is linear between whole numbers of records, so a fractional `need` takes the upper
 bound between those of its neighbours: this is tighter, exact for a bin with one record, and holds for k < 1
-too, where CVaR is the largest loss. The overflow bin's upper edge is infinite; its sum still bounds it.
+too, where CVaR is the largest loss. The overflow bin's upper edge is infinite; its sum still bounds it. Where bins
+were joined around cores, at most `others` losses lie below the core of bin j and at most `others` above it. So
+all but `others` of any of its losses are within the core's edges, which takes the place of the bin's own.
 
 Floating-point errors of the sums widen the interval (`_rounding`), and so does what a masked sum loses
 (`MASKED_STEP`), so the truth is inside without exception.
@@ -57,6 +59,21 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
+class Cores:
+    """The part of each bin that holds nearly all of its losses; arrays (bins,).
+
+    Attributes:
+        lower_edges: where each core begins.
+        upper_edges: where it ends; infinite for an open one.
+        others: at most so many losses of a bin lie below its core, and at most so many above.
+    """
+
+    lower_edges: NDArray[np.float64]
+    upper_edges: NDArray[np.float64]
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupBound:
     """The risk of the worst group of one size, as far as sums can tell.
 
@@ -96,7 +113,7 @@ class SplitSummary:
 
 @dataclass(frozen=True, slots=True)
 class _Histogram:
-    """A block in its parts, from the worst bin to the best; arrays (bins + 1,)."""
+    """A block in its parts, from the worst bin to the best; arrays (bins + 1,); `others` as in `Cores`."""
 
     records: int
     correct: int
@@ -105,6 +122,9 @@ class _Histogram:
     sums: NDArray[np.float64]
     lower_edges: NDArray[np.float64]
     upper_edges: NDArray[np.float64]
+    core_lower: NDArray[np.float64]
+    core_upper: NDArray[np.float64]
+    others: int
 
     @property
     def mean(self) -> float:
@@ -143,6 +163,7 @@ def histogram_bounds(
     counts: NDArray[np.float64],
     sums: NDArray[np.float64],
     group_sizes: Iterable[float],
+    cores: Cores | None = None,
 ) -> list[Interval]:
     """Return the intervals of `cvar_bounds` for bins of any widths, such as joined bins of a plan.
 
@@ -151,12 +172,13 @@ def histogram_bounds(
         counts: whole numbers (bins,), not all 0.
         sums: of the losses in each bin (bins,).
         group_sizes: shares (rho) in (0, 1].
+        cores: where most of each bin's losses lie; None if nothing is known of that.
 
     Raises:
         RemoteProtocolError: no losses whatsoever have these counts and sums.
         PlanError: a group size is outside (0, 1].
     """
-    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums)
+    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums, cores)
     _check_sums(histogram)
     return [_cvar_bound(histogram, size) for size in group_sizes]
 
@@ -247,9 +269,18 @@ def _most_of_bin(histogram: _Histogram, bin_at: int, need: float) -> float:
 def _most_of_records(histogram: _Histogram, bin_at: int, records: int) -> float:
     if records == 0:
         return 0.0
-    rest = float(histogram.counts[bin_at]) - records
-    by_sum = float(histogram.sums[bin_at]) - rest * float(histogram.lower_edges[bin_at])
-    return min(records * float(histogram.upper_edges[bin_at]), by_sum)
+    rest, others = float(histogram.counts[bin_at]) - records, histogram.others
+    lower, core_lower = float(histogram.lower_edges[bin_at]), float(histogram.core_lower[bin_at])
+    upper, core_upper = float(histogram.upper_edges[bin_at]), float(histogram.core_upper[bin_at])
+    by_sum = float(histogram.sums[bin_at]) - _extreme(rest, others, lower, core_lower)
+    return min(_extreme(records, others, upper, core_upper), by_sum)
+
+
+def _extreme(records: float, others: int, edge: float, core_edge: float) -> float:
+    """Return the sum of as many losses, if `others` of them are at the bin's edge and the rest at the core's."""
+    few = min(records, others)
+    outside = few * edge if few > 0 else 0.0
+    return outside + (records - few) * core_edge if records > few else outside
 
 
 def _boundary(histogram: _Histogram, k: float) -> tuple[int, float]:
@@ -321,17 +352,37 @@ def _from_worst(
     lower_edges: NDArray[np.float64],
     counts: NDArray[np.float64],
     sums: NDArray[np.float64],
+    cores: Cores | None = None,
 ) -> _Histogram:
     """Return the parts of a histogram whose arrays run from the best bin to the worst."""
     upper_edges = np.append(lower_edges[1:], math.inf)
-    return _Histogram(records, correct, smoothed, counts[::-1], sums[::-1], lower_edges[::-1], upper_edges[::-1])
+    # A bin of which nothing else is known is its own core.
+    known = cores or Cores(lower_edges, upper_edges, 0)
+    return _Histogram(
+        records,
+        correct,
+        smoothed,
+        counts[::-1],
+        sums[::-1],
+        lower_edges[::-1],
+        upper_edges[::-1],
+        known.lower_edges[::-1],
+        known.upper_edges[::-1],
+        known.others,
+    )
 
 
 def _check_sums(histogram: _Histogram) -> None:
     counts, sums, slack = histogram.counts, histogram.sums, _rounding(histogram)
     occupied = counts > 0
-    least = counts[occupied] * (histogram.lower_edges[occupied] * (1.0 - slack) - MASKED_STEP)
-    most = counts[occupied] * (histogram.upper_edges[occupied] * (1.0 + slack) + MASKED_STEP)
+    few = np.minimum(counts, histogram.others)[occupied]
+    main = counts[occupied] - few
+    floor = few * histogram.lower_edges[occupied] + main * histogram.core_lower[occupied]
+    # No losses at an infinite edge add up to nothing.
+    ceiling = np.multiply(few, histogram.upper_edges[occupied], where=few > 0, out=np.zeros_like(few))
+    ceiling += np.multiply(main, histogram.core_upper[occupied], where=main > 0, out=np.zeros_like(main))
+    least = floor * (1.0 - slack) - counts[occupied] * MASKED_STEP
+    most = ceiling * (1.0 + slack) + counts[occupied] * MASKED_STEP
     possible = ((least <= sums[occupied]) & (sums[occupied] <= most)).all() and (sums[~occupied] == 0.0).all()
     if not possible:
         raise RemoteProtocolError(

@@ -2,15 +2,17 @@
 
     save/evaluation.json    of the output model, written by the aggregator and by `simulate --save`
 
-The file holds sums over everybody and nothing else: for each split the blocks that `loss_histogram.py` describes.
-Where a plan publishes the means of every site, they are in `result.json`. `plan_digest` is the digest that every
-site approved. `model_digest` is the SHA-256 of the model's flat vector, all its values in the order of the layout
-as little-endian numbers of the plan's width; `fedfair.sha256` in the metadata of a saved model is the same digest.
+The file holds sums over everybody: for each split the blocks that `loss_histogram.py` describes. Where a plan
+publishes the means of every site, the file also has their numbers of records, and `result.json` their means.
+`plan_digest` is the digest that every site approved. `model_digest` is the SHA-256 of the model's flat vector,
+all its values in the order of the layout as little-endian numbers of the plan's width; `fedfair.sha256` in the
+metadata of a saved model is the same digest.
 Decides the form and checks it when it is read; where it is written is the caller's business.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 import numpy as np
@@ -19,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
+from fedfair.aggregation.site_means import site_means
 from fedfair.errors import DataError
 
 FORMAT: Final = "fedfair/evaluation/1"
@@ -45,6 +48,8 @@ class SplitSums(BaseModel):
         sums: (bins + 1,), the sum of the losses in each bin.
         confusion: (classes, classes), how many records of each class were taken for which; None with more than 64
             classes.
+        sites: how many records each site has, without those that may not be told of; None where the plan does not
+            publish the means of single sites.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +60,7 @@ class SplitSums(BaseModel):
     counts: tuple[Summed, ...]
     sums: tuple[Finite, ...]
     confusion: tuple[tuple[Summed, ...], ...] | None = None
+    sites: dict[str, Annotated[int, Field(ge=1, le=MAX_COUNT)]] | None = None
 
 
 class EvaluationRecord(BaseModel):
@@ -120,20 +126,33 @@ class EvaluationRecord(BaseModel):
         )
 
 
-def split_sums(header: NDArray[np.float64], layout: Header) -> dict[Split, SplitSums]:
+def split_sums(
+    header: NDArray[np.float64], layout: Header, sites: Sequence[str] = (), fewest: int = 1
+) -> dict[Split, SplitSums]:
     """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
 
     Args:
         header: float64 array (layout.length,), the sum over all sites.
         layout: from `evaluation_layout`.
+        sites: those whose means the plan publishes, in the order of their rows.
+        fewest: the fewest records of a group about which anything is published.
     """
     sums = layout.read(header)
     names: tuple[Split, ...] = SPLITS
+    told = dict(zip(sites, site_means(sums["sites"], sums["splits"]["records"], fewest), strict=True))
     found = zip(names, sums["splits"], sums["confusion"], strict=True)
-    return {name: _split_sums(block, matrix) for name, block, matrix in found if block["records"] > 0}
+    return {
+        split: _split_sums(
+            block,
+            matrix,
+            {site: means[split].n for site, means in told.items() if split in means} if sites else None,
+        )
+        for split, block, matrix in found
+        if block["records"] > 0
+    }
 
 
-def _split_sums(block: np.void, matrix: NDArray[np.float64]) -> SplitSums:
+def _split_sums(block: np.void, matrix: NDArray[np.float64], sites: dict[str, int] | None) -> SplitSums:
     return SplitSums(
         n=int(block["records"]),
         correct=int(block["correct"]),
@@ -141,6 +160,7 @@ def _split_sums(block: np.void, matrix: NDArray[np.float64]) -> SplitSums:
         counts=tuple(int(count) for count in block["counts"]),
         sums=tuple(float(value) for value in block["losses"]),
         confusion=tuple(tuple(int(cell) for cell in row) for row in matrix) if matrix.size else None,
+        sites=sites,
     )
 
 

@@ -54,7 +54,8 @@ def evaluation_record(
         masked: whether the contributions were masked on their way.
     """
     spec = histogram_spec(plan, schema)
-    layout = evaluation_layout(spec, schema.classes, len(published_sites(plan)))
+    sites = published_sites(plan)
+    layout = evaluation_layout(spec, schema.classes, len(sites))
     return EvaluationRecord(
         plan_digest=format_digest(plan_digest),
         model_digest=format_digest(evaluated.vector_sha256),
@@ -65,6 +66,6 @@ def evaluation_record(
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
-        splits=split_sums(evaluated.header, layout),
+        splits=split_sums(evaluated.header, layout, sites, plan.evaluation.min_group),
         replaced=evaluated.replaced,
     )

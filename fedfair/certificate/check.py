@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.issue import privacy_statement, speaks_for_others
-from fedfair.certificate.proof import mean_loss, statements
+from fedfair.certificate.proof import mean_loss, nearest_statement, statements
+from fedfair.certificate.verdict import certified_verdict, few_people
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.fairness.metrics import uniform_classifier_loss
-from fedfair.plan.derived import is_masked, planned_loss_range
+from fedfair.plan.derived import is_masked, planned_loss_range, published_sites
 from fedfair.plan.schema import Plan
 
 RELATIVE = 1e-9
@@ -80,11 +81,33 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         )
     if certificate.masked and not is_masked(plan):
         raise CertificateError("the certificate says that sums were masked, the plan says they were not")
+    _check_sites(certificate, plan)
     if certificate.population is not None and not speaks_for_others(plan, certificate.split):
         raise CertificateError(
             f"the certificate speaks of the population, but the plan chose the model by the {certificate.split} "
             "records themselves"
         )
+
+
+def _check_sites(certificate: Certificate, plan: Plan) -> None:
+    sites = certificate.sites or {}
+    strangers = [name for name in sites if name not in published_sites(plan)]
+    if strangers:
+        raise CertificateError(
+            f"the certificate tells how many records {', '.join(strangers)} has, which the plan does not publish"
+        )
+    small = [name for name, count in sites.items() if count < plan.evaluation.min_group]
+    if small:
+        raise CertificateError(
+            f"the certificate tells of {sites[small[0]]} records of {small[0]}, the plan allows "
+            f"{plan.evaluation.min_group} at least"
+        )
+    if certificate.population is not None:
+        planned = plan.evaluation.site_weights or None
+        if certificate.population.weights != planned:
+            raise CertificateError(
+                f"the certificate weighs the sites by {certificate.population.weights}, the plan by {planned}"
+            )
 
 
 def check_model(certificate: Certificate, model_digest: str) -> None:
@@ -118,15 +141,24 @@ def _faults(certificate: Certificate) -> Iterator[str]:
         yield f"a bin holds fewer than {enough} losses"
     if certificate.population is not None and certificate.split == "train":
         yield "population bounds were drawn from training records, which prove nothing about new people"
+    told = sum((certificate.sites or {}).values())
+    if told > certificate.n:
+        yield f"the sites have {told} records, which are more than all {certificate.n}"
+    population = certificate.population
+    if population is not None and (population.weights is None) != (population.mixture == "evaluated records"):
+        yield f"the population mixes by {population.mixture}, the weights are {population.weights}"
+    if population is not None and population.weights is not None and population.method != "binomial":
+        yield f"{population.method} proves nothing about weighted sites"
     sizes = [statement.group_size for statement in certificate.statements]
     if sizes != sorted(set(sizes)):
         yield "the group sizes do not increase"
     yield from _statement_faults(certificate)
+    yield from _verdict_faults(certificate)
 
 
 def _statement_faults(certificate: Certificate) -> Iterator[str]:
     sizes = [statement.group_size for statement in certificate.statements]
-    proven = statements(certificate.loss_histogram(), sizes, certificate.population)
+    proven = statements(certificate.loss_histogram(), sizes, certificate.population, certificate.sites)
     for stated, true in zip(certificate.statements, proven, strict=True):
         place = f"at group size {stated.group_size}"
         if not all(map(_same, stated.sample, true.sample)):
@@ -135,6 +167,25 @@ def _statement_faults(certificate: Certificate) -> Iterator[str]:
             stated.population or 0.0, true.population or 0.0
         ):
             yield f"{place} the population bound is {stated.population}, the histogram gives {true.population}"
+
+
+def _verdict_faults(certificate: Certificate) -> Iterator[str]:
+    outcomes, verdict, fewest = certificate.outcomes, certificate.verdict, certificate.histogram.fewest
+    if outcomes is not None:
+        told = len(outcomes.counts), sum(outcomes.counts)
+        if told != (certificate.classes, certificate.n) or outcomes.correct > certificate.n:
+            yield f"{told[1]} records of {told[0]} classes, {outcomes.correct} of them correct, are no outcomes"
+            return
+        if few_people(outcomes, fewest):
+            yield f"the outcomes tell of fewer than {fewest} people"
+    if verdict is None:
+        if {"verdict", "outcomes"} & certificate.model_fields_set:
+            yield "the verdict was left out"
+        return
+    proven = nearest_statement(certificate.statements, certificate.training.worst_group_size)
+    true = certified_verdict(proven, certificate.uniform_floor, outcomes)
+    if verdict != true:
+        yield f"the verdict is {verdict.state}, its figures give {true.state}, or other faults"
 
 
 def _same(left: float, right: float) -> bool:

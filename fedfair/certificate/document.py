@@ -1,4 +1,4 @@
-"""A fairness certificate as a file: the JSON contract `fedfair/certificate/1`, and its one spelling.
+"""A fairness certificate as a file: the JSON contract `fedfair/certificate/2`, and its one spelling.
 
 Decides which facts a certificate states, in which form, and that a file has no byte outside them: it is refused
 unless it is spelt exactly as `to_text` spells it, so a field cannot stand twice and nothing can follow it. Whether
@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedfair.aggregation.evaluation_file import Count, Digest, Finite, Split
 from fedfair.errors import CertificateError
 from fedfair.fairness.population_bounds import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
+from fedfair.plan.sections import MAX_SITE_WEIGHT
 
-FORMAT: Final = "fedfair/certificate/1"
+FORMAT: Final = "fedfair/certificate/2"
 MAX_BYTES = 1 << 20
 """4097 bins and 1000 statements take about 400 kB."""
 
@@ -27,6 +28,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
 Words = Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")]
 Share = Annotated[float, Field(ge=MIN_GROUP_SIZE, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(gt=0.0, le=MAX_SITE_WEIGHT)]
 
 _REMEDY = "ask its issuer for the file as `fedfair certificate` made it"
 
@@ -69,10 +71,15 @@ class Population(_Part):
     Attributes:
         method: one of `fedfair.fairness.population_bounds.METHODS`.
         delta: the chance that a population bound of this certificate is wrong.
+        mixture: how the population mixes the sites' people: "evaluated records" in the proportions of these, one
+            record a person; "site weights" by `weights`.
+        weights: by site, as the plan declares them, of any sum; null for the proportions of the evaluated records.
     """
 
     method: Method
     delta: Annotated[float, Field(ge=MIN_DELTA, le=MAX_DELTA)]
+    mixture: Literal["evaluated records", "site weights"]
+    weights: dict[Name, Weight] | None
 
 
 class Statement(_Part):
@@ -99,6 +106,8 @@ class Histogram(_Part):
         starts: the planned bin that each bin begins with.
         counts: losses in each bin.
         sums: their sums.
+        cores: for each bin, one of its planned bins: fewer than `fewest` of its losses lie below that one, and
+            fewer than `fewest` above it.
     """
 
     bins: Annotated[int, Field(ge=1, le=4096)]
@@ -106,6 +115,35 @@ class Histogram(_Part):
     starts: tuple[Count, ...]
     counts: tuple[Count, ...]
     sums: tuple[Finite, ...]
+    cores: tuple[Count, ...]
+
+
+class Outcomes(_Part):
+    """How many evaluated records there are of each class; each number is 0 or at least the histogram's `fewest`.
+
+    Attributes:
+        counts: records of each class, (classes,).
+        correct: how many were classified correctly.
+    """
+
+    counts: tuple[Count, ...]
+    correct: Count
+
+
+class CertifiedVerdict(_Part):
+    """Whether the evaluated people are served worse than without a model; null where it cannot be told.
+
+    Attributes:
+        state: worse if any of the others is true: then the model is not to be used as it is.
+        above_uniform_guess: whether the worst group surely fares worse than by guessing.
+        above_best_constant: whether it surely fares worse than by the best constant prediction for such groups.
+        below_majority: whether the accuracy is below the share of the most frequent class.
+    """
+
+    state: Literal["worse", "fine"]
+    above_uniform_guess: bool
+    above_best_constant: bool | None
+    below_majority: bool | None
 
 
 class Certificate(_Part):
@@ -125,6 +163,7 @@ class Certificate(_Part):
         masked: whether nobody saw one site's contribution.
         split: which records were evaluated.
         n: how many.
+        sites: how many of each site that has enough of them; null where the plan does not publish that.
         mean: their mean loss.
         classes: how many the model tells apart.
         uniform_floor: log(classes), the loss of guessing, for everybody alike.
@@ -133,10 +172,13 @@ class Certificate(_Part):
         population: what the population bounds rest on; null where nothing is claimed.
         statements: by increasing group size.
         histogram: what proves them.
+        outcomes: the numbers of records of each class; null where they tell of too few people. Older files have
+            neither this nor a verdict.
+        verdict: on the group size that the model was trained for, or the nearest one.
         signature: base64, over everything else; null for an unsigned one.
     """
 
-    format: Literal["fedfair/certificate/1"]
+    format: Literal["fedfair/certificate/2"]
     federation: Name
     issued_at: Annotated[str, Field(pattern=r"^[0-9T:+.Z-]{1,64}$")]
     issuer: Issuer | None
@@ -149,6 +191,7 @@ class Certificate(_Part):
     masked: bool
     split: Split
     n: Annotated[int, Field(ge=1)]
+    sites: dict[Name, Annotated[int, Field(ge=1)]] | None
     mean: Finite
     classes: Annotated[int, Field(ge=2)]
     uniform_floor: Finite
@@ -157,6 +200,8 @@ class Certificate(_Part):
     population: Population | None
     statements: Annotated[tuple[Statement, ...], Field(min_length=1, max_length=MAX_STATEMENTS)]
     histogram: Histogram
+    outcomes: Outcomes | None = None
+    verdict: CertifiedVerdict | None = None
     signature: Words | None
 
     def loss_histogram(self) -> LossHistogram:
@@ -166,12 +211,17 @@ class Certificate(_Part):
             DataError: the numbers are no histogram.
         """
         held = self.histogram
-        return LossHistogram(held.bins, self.loss_range, held.starts, held.counts, held.sums)
+        return LossHistogram(
+            held.bins, self.loss_range, held.starts, held.counts, held.sums, held.cores, held.fewest
+        )
 
 
 def to_text(certificate: Certificate) -> str:
-    """Return the file's text; every number is spelt so that it reads back as the same number."""
-    return json.dumps(certificate.model_dump(mode="json"), indent=1) + "\n"
+    """Return the file's text; every number is spelt so that it reads back as the same number.
+
+    Fields that an older file lacks are not written, so that it keeps its bytes and its signature.
+    """
+    return json.dumps(certificate.model_dump(mode="json", exclude_unset=True), indent=1) + "\n"
 
 
 def parse_certificate(raw: bytes, place: str) -> Certificate:

@@ -13,8 +13,10 @@ from fedfair.certificate.sentences import (
     guess_sentence,
     limits,
     main_statement,
+    mixture_sentences,
     population_sentence,
     sample_sentence,
+    verdict_sentence,
 )
 from fedfair.errors import CertificateError
 from fedfair.report.blocks import bullets, paragraph
@@ -65,7 +67,9 @@ def excerpt(certificate: Certificate, place: str) -> PageSection:
     body = (
         paragraph(sample_sentence(certificate, worst), "lead")
         + paragraph(population_sentence(certificate, worst), "lead")
+        + paragraph(" ".join(mixture_sentences(certificate)))
         + paragraph(guess_sentence(certificate))
+        + paragraph(verdict_sentence(certificate))
         + paragraph(
             f"Every figure was computed again from the losses' histogram in the certificate. {signed}", "card"
         )

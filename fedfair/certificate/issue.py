@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from fedfair.aggregation.evaluation_file import EvaluationRecord, Split
 from fedfair.certificate.document import FORMAT, MAX_STATEMENTS, Certificate, Histogram, Population, Training
-from fedfair.certificate.proof import mean_loss, statements
+from fedfair.certificate.proof import mean_loss, nearest_statement, statements
+from fedfair.certificate.verdict import certified_verdict, published_outcomes
 from fedfair.errors import CertificateError, PlanError
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.population_bounds import (
@@ -94,7 +95,8 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         issued_at: the time in ISO 8601.
 
     Raises:
-        DataError: the evaluation has no records of that split.
+        DataError: the evaluation has no records of that split, or none that are told of a site that the plan
+            weighs.
         CertificateError: every group of these sizes is fewer people than may be told about, or the sums hold
             replaced losses, which prove nothing.
         RemoteProtocolError: no losses whatsoever have these sums.
@@ -107,13 +109,14 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         )
     record.block(terms.split)
     sums = record.splits[terms.split]
-    planned = LossHistogram(record.bins, record.loss_range, tuple(range(record.bins + 1)), sums.counts, sums.sums)
+    planned = LossHistogram.planned(record.bins, record.loss_range, sums.counts, sums.sums)
     fewest = max(terms.fewest, plan.evaluation.min_group)
     published = join_small_bins(planned, fewest)
-    population = (
-        Population(method=terms.method, delta=terms.delta) if speaks_for_others(plan, terms.split) else None
-    )
+    population = _population(plan, terms) if speaks_for_others(plan, terms.split) else None
     objective = plan.objective
+    sizes = _told(terms.group_sizes, published.records, plan)
+    proven = statements(published, sizes, population, sums.sites)
+    floor, outcomes = uniform_classifier_loss(record.classes), published_outcomes(sums, fewest)
     return Certificate(
         format=FORMAT,
         federation=plan.federation.name,
@@ -132,22 +135,39 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         masked=record.masked,
         split=terms.split,
         n=published.records,
+        sites=sums.sites,
         mean=mean_loss(published),
         classes=record.classes,
-        uniform_floor=uniform_classifier_loss(record.classes),
+        uniform_floor=floor,
         loss="cross-entropy in nats",
         loss_range=record.loss_range,
         population=population,
-        statements=statements(published, _told(terms.group_sizes, published.records, plan), population),
+        statements=proven,
         histogram=Histogram(
             bins=published.bins,
             fewest=fewest,
             starts=published.starts,
             counts=published.counts,
             sums=published.sums,
+            cores=published.cores,
         ),
+        outcomes=outcomes,
+        verdict=certified_verdict(nearest_statement(proven, objective.worst_group_size), floor, outcomes),
         signature=None,
     )
+
+
+def _population(plan: Plan, terms: IssueTerms) -> Population:
+    weights = plan.evaluation.site_weights
+    if not weights:
+        return Population(method=terms.method, delta=terms.delta, mixture="evaluated records", weights=None)
+    if terms.method != "binomial":
+        raise PlanError(
+            f"the method {terms.method} is not proven for the numbers of records that evaluation.site_weights "
+            "are compared with",
+            "use --method binomial",
+        )
+    return Population(method=terms.method, delta=terms.delta, mixture="site weights", weights=dict(weights))
 
 
 def speaks_for_others(plan: Plan, split: Split) -> bool:

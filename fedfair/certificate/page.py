@@ -20,10 +20,12 @@ from fedfair.certificate.sentences import (
     guess_sentence,
     limits,
     main_statement,
+    mixture_sentences,
     population_bound,
     population_sentence,
     sample_sentence,
     share,
+    verdict_sentence,
 )
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figures import Level, Series, draw, group_size_chart
@@ -52,7 +54,9 @@ def _opening(certificate: Certificate) -> Markup:
     paragraphs = [
         paragraph(sample_sentence(certificate, worst), "lead"),
         paragraph(population_sentence(certificate, worst), "lead"),
+        *(paragraph(sentence) for sentence in mixture_sentences(certificate)),
         paragraph(guess_sentence(certificate)),
+        _verdict(certificate),
     ]
     if certificate.signature is None:
         paragraphs.insert(
@@ -61,9 +65,16 @@ def _opening(certificate: Certificate) -> Markup:
     return Markup("").join(paragraphs)
 
 
+def _verdict(certificate: Certificate) -> Markup:
+    sentence = verdict_sentence(certificate)
+    if certificate.verdict is not None and certificate.verdict.state == "worse":
+        return Markup('<p class="card" id="verdict"><b>{}</b></p>').format(sentence)
+    return Markup('<p id="verdict">{}</p>').format(sentence)
+
+
 def _curve(certificate: Certificate) -> Markup:
     sizes = np.linspace(1.0 / CURVE_POINTS, 1.0, CURVE_POINTS).tolist()
-    points = statements(certificate.loss_histogram(), sizes, certificate.population)
+    points = statements(certificate.loss_histogram(), sizes, certificate.population, certificate.sites)
     curves = [_sample_curve(sizes, points)]
     words = "The worst-off group of the evaluated people, by its size as a share of them"
     if certificate.population is not None:

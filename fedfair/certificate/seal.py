@@ -1,6 +1,6 @@
 """Signs a certificate with a participant's long-lived Ed25519 key, and verifies it.
 
-    signature over: label "fedfair/certificate/v1", then everything but the signature in the canonical form of
+    signature over: label "fedfair/certificate/v2", then everything but the signature in the canonical form of
     `fedfair.plan.digest` (keys sorted, floats by `float.hex`)
 
 The name and the key of the issuer are among what is signed. Whose key it is, no file can show: a verifier takes
@@ -20,7 +20,7 @@ from fedfair.identity.signing import decode_base64, format_signing_key
 from fedfair.plan.digest import canonical_json
 from fedfair.signed_message import labelled_message
 
-LABEL = "fedfair/certificate/v1"
+LABEL = "fedfair/certificate/v2"
 
 
 def seal(certificate: Certificate, name: str, signing_key: Ed25519PrivateKey) -> Certificate:
@@ -71,4 +71,6 @@ def verify_seal(certificate: Certificate, public_key: Ed25519PublicKey | None) -
 
 
 def _message(certificate: Certificate) -> bytes:
-    return labelled_message(LABEL, [canonical_json(certificate.model_dump(exclude={"signature"}))])
+    # Fields that an older file lacks are no part of what was signed.
+    signed = certificate.model_dump(exclude={"signature"}, exclude_unset=True)
+    return labelled_message(LABEL, [canonical_json(signed)])

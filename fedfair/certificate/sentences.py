@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
 
 from fedfair.certificate.document import Certificate, Statement
+from fedfair.certificate.proof import nearest_statement
 
 _THOUSANDTH = Decimal("0.001")
 _NOTHING_BELOW = 1.0 - 1e-9
@@ -44,8 +45,7 @@ def population_bound(certificate: Certificate, statement: Statement) -> float | 
 
 def main_statement(certificate: Certificate) -> Statement:
     """Return the statement about the group size that the model was trained for, or the nearest one."""
-    wanted = certificate.training.worst_group_size
-    return min(certificate.statements, key=lambda statement: abs(statement.group_size - wanted))
+    return nearest_statement(certificate.statements, certificate.training.worst_group_size)
 
 
 def sample_sentence(certificate: Certificate, statement: Statement) -> str:
@@ -67,10 +67,39 @@ def population_sentence(certificate: Certificate, statement: Statement) -> str:
             f"About groups of {size} of the population nothing is proven: {certificate.n} evaluated people are "
             f"too few for that at {confidence(certificate)} confidence."
         )
+    whom = "the population that those people represent"
+    if certificate.population.weights is not None:
+        whom = "the population that the plan's site weights make up"
     return (
-        f"With {confidence(certificate)} confidence, no group making up at least {size} of the population that "
-        f"those people represent has a mean loss above {at_most(bound)}, where {range_words(certificate)}."
+        f"With {confidence(certificate)} confidence, no group making up at least {size} of {whom} has a mean loss "
+        f"above {at_most(bound)}, where {range_words(certificate)}."
     )
+
+
+def mixture_sentences(certificate: Certificate) -> Iterator[str]:
+    """Yield whom the population consists of, and how much of the evaluated records each site has."""
+    population = certificate.population
+    if population is not None and population.weights is None:
+        yield (
+            "That population mixes the sites' people in the proportions of the evaluated records, one record a "
+            "person."
+        )
+    if population is not None and population.weights is not None:
+        whole = sum(population.weights.values())
+        stated = ", ".join(f"{name} {weight / whole:.1%}" for name, weight in population.weights.items())
+        yield f"That population mixes the sites' people by the weights that the plan declares: {stated}."
+    yield _shares_sentence(certificate)
+
+
+def _shares_sentence(certificate: Certificate) -> str:
+    sites, n = certificate.sites, certificate.n
+    if not sites:
+        return "The shares of the sites in the evaluated records are not published."
+    shares = [f"{name} {count / n:.1%}" for name, count in sites.items()]
+    others = n - sum(sites.values())
+    if others:
+        shares.append(f"others {others / n:.1%}")
+    return f"The evaluated records are from: {', '.join(shares)}."
 
 
 def guess_sentence(certificate: Certificate) -> str:
@@ -83,6 +112,27 @@ def guess_sentence(certificate: Certificate) -> str:
     if worst.sample[0] > floor:
         return f"{against}: the worst-off of those groups of evaluated people is served worse than that."
     return f"{against}, about as much as the worst-off of those groups of evaluated people."
+
+
+def verdict_sentence(certificate: Certificate) -> str:
+    """Return whether the evaluated people are served worse than without a model; older files do not say."""
+    verdict = certificate.verdict
+    if verdict is None:
+        return "This certificate carries no verdict: an older version made it."
+    clauses = []
+    worse = {"guessing": verdict.above_uniform_guess, "the best constant prediction": verdict.above_best_constant}
+    if any(worse.values()):
+        references = " and ".join(words for words, found in worse.items() if found)
+        size = share(main_statement(certificate).group_size)
+        clauses.append(f"the worst-off {size} of the evaluated people fare worse than by {references}")
+    if verdict.below_majority:
+        clauses.append("fewer predictions are right than by always naming the most frequent class")
+    if clauses:
+        return f"Do not use this model as it is: {', and '.join(clauses)}."
+    compared = "guessing"
+    if verdict.above_best_constant is not None:
+        compared = "guessing, the best constant prediction and the most frequent class"
+    return f"No figure here shows the model worse than {compared}; the model before training was not compared."
 
 
 def confidence(certificate: Certificate) -> str:
@@ -139,8 +189,9 @@ def _split_limit(certificate: Certificate) -> str:
 
 def _population_limits(certificate: Certificate, delta: float) -> Iterator[str]:
     yield (
-        "The population is the one that the evaluated people were drawn from, each independently of the others. "
-        "If they do not represent those whom the model will be used for, nothing is proven about these."
+        "The evaluated people were drawn from the people of their sites, each independently of the others, and "
+        "everybody has one record. If they do not represent those whom the model will be used for, or the sites "
+        "have other shares there, nothing is proven about these."
     )
     beyond = certificate.histogram.counts[-1]
     found = f"at most {beyond}" if beyond else "none"

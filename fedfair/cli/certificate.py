@@ -49,7 +49,7 @@ def certificate_command(
     delta: float = typer.Option(
         0.05, help="Probability that a statement about the population is wrong, 1e-12 to 0.5."
     ),
-    method: str = typer.Option("dkw-binomial", help="Bound for the population: dkw-binomial or dkw."),
+    method: str = typer.Option("binomial", help="Bound for the population: binomial, dkw-binomial or dkw."),
     group_sizes: str = typer.Option(
         None, "--group-sizes", help="Group sizes as shares, comma-separated.", show_default="the plan's, and 1"
     ),
@@ -264,7 +264,14 @@ def _read(path: Path, most: int, what: str) -> bytes:
 
 
 def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
-    from fedfair.certificate.sentences import limits, main_statement, population_sentence, sample_sentence
+    from fedfair.certificate.sentences import (
+        limits,
+        main_statement,
+        mixture_sentences,
+        population_sentence,
+        sample_sentence,
+        verdict_sentence,
+    )
 
     if certificate.signature is None:
         error_console.print(
@@ -278,6 +285,8 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
     worst = main_statement(certificate)
     console.print(Text(sample_sentence(certificate, worst), style="bold"))
     console.print(Text(population_sentence(certificate, worst), style="bold"))
+    console.print(Text(" ".join(mixture_sentences(certificate))))
+    console.print(Text(verdict_sentence(certificate), style="bold"))
     console.print(_table(certificate))
     console.print(Text("What this does not mean:"))
     for sentence in limits(certificate):

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import typer
+from rich.text import Text
 
 from fedfair.atomic_file import write_whole
 from fedfair.plan.derived import evaluates_exactly
@@ -15,6 +16,7 @@ from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
+from fedfair.results.warnings import reassurance, result_warnings
 
 
 def evaluate_command(
@@ -43,3 +45,7 @@ def evaluate_command(
         write_whole(json_file, text)
     if not quiet and str(json_file) != "-":
         console.print(by_group_size(outcome.result))
+        for sentence in reassurance(outcome.result):
+            console.print(Text(sentence), soft_wrap=True)
+    for doubt in result_warnings(outcome.result):
+        error_console.print(Text(doubt, style="yellow"), soft_wrap=True)

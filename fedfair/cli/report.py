@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import typer
+from rich.text import Text
 
 from fedfair.atomic_file import write_whole
 from fedfair.process.terminal import console
@@ -54,6 +55,8 @@ def report_command(
         console.print(comparison(list(documents.values()), COMPARED_SIZES))
     for document in documents.values():
         console.print(by_group_size(document))
+        for sentence in document.verdict.sentences if document.verdict is not None else ():
+            console.print(Text(sentence), soft_wrap=True)
     console.print(f"The page: {page}", soft_wrap=True, markup=False)
 
 

@@ -19,7 +19,7 @@ from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
-from fedfair.results.warnings import result_warnings
+from fedfair.results.warnings import reassurance, result_warnings
 from fedfair.simulation.backend import Engine, chosen_engine
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def simulate_command(
         _save(outcome, save_folder)
     if not quiet and str(json_file) != "-":
         console.print(by_group_size(outcome.result))
+        for sentence in reassurance(outcome.result):
+            console.print(Text(sentence), soft_wrap=True)
     for doubt in result_warnings(outcome.result):
         error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
 

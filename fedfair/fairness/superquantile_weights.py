@@ -4,7 +4,8 @@
 
 Parts above the quantile of level 1 - share count fully; those at the quantile share what is left, in proportion to
 their masses, so that the maximum is the fractional superquantile and the weights are a subgradient of it, however
-many parts tie. Source: Rockafellar and Uryasev 2000; Laguel, Pillutla, Malick and Harchaoui 2021.
+many parts tie. Source: Rockafellar and Uryasev 2000; for collaborators as parts, the dual form of the objective of
+Laguel, Pillutla, Malick and Harchaoui 2021 (CISS).
 """
 
 from __future__ import annotations

@@ -7,15 +7,18 @@ of the loss, K = collaborators, tau = local steps, T = rounds. Source: FedSRCVaR
 appendices A and C. Its lemmas are called 5.2 (properties of f and f~), 5.3 (convergence of FedSRCVaR) and 5.4
 (excess risk) here; where a version counts assumptions and lemmas together they are 5.5 to 5.7.
 
-Three statements of the paper are corrected here. Lemma 5.2(3) bounds only the theta block of the gradient
+Four statements of the paper are corrected here. Lemma 5.2(3) bounds only the theta block of the gradient
 (`model_smoothness`); the pair (theta, c) needs `joint_smoothness`. Appendix A's equivalence with BPF holds
-exactly, without its additional term (`rcvar_of_bpf`). Assumption 5.1 means convex in theta, not in z.
+exactly, without its additional term (`rcvar_of_bpf`). Assumption 5.1 means convex in theta, not in z. Lemma 5.4
+divides stability and excess risk by the batch size, which is false: `excess_risk` has a counterexample,
+`uniform_stability` the proof of what is true.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from fedfair.errors import PlanError
 from fedfair.fairness.critical_size import critical_group_size
@@ -188,13 +191,14 @@ def convergence(
 
 @dataclass(frozen=True, slots=True)
 class ExcessRisk:
-    """The parameters and the promise of Lemma 5.4.
+    """The parameters and the promise of the corrected Lemma 5.4.
 
     Attributes:
         learning_rate: the step size eta, for theta and c.
-        gamma: the smoothing parameter; it follows from eta and G_{rho,eps}, so it cannot be chosen.
-        rounds_suffice: whether T is large enough for the lemma to hold.
-        bound: of the expected excess risk, the bias (1 - eps) gamma / rho included.
+        gamma: the smallest smoothing parameter for which eta is at most 2 / `joint_smoothness`; 0 where the
+            tradeoff is 1, so that nothing is smoothed, and infinite where no gamma suffices.
+        rounds_suffice: whether there is such a gamma. If not, more rounds make eta small enough.
+        bound: of the expected excess risk, the bias (1 - eps) gamma / rho included; infinite without a gamma.
     """
 
     learning_rate: float
@@ -203,41 +207,87 @@ class ExcessRisk:
     bound: float
 
 
-def excess_risk(given: Assumptions, *, records: int, total_batch: int, rounds: int) -> ExcessRisk:
-    """Return learning rate, gamma, round condition and bound of Lemma 5.4 (one local step).
+def excess_risk(given: Assumptions, *, records: int, rounds: int) -> ExcessRisk:
+    """Return learning rate, gamma, round condition and bound of Lemma 5.4 as it should be (one local step).
 
-    Its proof keeps eta below 2 / `model_smoothness`. That this is also below 2 / `joint_smoothness`, which
-    descent on the pair needs, has to be looked up for the given constants; for G and rho near 1 it may
-    fail.
+    eta = D sqrt(n / (T (n + 2T))) / G_{rho,eps} and bound = G_{rho,eps} D sqrt(2/n + 1/T) + (1 - eps) gamma / rho,
+    with D^2 = M^2 + B^2, whatever the batch sizes. Proof, after Hardt, Recht and Singer 2016, Proposition 5.4: the
+    mean of the broadcast pairs is within D^2 / (2 eta T) + eta G^2 / 2 of the empirical optimum, because a batch's
+    gradient is no longer than G. Its stability, by `uniform_stability`, is below eta T G^2 / n. The eta above
+    minimises the sum of the two. From f~ to f the bias is added.
+
+    The paper divides the bound by the root of the total batch size b. That is false: let the loss be 1/2 + z theta
+    with |theta| <= 1/2, and let z be 1 or -1 with equal chances. Every model then has the risk 1/2, and the best
+    empirical risk is 1/2 - |mean of z| / 2. So the excess risk of any algorithm is E|mean of z| / 2, about
+    sqrt(1 / (2 pi n)). At b = n = T = 1000 and tradeoff 1 this is 0.0126, and the paper's bound is 0.0025.
+
+    The paper also takes a gamma that keeps eta below 2 / `model_smoothness`. Steps on the pair (theta, c) need
+    `joint_smoothness`.
 
     Args:
         given: the objective and the loss.
         records: n, records of all collaborators.
-        total_batch: sum of the collaborators' batch sizes.
         rounds: T.
 
     Raises:
         PlanError: a count is below 1, or the Lipschitz constant is 0, for which the lemma says nothing.
     """
-    _require_counts(records=records, total_batch=total_batch, rounds=rounds)
+    _require_counts(records=records, rounds=rounds)
     rho, eps = given.worst_group_size, given.tradeoff
     steepest, distance = lipschitz_constant(given), given.squared_distance
     if steepest == 0.0:
         raise PlanError("a loss whose gradient is 0 everywhere has no learning rate")
-    horizon = rounds * (records + 2 * rounds)
-    learning_rate = math.sqrt(records * total_batch * distance / horizon) / steepest
-    gamma = 2.0 * (steepest / (1.0 - eps + eps * rho)) ** 2 * learning_rate
-    needed = records * total_batch * distance * (given.smoothness * (1.0 + eps * rho) / (rho * steepest)) ** 2
-    bound = steepest * math.sqrt(distance * (2.0 / records + 1.0 / rounds) / total_batch)
-    return ExcessRisk(learning_rate, gamma, needed <= horizon, bound + smoothing_bias(rho, eps, gamma))
+    learning_rate = math.sqrt(records * distance / (rounds * (records + 2 * rounds))) / steepest
+    # Of the smoothness 2 / eta, this is what the loss's own curvature leaves for that of the smoothing.
+    left = 2.0 / learning_rate - ((1.0 - eps) / rho + eps) * given.smoothness
+    if left <= 0.0:
+        return ExcessRisk(learning_rate, math.inf, False, math.inf)
+    gamma = 2.0 * (1.0 - eps) / rho * (given.lipschitz**2 + 1.0) / left
+    bound = steepest * math.sqrt(distance * (2.0 / records + 1.0 / rounds))
+    return ExcessRisk(learning_rate, gamma, True, bound + smoothing_bias(rho, eps, gamma))
 
 
 def uniform_stability(
-    given: Assumptions, *, learning_rate: float, records: int, total_batch: int, rounds: int
+    given: Assumptions,
+    *,
+    learning_rate: float,
+    records: int,
+    rounds: int,
+    output: Literal["average", "last"] = "average",
 ) -> float:
-    """Return zeta = T G_{rho,eps}^2 eta / (n sum b_k): the uniform stability, after Lemma 5.4."""
-    _require_counts(records=records, total_batch=total_batch, rounds=rounds)
-    return rounds * lipschitz_constant(given) ** 2 * learning_rate / (records * total_batch)
+    """Return how much one record changes the expected f or f~ of any record: at most 2 eta G_{rho,eps}^2 sum / n.
+
+    The sum is T for the last pair, and (T - 1) / 2 for the mean of the T broadcast pairs. It holds for one local
+    step with eta at most 2 / `joint_smoothness`, whatever the batch sizes. Proof, after Hardt, Recht and Singer
+    2016, Theorems 3.8 and 4.7: couple the runs on two data sets that differ in record i of site k, by drawing the
+    same batches. The site's batch of b of its m records holds i with probability b / m. Without i both runs take
+    the same step, which brings no two pairs apart (convex and smooth, eta at most 2 / smoothness; projections do
+    not either). With i, the step on all other records does not, and the two gradients of i add at most
+    2 eta G w / b, where w = m / n is the site's weight. So the expected distance grows by at most
+
+        (b / m) (2 eta G w / b) = 2 eta G / n
+
+    per round: a large batch holds i more often by the factor by which i counts less in it. After t rounds it is
+    2 eta G t / n; the mean over t = 0 to T - 1 is that at (T - 1) / 2. f and f~ change by at most G times the
+    distance. Under `weights: uniform` or `batch`, read 1 / n as the largest w / m of any site.
+
+    The paper has eta T G^2 / (n b) for the mean of the pairs, b the total batch size; a linear loss exceeds it.
+
+    Args:
+        given: the objective and the loss.
+        learning_rate: eta, for theta and c, above 0.
+        records: n, records of all collaborators.
+        rounds: T.
+        output: which pair is the result: the mean of the broadcast pairs, or the last pair.
+
+    Raises:
+        PlanError: a count is below 1, or the learning rate is not positive and finite.
+    """
+    _require_counts(records=records, rounds=rounds)
+    if not 0.0 < learning_rate < math.inf:
+        raise PlanError(f"learning_rate is {learning_rate}; it must be positive and finite")
+    steps = rounds if output == "last" else 0.5 * (rounds - 1)
+    return 2.0 * steps * lipschitz_constant(given) ** 2 * learning_rate / records
 
 
 def rcvar_of_bpf(group_size: float, floor: float) -> tuple[float, float]:

@@ -118,7 +118,11 @@ def _evaluation(plan: Plan) -> str:
     if is_unevaluated(plan):
         return "nothing: no evaluation sum carries the noise of privacy.collaborator_level"
     sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
-    return f"every {schedule_of(plan).every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+    weights = plan.evaluation.site_weights
+    mixed = ", ".join(f"{name} {percent(weight / sum(weights.values()))}" for name, weight in weights.items())
+    population = f"; a certificate speaks of a population with the sites' shares {mixed}" if weights else ""
+    said = f"every {schedule_of(plan).every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+    return said + population
 
 
 def _protection(plan: Plan) -> str:

@@ -114,6 +114,12 @@ class Plan(Section):
                 f"is true for {count} collaborators, the sum of an evaluation has room for {MAX_SITE_MEANS}",
                 "use false, or name fewer collaborators",
             )
+        for name in self.evaluation.site_weights:
+            if name not in self.federation.collaborators:
+                known = ", ".join(self.federation.collaborators)
+                yield Fault(
+                    ("evaluation", "site_weights", name), f"{name!r} is no collaborator", f"they are {known}"
+                )
         if self.training.algorithm == "bpf" and self.objective.tradeoff == 1:
             yield Fault(("objective", "tradeoff"), "is 1, which is no BPF but the mean", "use erm, or less than 1")
         partition = self.task.partition

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -48,6 +48,12 @@ MAX_SITE_MEANS = 1000
 
 """Sites whose own means a plan may publish: their rows take 12000 of the 65536 words that a masked header may
 have, and the finest histogram (4096 bins) with three matrices of 64 classes takes 49173."""
+
+
+MAX_SITE_WEIGHT = 1e12
+
+
+"""The largest weight of a site in a population, in whatever unit the plan has."""
 
 
 MAX_SECONDS = 30 * 24 * 3600
@@ -329,6 +335,11 @@ class EvaluationSection(Section):
         description="true shows the aggregator and everybody each site's number of records, mean loss and "
         "accuracy by split; every site must allow it (policy.publish_site_means)",
     )
+    site_weights: dict[ParticipantName, Annotated[PositiveFloat, Field(le=MAX_SITE_WEIGHT)]] = Field(
+        default={},
+        description="share of each site's people in the population that a certificate speaks of, in any unit; "
+        "{} takes the shares of the evaluated records; needs site_means",
+    )
     bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
     loss_range: PositiveFloat | None = Field(
         default=None,
@@ -344,6 +355,12 @@ class EvaluationSection(Section):
         for index, (left, right) in enumerate(itertools.pairwise(self.group_sizes), start=1):
             if right <= left:
                 yield Fault(("group_sizes", index), f"{right} follows {left}", "list them in increasing order")
+        if self.site_weights and not self.site_means:
+            yield Fault(
+                ("site_weights",),
+                "weighs sites against numbers of records that site_means: false does not publish",
+                "set site_means: true, or leave site_weights out",
+            )
         if self.method == "exact" and len(self.group_sizes) > MAX_EXACT_SIZES:
             yield Fault(
                 ("group_sizes",),

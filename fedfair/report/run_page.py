@@ -19,6 +19,7 @@ from fedfair.report.sentences import Reported
 from fedfair.report.tables import ESTIMATE, TOO_FEW
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
+from fedfair.results.verdict import RunVerdict
 
 _PREFERRED = "fedsrcvar"
 _ABOUT = "Losses in nats, smaller is better"
@@ -71,10 +72,22 @@ def _summary(results: Sequence[Reported]) -> Markup:
         paragraph(sentences.setting_sentence(document), "soft"),
         paragraph(sentences.nats(document.uniform_floor), "card"),
     ]
+    if document.verdict is not None:
+        parts.insert(2, _verdict(document.verdict))
     if document.state not in {None, "finished"}:
         state = "IS NOT OVER" if document.state == "running" else f"WAS {str(document.state).upper()}"
         parts.insert(0, paragraph(f"THE RUN {state}: {document.outcome}", "card"))
     return Markup("").join(parts)
+
+
+def _verdict(verdict: RunVerdict) -> Markup:
+    """Return the sentence that speaks for all, and under it why."""
+    first, *rest = verdict.sentences
+    if verdict.findings:
+        opening = Markup('<p class="card" id="verdict"><b>{}</b></p>').format(first)
+    else:
+        opening = Markup('<p id="verdict">{}</p>').format(first)
+    return opening + bullets(rest) if rest else opening
 
 
 def _groups_table(about: Reported) -> Markup:

@@ -31,4 +31,6 @@ def shown(document: ResultDocument) -> JsonObject:
     """Return those fields as JSON values; what the file does not say has its default, but for promises."""
     values = document.model_dump(mode="json", include=set(FIELDS), exclude=_NOT_SHOWN)
     values["privacy"] = document.privacy.model_dump(mode="json", exclude_unset=True)
-    return {name: values[name] for name in FIELDS}
+    told = {name: values[name] for name in FIELDS}
+    # An older result has no verdict, and nothing is said in its place.
+    return told if document.verdict is None else told | {"verdict": document.verdict.model_dump(mode="json")}

@@ -25,6 +25,7 @@ from fedfair.results.parts import (
     Traffic,
 )
 from fedfair.results.risks import FROZEN, CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
+from fedfair.results.verdict import RunVerdict
 
 FORMAT = "fedfair/result/1"
 
@@ -57,6 +58,9 @@ class ResultDocument(BaseModel):
     train: SplitRisk | None = Field(description="risks over training records; null where nothing was evaluated")
     validation: SplitRisk | None = Field(default=None, description="risks over validation records")
     test: SplitRisk | None = Field(description="risks over test records; null where there are none")
+    verdict: RunVerdict | None = Field(
+        default=None, description="whether the model is worse than what could be had without training it"
+    )
     history: tuple[Moment, ...] = Field(default=(), description="every evaluation on the way")
     left_out: tuple[int, ...] = Field(default=(), description="rounds whose due evaluation could not be had")
     evaluation: EvaluationWords = Field(default=EvaluationWords(), description="how the last risks were found")

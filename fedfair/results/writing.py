@@ -45,6 +45,8 @@ from fedfair.results.risks import (
     ReportedGroupRisk,
     SplitRisk,
 )
+from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
+from fedfair.results.verdict_words import UNEVALUATED, worded
 from fedfair.run.training_run import RunResult
 
 Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
@@ -56,6 +58,9 @@ RisksBySplit: TypeAlias = Mapping[str, SplitRisk | None]
 """The risks of every split in a result; None for a split without records."""
 
 Matrix: TypeAlias = tuple[tuple[int, ...], ...]
+
+ClassCounts: TypeAlias = Mapping[str, Sequence[int]]
+"""By split: how many records each class has; no entry where there are too many classes."""
 
 Sites: TypeAlias = dict[str, CollaboratorRisk | None]
 
@@ -129,7 +134,13 @@ def simulated_result(
     if plan.evaluation.site_means:
         collaborators = _told_sites(run)
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, privacy, Setting.SIMULATION)
-    return _result(frame, objective, splits).model_copy(update={"collaborators": collaborators})
+    # Exact, even where the matrices carry noise.
+    counts = {
+        name: np.bincount(split.labels, minlength=classes).tolist()
+        for name, split in pooled.items()
+        if split is not None and name in run.confusion
+    }
+    return _result(frame, objective, splits, counts).model_copy(update={"collaborators": collaborators})
 
 
 def deployed_result(
@@ -150,7 +161,8 @@ def deployed_result(
     objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, run)
     promised = deployed_privacy(plan, noised, run, costs)
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, promised, Setting.DEPLOYMENT)
-    result = _result(frame, objective, splits)
+    counts = {name: [sum(row) for row in matrix] for name, matrix in run.confusion.items()}
+    result = _result(frame, objective, splits, counts)
     return result.model_copy(update={"collaborators": _told_sites(run)}) if plan.evaluation.site_means else result
 
 
@@ -200,7 +212,9 @@ class _Frame:
     setting: Setting
 
 
-def _result(frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit) -> ResultDocument:
+def _result(
+    frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit, counts: ClassCounts
+) -> ResultDocument:
     plan, run = frame.plan, frame.run
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
     return ResultDocument(
@@ -217,6 +231,7 @@ def _result(frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit) ->
         train=splits["train"],
         validation=splits["validation"],
         test=splits["test"],
+        verdict=_verdict(frame, splits, counts),
         history=tuple(_moment(past, frame) for past in run.history),
         left_out=run.left_out,
         evaluation=_evaluation_words(plan, run),
@@ -341,11 +356,60 @@ def _groups(groups: Groups, records: int, fewest: int) -> dict[str, ReportedGrou
     }
 
 
+def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVerdict:
+    """Return the verdict on the output model, by figures that are in the result."""
+    plan, run, train = frame.plan, frame.run, splits["train"]
+    if train is None:
+        return UNEVALUATED
+    held = {name: split.n for name, split in splits.items() if split is not None}
+    returned = ReturnedEvaluation(
+        train,
+        splits["test"],
+        counts,
+        counts_noised=_carries_noise(frame),
+        replaced=0 if run.evaluation is None else run.evaluation.replaced,
+    )
+    if run.evaluation is not None and run.evaluation.round == 0 and run.history[-1].round > 0:
+        last = run.history[-1]
+        held = {name: split.n for name, split in last.splits.items()}
+        returned = _trained(returned, last, frame)
+    first = next((past for past in run.history if past.round == 0), None)
+    start = None
+    if first is not None:
+        same = {name: past.n == held.get(name) for name, past in first.splits.items()}
+        start = StartEvaluation(_moment(first, frame), same)
+    aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
+    return worded(compare(aim, uniform_classifier_loss(frame.classes), start, returned), plan)
+
+
+def _trained(returned: ReturnedEvaluation, last: Evaluation, frame: _Frame) -> ReturnedEvaluation:
+    """Return the evaluation of the last model that was trained, where the one before training is returned."""
+    proved = not _carries_noise(frame) and not last.replaced
+    fewest = frame.plan.evaluation.min_group
+    risks = {name: _bounded_split(split, fewest, None, proved=proved) for name, split in last.splits.items()}
+    counts = {
+        name: held
+        for name, held in returned.class_counts.items()
+        if name in last.splits and sum(held) == last.splits[name].n
+    }
+    return replace(
+        returned,
+        train=risks["train"],
+        test=risks.get("test"),
+        class_counts=counts,
+        replaced=last.replaced,
+        given_up_after=int(last.round),
+    )
+
+
+def _carries_noise(frame: _Frame) -> bool:
+    """Return whether the figures carry noise; a simulation's are exact, whatever noise its sums carried."""
+    return protects_records(frame.plan) and frame.setting is Setting.DEPLOYMENT
+
+
 def _moment(evaluation: Evaluation, frame: _Frame) -> Moment:
     plan = frame.plan
-    # A simulation's history is exact, whatever noise its sums carried.
-    noised = protects_records(plan) and frame.setting is Setting.DEPLOYMENT
-    proved = not noised and not evaluation.replaced
+    proved = not _carries_noise(frame) and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     splits = {
         name: PastRisk(

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.aggregation.cvar_bounds import (
+    Cores,
     Interval,
     cvar_bounds,
     histogram_bounds,
@@ -15,9 +16,10 @@ from fedfair.aggregation.cvar_bounds import (
     summarise,
     total_sum_error,
 )
-from fedfair.aggregation.loss_histogram import HistogramSpec, loss_block
+from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout, loss_block
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.fairness.cvar import cvar, rcvar, tail_count, threshold_interval
+from fedfair.fairness.population_bounds import LossHistogram, join_small_bins
 from tests.oracles.header_places import HEAD, block_length
 
 SPEC = HistogramSpec(4, 2.0)
@@ -86,6 +88,39 @@ def test_the_truth_is_inside_the_interval_of_joined_bins_too(
     joined = [np.add.reduceat(values, starts) for values in (counts, sums)]
     (bound,) = histogram_bounds(spec.edges[starts], *joined, [size])
     assert Fraction(bound.lower) <= exact_cvar(losses, size) <= Fraction(bound.upper)
+
+
+def certain(losses: list[float], spec: HistogramSpec, fewest: int, size: float) -> tuple[Interval, Interval]:
+    """Return the intervals of bins that were joined around cores, with the cores and without."""
+    found = block_layout(spec).read(block(losses, spec))
+    counts, sums = found["counts"], found["losses"]
+    held = join_small_bins(
+        LossHistogram.planned(spec.bins, spec.loss_range, tuple(map(int, counts)), tuple(sums.tolist())), fewest
+    )
+    edges, places = np.append(spec.edges, math.inf), np.array(held.cores)
+    cores = Cores(edges[places], edges[places + 1], held.most_beside_core)
+    joined = held.lower_edges, np.array(held.counts, float), np.array(held.sums)
+    (narrow,), (wide,) = (histogram_bounds(*joined, [size], known) for known in (cores, None))
+    return narrow, wide
+
+
+@settings(deadline=None, max_examples=300)
+@given(losses_lists, specs, sizes, st.integers(1, 40))
+def test_the_truth_is_inside_the_narrower_interval_that_cores_of_joined_bins_prove(
+    losses: list[float], spec: HistogramSpec, size: float, fewest: int
+) -> None:
+    narrow, wide = certain(losses, spec, fewest, size)
+    assert Fraction(narrow.lower) <= exact_cvar(losses, size) <= Fraction(narrow.upper)
+    assert narrow.lower == wide.lower
+    assert narrow.upper <= wide.upper * (1 + 1e-12)
+
+
+def test_losses_left_over_below_a_core_do_not_void_the_interval() -> None:
+    # 5 losses of 0 and 3 of 6 are published with 2992 of 0.2: all but 9 of any of them are at least 3/16.
+    losses = [6.0] * 3 + [0.2] * 2992 + [0.0] * 5
+    narrow, wide = certain(losses, HistogramSpec(64, 4.0), 10, 0.1)
+    assert wide.upper == pytest.approx((18 + 2992 * 0.2) / 300, rel=1e-9)
+    assert narrow.upper == pytest.approx((18 + 2992 * 0.2 - 2691 * 3 / 16) / 300, rel=1e-9)
 
 
 def test_a_histogram_that_no_losses_have_is_refused() -> None:

@@ -64,9 +64,14 @@ def test_a_simulation_tells_what_a_deployment_of_its_plan_would(engine: Engine) 
     assert [everything[name]["n"] for name in SIZES] == list(SIZES.values())
 
 
-def test_rows_change_nothing_but_the_section_of_the_collaborators() -> None:
+def test_rows_change_nothing_but_what_is_said_of_single_sites() -> None:
     asked, unasked = simulated(make_plan()), simulated(make_plan(site_means=False))
-    assert asked.evaluation.splits == unasked.evaluation.splits
+    for split, sums in asked.evaluation.splits.items():
+        assert sums.model_copy(update={"sites": None}) == unasked.evaluation.splits[split]
+        assert sums.sites is not None
+        assert 0 < sum(sums.sites.values()) <= sums.n
+    told = to_json(asked.result)["collaborators"]
+    assert {name: site["n"] for name, site in told.items() if site} == asked.evaluation.splits["train"].sites
     assert asked.result.train == unasked.result.train
     assert {name: site["n"] for name, site in to_json(unasked.result)["collaborators"].items()} == SIZES
 

@@ -24,11 +24,23 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 NOW = "2030-01-31T12:00:00+00:00"
 
 
-def make_plan(*, min_group: int = 1, **training: object) -> Plan:
+def make_plan(
+    *,
+    min_group: int = 1,
+    site_means: bool = False,
+    site_weights: dict[str, float] | None = None,
+    **training: object,
+) -> Plan:
     return plans.parsed(
         ("clinic-a", "clinic-b"),
         training={"rounds": 3, **training},
-        evaluation={"bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group},
+        evaluation={
+            "bins": SPEC.bins,
+            "loss_range": SPEC.loss_range,
+            "min_group": min_group,
+            "site_means": site_means,
+            "site_weights": site_weights or {},
+        },
     )
 
 
@@ -51,6 +63,14 @@ def make_record(**losses: NDArray[np.float64]) -> EvaluationRecord:
         bins=SPEC.bins,
         loss_range=SPEC.loss_range,
         splits=split_sums(header, evaluation_layout(SPEC, CLASSES)),
+    )
+
+
+def make_told_record(sites: dict[str, int], losses: NDArray[np.float64]) -> EvaluationRecord:
+    """Return the evaluation of test losses that also tells how many of them single sites have."""
+    record = make_record(test=losses)
+    return record.model_copy(
+        update={"splits": {"test": record.splits["test"].model_copy(update={"sites": sites})}}
     )
 
 

@@ -14,11 +14,19 @@ from fedfair.certificate.sentences import (
     guess_sentence,
     limits,
     main_statement,
+    mixture_sentences,
     population_sentence,
     sample_sentence,
     share,
 )
-from tests.certificate.certificate_makers import NOW, make_certificate, make_plan, make_record, some_losses
+from tests.certificate.certificate_makers import (
+    NOW,
+    make_certificate,
+    make_plan,
+    make_record,
+    make_told_record,
+    some_losses,
+)
 
 
 @given(st.floats(0.0, 1e6))
@@ -53,6 +61,33 @@ def test_the_statements_in_words() -> None:
     )
 
 
+PROPORTIONS = (
+    "That population mixes the sites' people in the proportions of the evaluated records, one record a person."
+)
+
+
+def test_the_population_is_said_to_mix_the_sites_as_the_evaluated_records_do() -> None:
+    untold = "The shares of the sites in the evaluated records are not published."
+    assert list(mixture_sentences(make_certificate())) == [PROPORTIONS, untold]
+    terms = IssueTerms("test", (0.1,))
+    for sites, words in (
+        ({"clinic-a": 750, "clinic-b": 250}, "clinic-a 75.0%, clinic-b 25.0%"),
+        ({"clinic-a": 750}, "clinic-a 75.0%, others 25.0%"),
+    ):
+        record = make_told_record(sites, some_losses())
+        made = draft(record, make_plan(site_means=True), terms, issued_at=NOW)
+        assert list(mixture_sentences(made)) == [PROPORTIONS, f"The evaluated records are from: {words}."]
+
+
+def test_weights_of_the_sites_are_said_as_shares_of_the_population() -> None:
+    plan = make_plan(site_means=True, site_weights={"clinic-a": 3.0, "clinic-b": 1.0})
+    record = make_told_record({"clinic-a": 500, "clinic-b": 500}, some_losses())
+    made = draft(record, plan, IssueTerms("test", (0.1,)), issued_at=NOW)
+    mixed, told = mixture_sentences(made)
+    assert mixed.endswith("by the weights that the plan declares: clinic-a 75.0%, clinic-b 25.0%.")
+    assert told == "The evaluated records are from: clinic-a 50.0%, clinic-b 50.0%."
+
+
 def test_a_bound_that_every_model_meets_is_called_nothing() -> None:
     made = make_certificate(some_losses(20))
     worst = main_statement(made)
@@ -66,7 +101,8 @@ def test_training_records_are_never_said_to_speak_for_others() -> None:
     assert any(
         "trained on the evaluated people: this proves nothing about new people" in text for text in limits(made)
     )
-    assert not any("The population is" in text for text in limits(made))
+    assert not any("were drawn from the people of their sites" in text for text in limits(made))
+    assert list(mixture_sentences(made)) == ["The shares of the sites in the evaluated records are not published."]
 
 
 def test_the_limits_say_how_large_losses_count_and_whom_the_records_stand_for() -> None:
@@ -76,7 +112,8 @@ def test_the_limits_say_how_large_losses_count_and_whom_the_records_stand_for() 
     assert "a loss above 4.000 counts as 4.000" in told
     assert "Above it: at most 12 of the 500 evaluated losses" in told
     assert "not about accuracy" in told
-    assert "do not represent those whom the model will be used for" in told
+    assert "do not represent those whom the model will be used for, or the sites have other shares there" in told
+    assert "everybody has one record" in told
     assert "each range holds at least 10" in told
     validation = draft(
         make_record(validation=losses), make_plan(), IssueTerms("validation", (0.1,)), issued_at=NOW

@@ -77,7 +77,7 @@ def test_a_run_is_certified_and_the_certificate_verified_without_an_option() -> 
 def test_json_is_the_certificate_itself() -> None:
     document = json.loads(run("--json"))
     assert document == json.loads(Path("certificate.json").read_text())
-    assert document["format"] == "fedfair/certificate/1"
+    assert document["format"] == "fedfair/certificate/2"
     assert [statement["group_size"] for statement in document["statements"]][-1] == 1.0
     assert json.loads(run("verify", "certificate.json", "--json")) == document
     assert run("verify", "certificate.json", "--quiet") == ""

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.evaluator import Evaluator
 from fedfair.aggregation.loss_histogram import loss_block
@@ -30,6 +31,8 @@ CLASSES = 4
 SCHEMA = FeatureSchema((2,), CLASSES)
 TRAIN = {"a": [0.1, 0.2, 1.0], "b": [0.4, 2.3]}
 TEST = {"b": [0.5, 0.7]}
+NOISE = {"sample_level": {"noise_multiplier": 1.1}}
+PROTECTED = tuple(f"site-{number}" for number in range(8))
 COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_down=100)]
 
 
@@ -93,6 +96,7 @@ def deployed(plan: Plan) -> JsonObject:
 def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     result = json.loads(json.dumps(simulated(make_plan()), allow_nan=False))
     versions, history, plan = result.pop("versions"), result.pop("history"), result.pop("plan")
+    verdict = result.pop("verdict")
     # Of five losses the worst two are 2.3 and 1.0; the mean is 0.8.
     assert result == {
         "format": "fedfair/result/1",
@@ -196,6 +200,29 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     assert history[0]["train"]["mean"] == pytest.approx(0.8)
     assert set(history[0]["train"]["by_group_size"]) == {"0.2", "0.4", "1.0"}
     assert history[0]["test"]["worst"] == pytest.approx(0.7, abs=8 * math.log(4) / 256)
+    # 1.4375 is above log(4), and everybody is of one class, which a constant prediction gives all the chance.
+    assert (verdict["state"], verdict["better_than_guess_from"]) == ("worse", 0.2)
+    found = [
+        (finding["subject"], finding["split"], round(finding["value"], 12), finding["reference"], finding["limit"])
+        for finding in verdict["findings"]
+    ]
+    assert found == [
+        ("objective", "train", 1.4375, "uniform_guess", math.log(4)),
+        ("objective", "train", 1.4375, "best_constant", 0.0),
+        ("worst_group", "test", 0.7, "best_constant", 0.0),
+        ("accuracy", "test", 0.0, "majority", 1.0),
+    ]
+    assert all(finding["certain"] for finding in verdict["findings"])
+    assert "\n".join(verdict["sentences"]) == (
+        "Do not use this model as it is; try training.learning_rate: 0.005 (now 0.05), "
+        "training.schedule: linear (now constant) or objective.smoothing.name: zang (now softplus).\n"
+        "The plan's objective over 5 training records is 1.437, above the 1.386 of the uniform guess and the "
+        "0.000 of the best constant prediction.\n"
+        "The worst 40 % of 2 test records have a mean loss of 0.700, above the 0.000 of the best constant "
+        "prediction.\n"
+        "The accuracy over 2 test records is 0.0 %, below the 100.0 % of always naming the most frequent class.\n"
+        "Round 0 was not evaluated, so the model is not compared with the start."
+    )
 
 
 def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_no_collaborators() -> None:
@@ -298,3 +325,30 @@ def test_with_very_many_classes_there_is_no_matrix() -> None:
     judge = Evaluator.from_plan(plan, schema)
     assert judge.evaluate(header, RoundNumber(0), 0.0).splits["train"].accuracy == 1.0
     assert judge.confusion(header) == {}
+
+
+@pytest.mark.parametrize("make", ["simulated", "deployed"])
+def test_under_noise_a_deployed_verdict_is_an_estimate_and_a_simulated_one_is_not(make: str) -> None:
+    plan = make_plan()
+    noised = plan.model_copy(update={"privacy": plans.parsed(privacy=NOISE).privacy})
+    if make == "simulated":
+        result = simulated_result(noised, DIGEST, run_result(plan), losses(), classes=4, seconds=2.0, costs=COSTS)
+    else:
+        result = deployed_result(noised, DIGEST, run_result(plan), classes=4, seconds=2.0, costs=())
+    verdict = result.verdict
+    assert verdict is not None
+    assert verdict.state == {"simulated": "worse", "deployed": "uncertain"}[make]
+    assert {finding.certain for finding in verdict.findings} == {make == "simulated"}
+
+
+def test_where_nothing_but_training_is_summed_the_verdict_says_that_nobody_knows() -> None:
+    level = {"collaborator_level": {"clip": 1.0, "noise_multiplier": 1.0}}
+    plan = plans.parsed(PROTECTED, privacy=level, training={"rounds": 1, "weights": "uniform"})
+    run = RunResult(RoundNumber(1), 1.0, None, {}, (), finished=True)
+    noised = distributed_dp(plan, 10)
+    result = deployed_result(plan, DIGEST, run, classes=2, seconds=1.0, costs=(), noised=noised)
+    assert result.verdict is not None
+    assert (result.verdict.state, result.train) == ("unknown", None)
+    assert result.verdict.sentences == (
+        "Nothing was evaluated, so whether this model is worse than guessing is not known.",
+    )

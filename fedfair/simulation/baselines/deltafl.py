@@ -2,11 +2,17 @@
 
     min over theta of the superquantile over collaborators of F_k(theta), at level 1 - share, masses p_k
 
-A share of 1 is FedAvg; a small one follows the worst collaborator. The collaborator at the quantile counts with
-the fraction of it that belongs to the share, so that a step of everybody is a subgradient step of the
-superquantile; where the share is made of whole collaborators this is the rule of the paper. Source: Laguel,
-Pillutla, Malick and Harchaoui 2021, "A Superquantile Approach to Federated Learning with Heterogeneous
-Devices", Algorithm 1.
+A share of 1 is FedAvg; a small one follows the worst collaborator. The objective and the weights are those of
+Laguel, Pillutla, Malick and Harchaoui 2021, "A Superquantile Approach to Federated Learning with Heterogeneous
+Devices" (CISS): the weights maximise the mean loss among all pi with 0 <= pi_k <= p_k / share and sum 1. So the
+collaborator at the quantile counts with the fraction of it that belongs to the share, and a step of everybody is a
+subgradient step of the superquantile. Delta-FL is the later name of the method: Pillutla, Laguel, Malick and
+Harchaoui 2024, "Federated Learning with Superquantile Aggregation for Heterogeneous Data" (Machine Learning 113).
+
+What those authors run is another rule, the filter of their program simplicial-fl: it averages every collaborator
+whose loss is at least the quantile, weighed by p_k, and so counts the one at the quantile in full. The two agree
+where the share is made of whole collaborators. The filter is not implemented here, because it is no subgradient of
+the objective elsewhere.
 """
 
 from __future__ import annotations

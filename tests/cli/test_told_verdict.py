@@ -1,0 +1,103 @@
+"""Nobody is left with "finished" alone: the terminal says whether the model may be used, and what to try."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedfair.cli.commands import app
+
+BANK = """
+federation: {name: bank, collaborators: [bank-x, bank-y, bank-z]}
+task:
+  data:
+    csv:
+      {train: bank.csv, label: deposit, label_values: ["no", "yes"], numeric: [a, b, c, d], collaborator: bank}
+  test_fraction: 0.2
+  standardize: secure
+  model: {name: linear, init: zeros}
+training: {rounds: 100, learning_rate: 0.5, device: cpu}
+"""
+CLINICS = """
+federation: {name: demo, collaborators: [a, b, c]}
+task: {data: breast-cancer, partition: {scheme: random}, standardize: secure, model: {name: linear, init: zeros}}
+training: {rounds: 40, batch_size: full, learning_rate: RATE, threshold_learning_rate: 0.02, device: cpu}
+"""
+
+
+def bank_table(path: Path) -> None:
+    """Write 3000 clients of three banks, of whom 88.7 % say no; four noisy columns tell a little about it."""
+    draw, clients = np.random.default_rng(12), 3000
+    bank, columns = draw.integers(0, 3, clients), draw.normal(size=(clients, 4))
+    wish = columns @ [1.1, -0.8, 0.5, 0.0] + 1.5 * draw.logistic(size=clients) + 0.4 * (bank - 1)
+    says = np.full(clients, "no ")
+    says[np.argsort(wish)[-339:]] = "yes"
+    rows = [
+        f"{','.join(f'{value:.4f}' for value in row)},bank-{'xyz'[owner]},{answer.strip()}"
+        for row, owner, answer in zip(columns, bank, says, strict=True)
+    ]
+    path.write_text("\n".join(["a,b,c,d,bank,deposit", *rows]) + "\n")
+
+
+def simulate(folder: Path, plan: str, *options: str) -> tuple[Result, dict[str, Any]]:
+    (folder / "plan.yaml").write_text(plan)
+    out = folder / "result.json"
+    done = CliRunner().invoke(app, ["simulate", "-p", str(folder / "plan.yaml"), "--json", str(out), *options])
+    assert done.exit_code == 0, done.output
+    return done, json.loads(out.read_text())["verdict"]
+
+
+def test_the_bank_is_told_that_its_model_is_worse_than_no_for_everybody(tmp_path: Path) -> None:
+    bank_table(tmp_path / "bank.csv")
+    done, verdict = simulate(tmp_path, BANK, "--quiet")
+    assert verdict["state"] == "worse"
+    assert all(finding["certain"] for finding in verdict["findings"])
+    first, *others = done.stderr.splitlines()
+    assert (first, *others) == tuple(verdict["sentences"])
+    assert first.startswith("Do not use this model as it is; try training.learning_rate: 0.05 (now 0.5), ")
+    assert "objective.smoothing.name: zang (now softplus)" in first
+    figures = re.compile(r"The worst 10 % of 601 test records have a mean loss of (\S+), above the (\S+) before")
+    (worst, before) = next(found.groups() for line in others if (found := figures.match(line)))
+    assert float(worst) > float(before) == 0.693
+    figures = re.compile(r"The accuracy over 601 test records is (\S+) %, below the (\S+) % of always naming")
+    (accuracy, share) = next(found.groups() for line in others if (found := figures.match(line)))
+    assert float(accuracy) < float(share) == 88.4
+
+
+@pytest.mark.parametrize("algorithm", ["fedsrcvar", "fedavg"])
+def test_a_learning_rate_that_is_far_too_high_is_told(tmp_path: Path, algorithm: str) -> None:
+    plan = CLINICS.replace("RATE", f"50, algorithm: {algorithm}")
+    done, verdict = simulate(tmp_path, plan)
+    assert verdict["state"] == "worse"
+    references = {(finding["subject"], finding["reference"]) for finding in verdict["findings"]}
+    assert {("objective", "start"), ("objective", "uniform_guess"), ("worst_group", "start")} <= references
+    assert "Do not use this model as it is; try " in done.stderr
+    assert "training.learning_rate: 5 (now 50)" in done.stderr
+
+
+def test_a_good_run_is_told_in_one_sentence(tmp_path: Path) -> None:
+    done, verdict = simulate(tmp_path, CLINICS.replace("RATE", "0.3"))
+    (only,) = verdict["sentences"]
+    assert (verdict["state"], verdict["findings"]) == ("fine", [])
+    assert only in done.stdout.replace("\n", " ")
+    assert "Do not use" not in done.output
+
+
+def test_a_report_and_an_evaluation_tell_the_verdict_again(tmp_path: Path) -> None:
+    model = str(tmp_path / "model.safetensors")
+    simulate(tmp_path, CLINICS.replace("RATE", "50"), "--model", model)
+    page = tmp_path / "report.html"
+    report = CliRunner().invoke(app, ["report", str(tmp_path / "result.json"), "--html", str(page)])
+    assert "Do not use this model as it is" in report.stdout
+    assert '<p class="card" id="verdict"><b>Do not use this model as it is' in page.read_text()
+    as_json = CliRunner().invoke(app, ["report", str(tmp_path / "result.json"), "--json"])
+    assert json.loads(as_json.stdout)[0]["verdict"]["state"] == "worse"
+    again = CliRunner().invoke(app, ["evaluate", "-p", str(tmp_path / "plan.yaml"), "--model", model, "--quiet"])
+    assert "Do not use this model as it is" in again.stderr
+    assert "Round 0 was not evaluated, so the model is not compared with the start." in again.stderr
