@@ -84,7 +84,7 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
     _check_sites(certificate, plan)
     if certificate.population is not None and not speaks_for_others(plan, certificate.split):
         raise CertificateError(
-            f"the certificate speaks of the population, but the plan chose the model by the {certificate.split} "
+            f"the certificate speaks of the population, but the run chose the model by the {certificate.split} "
             "records themselves"
         )
 

@@ -1,7 +1,7 @@
 """Decides what a certificate may state about an evaluation, and what it must not.
 
     test split          evaluated records and population
-    validation split    the same, unless training chose its output model by these very records
+    validation split    evaluated records only: training chose its output model by these very records
     train split         evaluated records only, and only if somebody asks for it: the model has seen these people
 
 Groups of fewer people than the plan's `evaluation.min_group` are passed over, and no published bin holds fewer.
@@ -28,7 +28,7 @@ from fedfair.fairness.population_bounds import (
     Method,
     join_small_bins,
 )
-from fedfair.plan.derived import is_noised, is_unevaluated
+from fedfair.plan.derived import is_noised
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import is_suppressed
 
@@ -173,10 +173,10 @@ def _population(plan: Plan, terms: IssueTerms) -> Population:
 def speaks_for_others(plan: Plan, split: Split) -> bool:
     """Return whether the records of a split can speak for people who were not evaluated.
 
-    They cannot where the model depends on them: as training records, or because a run never returns a model that
-    did worse on them than another one. Where nothing is evaluated on the way, nothing chooses.
+    They cannot where the model depends on them: as training records, or as validation records, because a run never
+    returns a model that did worse on them than another one.
     """
-    return split == "test" or (split == "validation" and is_unevaluated(plan))
+    return split == "test"
 
 
 def privacy_statement(plan: Plan) -> str:

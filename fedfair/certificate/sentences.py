@@ -180,8 +180,8 @@ def _split_limit(certificate: Certificate) -> str:
             )
         case "validation":
             return (
-                "The evaluated people had no part in training, but are the validation records: the statements "
-                "about the population hold only if nobody chose the model or its settings by them."
+                "The evaluated people are the validation records, by which the run chose among its models: this "
+                "proves nothing about new people."
             )
         case "train":
             return "The model was trained on the evaluated people: this proves nothing about new people."

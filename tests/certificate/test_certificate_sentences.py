@@ -118,7 +118,7 @@ def test_the_limits_say_how_large_losses_count_and_whom_the_records_stand_for() 
     validation = draft(
         make_record(validation=losses), make_plan(), IssueTerms("validation", (0.1,)), issued_at=NOW
     )
-    assert "only if nobody chose the model or its settings by them" in " ".join(limits(validation))
+    assert "by which the run chose among its models" in " ".join(limits(validation))
 
 
 @pytest.mark.parametrize(("loss", "words"), [(0.1, "served better than that"), (2.0, "served worse than that")])
