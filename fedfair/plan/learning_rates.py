@@ -7,17 +7,20 @@ optimizer's. It is a function of the plan and of the round's number, so nobody h
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_noised, learns_threshold
-from fedfair.plan.schema import LinearModel, Plan, ServerOptimizerSection
+from fedfair.plan.fields import Section
+from fedfair.plan.schema import LinearModel, MlpModel, Plan, ServerOptimizerSection
 
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
 
-_ADAPTIVE_RATE, _ADAPTIVE_RATE_OF_LINEAR = 0.01, 0.1
+_ADAPTIVE_RATES: Mapping[type[Section], float] = {LinearModel: 0.1, MlpModel: 0.03}
+_OTHER_ADAPTIVE_RATE = 0.01
 
 FIRST_ROUND = RoundNumber(1)
 PLAIN_AVERAGING = ServerOptimizerSection(name="sgd")
@@ -38,22 +41,28 @@ class LearningRates:
 
 
 def rate_factor(plan: Plan, number: RoundNumber | int) -> float:
-    """Return by how much the rates of a round are multiplied: 1 in the first round, above 0 in every one.
+    """Return by how much the rates of a round are multiplied: above 0, and at most 1.
 
-        constant 1;   linear (T - t + 1) / T;   cosine (1 + cos(pi (t - 1) / T)) / 2
+    A schedule that falls begins with W rounds in which the rates rise; l is what is left of the rounds after them:
+
+        t <= W: t / (W + 1);    then l = (T - t + 1) / (T - W);    linear l;    cosine (1 - cos(pi l)) / 2
+
+    A constant schedule has the factor 1 in every round.
 
     Args:
-        plan: the plan; T are its rounds.
+        plan: the plan; T are its rounds, and W is its `warm_up` of them, rounded up.
         number: t, from 1 to T.
     """
-    rounds, done = plan.training.rounds, int(number) - 1
-    match plan.training.schedule:
-        case "constant":
-            return 1.0
-        case "linear":
-            return (rounds - done) / rounds
-        case "cosine":
-            return max(round((1.0 + math.cos(math.pi * done / rounds)) / 2.0 * _GRID), 1) / _GRID
+    training, number = plan.training, int(number)
+    if training.schedule == "constant":
+        return 1.0
+    rising = min(math.ceil(training.warm_up * training.rounds), training.rounds - 1)
+    if number <= rising:
+        return number / (rising + 1)
+    left = (training.rounds - number + 1) / (training.rounds - rising)
+    if training.schedule == "linear":
+        return left
+    return max(round((1.0 - math.cos(math.pi * left)) / 2.0 * _GRID), 1) / _GRID
 
 
 def local_rates(plan: Plan, number: RoundNumber | int) -> LearningRates:
@@ -93,4 +102,7 @@ def server_rate(plan: Plan) -> float:
         return stated.learning_rate
     if stated.name in {"sgd", "momentum"}:
         return plan.training.learning_rate
-    return _ADAPTIVE_RATE_OF_LINEAR if isinstance(plan.task.model, LinearModel) else _ADAPTIVE_RATE
+    model = plan.task.model
+    return (
+        _OTHER_ADAPTIVE_RATE if isinstance(model, str) else _ADAPTIVE_RATES.get(type(model), _OTHER_ADAPTIVE_RATE)
+    )

@@ -176,7 +176,7 @@ class ServerOptimizerSection(Section):
     learning_rate: PositiveFloat | None = Field(
         default=None,
         description="size of the step, above 0; null takes training.learning_rate for sgd and momentum; for "
-        "adam and yogi 0.1 with a linear model, 0.01 with any other",
+        "adam and yogi 0.1 with a linear model, 0.03 with an mlp, 0.01 with any other",
     )
     momentum: float = Field(
         default=0.9, ge=0, lt=1, description="what remains of the earlier steps' mean (beta1), 0 to below 1"
@@ -228,6 +228,12 @@ class TrainingSection(Section):
         default="cosine",
         description="how every learning rate goes over the rounds: constant, linear (falls to nothing in equal "
         "steps), cosine (falls to nothing slowly, quickly, slowly)",
+    )
+    warm_up: float = Field(
+        default=0.1,
+        ge=0,
+        le=0.5,
+        description="share of the rounds in which the rates rise before they fall, 0 to 0.5; constant has none",
     )
     server_optimizer: ServerOptimizerSection | None = Field(
         default=None,

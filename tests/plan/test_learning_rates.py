@@ -16,32 +16,43 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
+    ("schedule", "warm_up", "expected"),
     [
-        ("constant", [1.0, 1.0, 1.0, 1.0]),
-        ("linear", [1.0, 0.75, 0.5, 0.25]),
-        ("cosine", [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125)]),
+        ("constant", 0.4, [1.0, 1.0, 1.0, 1.0]),
+        ("linear", 0.0, [1.0, 0.75, 0.5, 0.25]),
+        ("cosine", 0.0, [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125)]),
+        ("linear", 0.4, [1 / 3, 2 / 3, 1.0, 0.5]),
+        ("cosine", 0.5, [1 / 3, 2 / 3, 1.0, 0.5]),
+        ("cosine", 0.1, [0.5, 1.0, 0.75, 0.25]),
     ],
 )
-def test_the_factors_of_four_rounds_are_those_worked_by_hand(schedule: str, expected: list[float]) -> None:
-    plan = parsed(training={"rounds": 4, "schedule": schedule})
+def test_the_factors_of_four_rounds_are_those_worked_by_hand(
+    schedule: str, warm_up: float, expected: list[float]
+) -> None:
+    plan = parsed(training={"rounds": 4, "schedule": schedule, "warm_up": warm_up})
     found = [rate_factor(plan, number) for number in (1, 2, 3, 4)]
     assert found == pytest.approx(expected, abs=2.0**-32)
 
 
-@given(st.sampled_from(SCHEDULES), st.integers(1, 10**9), st.data())
-def test_no_factor_is_above_one_or_at_most_zero_and_none_rises(
-    schedule: str, rounds: int, data: st.DataObject
+@given(st.sampled_from(SCHEDULES), st.floats(0.0, 0.5), st.integers(1, 10**9), st.data())
+def test_every_factor_is_above_zero_and_rises_only_in_the_warm_up(
+    schedule: str, warm_up: float, rounds: int, data: st.DataObject
 ) -> None:
-    plan = parsed(training={"rounds": rounds, "schedule": schedule})
+    plan = parsed(training={"rounds": rounds, "schedule": schedule, "warm_up": warm_up})
     number = data.draw(st.integers(1, rounds))
-    assert rate_factor(plan, 1) == 1.0
     assert 0.0 < rate_factor(plan, number) <= 1.0
-    assert rate_factor(plan, min(number + 1, rounds)) <= rate_factor(plan, number)
+    rises = rate_factor(plan, min(number + 1, rounds)) > rate_factor(plan, number)
+    assert not rises or (schedule != "constant" and number <= math.ceil(warm_up * rounds))
 
 
 def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate() -> None:
-    falling = {"rounds": 2, "schedule": "linear", "learning_rate": 0.4, "threshold_learning_rate": 0.1}
+    falling = {
+        "rounds": 2,
+        "schedule": "linear",
+        "warm_up": 0.0,
+        "learning_rate": 0.4,
+        "threshold_learning_rate": 0.1,
+    }
     assert local_rates(parsed(training=falling), 2) == LearningRates(0.2, 0.05)
     plain = parsed(training={**falling, "algorithm": "fedavg"})
     assert local_rates(plain, 2) == LearningRates(0.2, None)
@@ -65,8 +76,11 @@ def test_the_rate_of_the_server_is_the_stated_one_or_that_of_its_kind(
 
 
 def test_a_model_with_hidden_layers_is_stepped_more_carefully() -> None:
-    hidden = {"data": "breast-cancer", "model": {"name": "mlp", "hidden": [8]}}
-    assert server_rate(Plan.model_validate(untuned(task=hidden))) == 0.01
+    rates = [
+        server_rate(Plan.model_validate(untuned(task={"data": "breast-cancer", "model": model})))
+        for model in ({"name": "linear"}, {"name": "mlp", "hidden": [8]}, "model:build")
+    ]
+    assert rates == [0.1, 0.03, 0.01]
 
 
 @pytest.mark.parametrize(
