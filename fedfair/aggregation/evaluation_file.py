@@ -11,7 +11,7 @@ Decides the form and checks it when it is read; where it is written is the calle
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,24 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Split = Literal["train", "validation", "test"]
 
 
+class ScoreSums(BaseModel):
+    """The summed scores of one class over one split, as `score_histogram.py` describes them.
+
+    Attributes:
+        positives: (bins,), how many records of the class each bin holds.
+        negatives: (bins,), how many others.
+        scores: (bins / 16,), the sum of the scores in each 16 bins.
+        squares: the sum of the squared differences between score and outcome.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    positives: tuple[Summed, ...]
+    negatives: tuple[Summed, ...]
+    scores: tuple[Finite, ...]
+    squares: Finite
+
+
 class SplitSums(BaseModel):
     """The sums over one split of everybody's records.
 
@@ -45,6 +63,8 @@ class SplitSums(BaseModel):
         sums: (bins + 1,), the sum of the losses in each bin.
         confusion: (classes, classes), how many records of each class were taken for which; None with more than 64
             classes.
+        scores: the histograms of scores, as `score_histogram.scored_classes` lists the classes; None, and not in
+            the file, unless the plan asks for them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +75,7 @@ class SplitSums(BaseModel):
     counts: tuple[Summed, ...]
     sums: tuple[Finite, ...]
     confusion: tuple[tuple[Summed, ...], ...] | None = None
+    scores: tuple[ScoreSums, ...] | None = None
 
 
 class EvaluationRecord(BaseModel):
@@ -129,11 +150,13 @@ def split_sums(header: NDArray[np.float64], layout: Header) -> dict[Split, Split
     """
     sums = layout.read(header)
     names: tuple[Split, ...] = SPLITS
-    found = zip(names, sums["splits"], sums["confusion"], strict=True)
-    return {name: _split_sums(block, matrix) for name, block, matrix in found if block["records"] > 0}
+    found = zip(names, sums["splits"], sums["confusion"], sums["scores"], strict=True)
+    return {
+        name: _split_sums(block, matrix, scores) for name, block, matrix, scores in found if block["records"] > 0
+    }
 
 
-def _split_sums(block: np.void, matrix: NDArray[np.float64]) -> SplitSums:
+def _split_sums(block: np.void, matrix: NDArray[np.float64], scores: NDArray[Any]) -> SplitSums:
     return SplitSums(
         n=int(block["records"]),
         correct=int(block["correct"]),
@@ -141,12 +164,24 @@ def _split_sums(block: np.void, matrix: NDArray[np.float64]) -> SplitSums:
         counts=tuple(int(count) for count in block["counts"]),
         sums=tuple(float(value) for value in block["losses"]),
         confusion=tuple(tuple(int(cell) for cell in row) for row in matrix) if matrix.size else None,
+        scores=tuple(_score_sums(column) for column in scores) if scores.size else None,
+    )
+
+
+def _score_sums(column: np.void) -> ScoreSums:
+    return ScoreSums(
+        positives=tuple(int(count) for count in column["positives"]),
+        negatives=tuple(int(count) for count in column["negatives"]),
+        scores=tuple(float(value) for value in column["scores"]),
+        squares=float(column["squares"]),
     )
 
 
 def to_text(record: EvaluationRecord) -> str:
     """Return the file's text; every float is spelt so that it reads back as the same number."""
-    return record.model_dump_json() + "\n"
+    # A file without scores is written as it was before there were any.
+    asked = any(split.scores is not None for split in record.splits.values())
+    return record.model_dump_json(exclude=None if asked else {"splits": {"__all__": {"scores"}}}) + "\n"
 
 
 def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.requests import histogram_spec
-from fedfair.plan.derived import published_sites
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -54,7 +53,6 @@ def evaluation_record(
         masked: whether the contributions were masked on their way.
     """
     spec = histogram_spec(plan, schema)
-    layout = evaluation_layout(spec, schema.classes, len(published_sites(plan)))
     return EvaluationRecord(
         plan_digest=format_digest(plan_digest),
         model_digest=format_digest(evaluated.vector_sha256),
@@ -65,6 +63,6 @@ def evaluation_record(
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
-        splits=split_sums(evaluated.header, layout),
+        splits=split_sums(evaluated.header, planned_layout(plan, schema)),
         replaced=evaluated.replaced,
     )

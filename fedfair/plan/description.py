@@ -118,7 +118,9 @@ def _evaluation(plan: Plan) -> str:
     if is_unevaluated(plan):
         return "nothing: no evaluation sum carries the noise of privacy.collaborator_level"
     sizes = ", ".join(percent(size) for size in plan.evaluation.group_sizes)
-    return f"every {schedule_of(plan).every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+    scores = "; AUC, Brier score and calibration" if plan.evaluation.scores else ""
+    every = schedule_of(plan).every
+    return f"every {every} rounds: mean, accuracy and the worst risk of groups of {sizes}{scores}"
 
 
 def _protection(plan: Plan) -> str:
@@ -158,6 +160,11 @@ def _egress(plan: Plan) -> Iterator[str]:
         return
     yield "each round, its weight and the weighted change of model and threshold"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if plan.evaluation.scores:
+        yield (
+            "each evaluation, by split and class, two histograms of the probabilities that the model gives: of "
+            "the records of the class, and of the others"
+        )
     if plan.evaluation.site_means:
         yield (
             "each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "

@@ -31,9 +31,10 @@ def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, OwnFigu
     found: list[tuple[SiteLosses, Evaluation, OwnFigures]] = []
 
     def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
-        del training_run
-        if progress.evaluation is not None:
-            found.append((dict(losses), progress.evaluation, own_figures(plan, losses, progress.evaluation)))
+        evaluation = progress.evaluation
+        if evaluation is not None:
+            figures = own_figures(plan, losses, evaluation, training_run.result().rankings)
+            found.append((dict(losses), evaluation, figures))
 
     played(plan, folder, heard)
     return found
@@ -66,10 +67,10 @@ def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(
     losses, evaluation, _ = seen(tmp_path, plan)[-1]
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
-    figures = own_figures(strict, few, evaluation)
+    figures = own_figures(strict, few, evaluation, {})
     assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
     assert figures.everybody["train"].worst is None
-    assert list(own_figures(plan, {}, evaluation).own) == []
+    assert list(own_figures(plan, {}, evaluation, {}).own) == []
     assert "test" in losses
 
 
