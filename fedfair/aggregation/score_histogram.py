@@ -5,8 +5,8 @@ the summed numbers prove is `ranking.py`'s business. With two classes there is o
 With more there is one for each class: a record is positive where the class is its own (one against the rest).
 
 A block holds, for each bin, how many positive records it has and how many negative; for each `JOINED` bins, the
-sum of their scores; and once the sum of the squared differences between score and outcome (1 for a positive record,
-0 for a negative one).
+sum of their scores; and once the sum of the squared differences between score and outcome, which is 1 for a
+positive record and 0 for a negative one.
 
 Bins are narrow near 0 and 1, where the scores of rare classes lie, and near 1/2, where those of a model lie that
 can hardly tell two classes apart. With h = 2 b / bins, bin b begins at h^2 for h up to 1/2 and at 1/2 - (1 - h)^2

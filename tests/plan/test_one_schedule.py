@@ -28,7 +28,7 @@ from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
-from fedfair.policy.disclosures import of_run
+from fedfair.policy.disclosures import SUMS_ONLY, of_run
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted
@@ -76,6 +76,7 @@ def plan_of(
     mode: str = "malicious",
     minimum: int | None = None,
     site_means: bool = False,
+    scores: bool = False,
 ) -> Plan:
     noise = {"noise_multiplier": 6.0, "clip": 0.5}
     return Plan.model_validate(
@@ -99,6 +100,7 @@ def plan_of(
                 "method": method,
                 "bins": 8,
                 "site_means": site_means,
+                "scores": scores,
             },
         }
     )
@@ -122,6 +124,7 @@ def plans(draw: st.DrawFn) -> Plan:
             mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
             minimum=draw(st.none() | st.integers(2, 3)),
             site_means=not private and draw(st.booleans()),
+            scores=not private and draw(st.booleans()),
         )
     except ValueError:
         assume(False)
@@ -190,6 +193,7 @@ class Site:
                 "max_clip": 1024.0,
                 "allow_module_code": True,
                 "publish_site_means": True,
+                "reveals": SUMS_ONLY,
                 "max_runs": 1,
             }
         )
