@@ -1,4 +1,4 @@
-"""What the summed histograms of scores prove: how well a model ranks, and how far its scores can be believed.
+"""Bounds how well a model ranks, and tells how far its scores can be believed, from summed histograms of scores.
 
 Ranking is the AUC (`fairness.ranking`). Two records of different bins are in a known order, two of one bin may be
 in any. So the pairs within a bin count nothing for the lower end of the interval, and in full for the upper one:

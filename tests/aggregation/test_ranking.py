@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import evaluation_layout, planned_layout
+from fedfair.aggregation.evaluator import Evaluator
 from fedfair.aggregation.header import Header
-from fedfair.aggregation.loss_histogram import HistogramSpec
+from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout, loss_block
 from fedfair.aggregation.ranking import (
     GROUPS,
     ClassRanking,
@@ -24,6 +25,7 @@ from fedfair.aggregation.ranking import (
     check_score_sums,
     class_rankings,
 )
+from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.score_histogram import (
     bounded_scores,
     score_bins,
@@ -34,8 +36,11 @@ from fedfair.aggregation.score_histogram import (
 )
 from fedfair.errors import LocalProtocolError, RemoteProtocolError, TrainingError
 from fedfair.fairness.ranking import area_under_curve
+from fedfair.ids import RoundNumber
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sections import MAX_SITE_MEANS
 from fedfair.secagg.shape import MAX_HEADER_VALUES
+from tests import plans
 
 Scores = NDArray[np.float64]
 
@@ -262,3 +267,20 @@ def test_an_evaluation_with_scores_fits_a_masked_header_whatever_else_it_sums() 
         layout = evaluation_layout(HistogramSpec(4096, 1.0), classes, MAX_SITE_MEANS, columns)
         counts = int(layout.counts(noised=False).sum())
         assert counts + 2 * (layout.length - counts) <= MAX_HEADER_VALUES
+
+
+def test_an_evaluation_whose_scores_are_not_of_its_records_is_refused() -> None:
+    plan, schema = plans.parsed(evaluation={"scores": True, "bins": 8}), FeatureSchema((2,), 2)
+    judge, layout = Evaluator.from_plan(plan, schema), planned_layout(plan, schema)
+    header = layout.zeros()
+    sums = layout.read(header)
+    block = loss_block(np.array([0.25, 0.5]), np.array([True, False]), 1.0, histogram_spec(plan, schema))
+    sums["splits"][0] = block_layout(histogram_spec(plan, schema)).read(block)
+    sums["confusion"][0] = [[0.0, 0.0], [1.0, 1.0]]
+    with pytest.raises(RemoteProtocolError, match="histograms of scores"):
+        judge.evaluate(header, RoundNumber(0), 0.0)
+    for name, values in score_sums(np.array([[0.75], [0.25]]), np.array([1, 1]), 1).items():
+        sums["scores"][0][name] = values
+    judge.evaluate(header, RoundNumber(0), 0.0)
+    ((only,),) = judge.rankings(header).values()
+    assert (only.positives, only.negatives, only.auc) == (2, 0, None)

@@ -13,14 +13,23 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation import radix_select
 from fedfair.aggregation.distributed_dp import most_sums
+from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import loss_block
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.score_histogram import score_group, score_sums
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.data.declared import declared_schema
-from fedfair.plan.derived import PrivacyLevel, is_noised, privacy_level, published_sites, reported_group_sizes
+from fedfair.plan.derived import (
+    PrivacyLevel,
+    is_noised,
+    privacy_level,
+    published_sites,
+    reported_group_sizes,
+    score_columns,
+)
 from fedfair.plan.description import summary
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -159,7 +168,19 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
                 matrix[schema.classes] = len(losses)  # Everybody is in class 1 and taken for class 0.
             rows = np.zeros(9 * len(published_sites(plan)))
             empty = [np.zeros_like(block), np.zeros_like(block), matrix, 0.0 * matrix, 0.0 * matrix]
-            return Totals(np.concatenate([block, *empty, rows]), np.zeros(0), len(SITES))
+            scores = score_header(len(losses), score_columns(plan, schema.classes))
+            return Totals(np.concatenate([block, *empty, rows, scores]), np.zeros(0), len(SITES))
+
+
+def score_header(records: int, columns: int) -> np.ndarray:
+    """Return the histograms of scores of training records of class 1 that all get the score 0."""
+    layout = Header(score_group(columns))
+    header = layout.zeros()
+    if columns:
+        block = layout.read(header)["scores"][0]
+        for name, values in score_sums(np.zeros((records, columns)), np.ones(records, np.int64), columns).items():
+            block[name] = values
+    return header
 
 
 def asked_for(plan: Plan) -> list[DueSum]:
