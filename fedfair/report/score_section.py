@@ -41,7 +41,12 @@ def _table(told: Sequence[tuple[Reported, SplitScores]]) -> Markup:
         if len(scores.by_class) > 1:
             rows.append((f"{each.label}: all classes", *_cells(scores)))
     headings = ("scores of", "AUC", "proven interval", "Brier score", "calibration error")
-    return table("How well the scores rank and fit.", headings, rows)
+    caption = "How well the scores rank and fit."
+    if any(len(scores.by_class) > 1 for _, scores in told):
+        caption += (
+            " All classes together: the mean of their AUC and calibration error, the sum of their Brier scores."
+        )
+    return table(caption, headings, rows)
 
 
 def _cells(figures: ClassScores | SplitScores) -> tuple[str, str, str, str]:
@@ -73,6 +78,8 @@ def _picture(about: Reported, scores: SplitScores) -> Markup:
         "of 70 %, seven in ten should be of the class. Below the line of scores that fit, the model promises too "
         "much."
     )
+    if len(drawn) < len(scores.by_class):
+        words += f" {len(drawn)} of {len(scores.by_class)} classes are drawn; the result file has all of them."
     chart = Chart(
         ChartAxis("mean score of the group", share=True),
         ChartAxis("share of the group that is of the class", share=True),
