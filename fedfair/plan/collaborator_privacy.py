@@ -78,6 +78,8 @@ def _evaluation_faults(evaluation: EvaluationSection, training: TrainingSection)
         yield Fault(("evaluation", "method"), f"is exact, but {none}", "set method: histogram, which is not used")
     if evaluation.site_means:
         yield Fault(("evaluation", "site_means"), f"is true, but {none}", "set site_means: false")
+    if evaluation.scores:
+        yield Fault(("evaluation", "scores"), f"is true, but {none}", "set scores: false")
     if training.output == "best":
         yield Fault(("training", "output"), f"is best, but {none}", "set output: last, average or tail")
     if training.threshold_init == "quantile":
