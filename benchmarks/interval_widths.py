@@ -2,7 +2,8 @@
 
 A logistic model is trained by a simulation on 70 % of the records; the losses on the other 30 % are
 judged three ways: by the losses themselves, by a histogram of 64 to 4096 bins, and
-by the four sums of an exact evaluation. `violations` counts intervals without the truth; there must be none.
+by the four sums of an exact evaluation. The AUC is found from the scores themselves, and from their histogram.
+`violations` counts intervals without the truth; there must be none.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from sklearn.datasets import load_breast_cancer
 from fedfair.aggregation.cvar_bounds import Interval, cvar_bounds
 from fedfair.aggregation.loss_histogram import HistogramSpec, loss_block
 from fedfair.aggregation.radix_select import STEPS, SplitQuery, StepAnswer, answer
+from fedfair.aggregation.ranking import auc_interval
+from fedfair.aggregation.score_histogram import score_sums
 from fedfair.data.source import load_federation
 from fedfair.fairness.cvar import cvar
+from fedfair.fairness.ranking import area_under_curve
+from fedfair.fairness.record_losses import Losses
 from fedfair.plan.loading import load_plan
 from fedfair.simulation.simulate import simulate
 from fedfair.training.assembly import flat_model
@@ -55,15 +60,15 @@ def write_workspace(folder: Path, csv: Path | None, label: str) -> Path:
         },
         "objective": {"worst_group_size": 0.1, "tradeoff": 0.1},
         "training": {"rounds": 100, "batch_size": 64, "precision": "fp64"},
-        "evaluation": {"every": 100},
+        "evaluation": {"every": 100, "scores": True},
     }
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump(plan))
     return path
 
 
-def held_out_losses(plan_file: Path) -> list[NDArray[np.float64]]:
-    """Return the test losses of the trained model, site by site."""
+def held_out_losses(plan_file: Path) -> list[Losses]:
+    """Return the test losses and scores of the trained model, site by site."""
     plan, root = load_plan(plan_file), plan_file.parent
     outcome = simulate(plan, root)
     sites = load_federation(plan, root)
@@ -74,7 +79,7 @@ def held_out_losses(plan_file: Path) -> list[NDArray[np.float64]]:
         task = TrainingClient(plan, name, splits, model)
         if outcome.scaling is not None:
             task.apply_scaling(outcome.scaling)
-        losses.append(task.losses(outcome.model)["test"].values)
+        losses.append(task.losses(outcome.model)["test"])
     return losses
 
 
@@ -93,8 +98,23 @@ def by_query(sites: list[NDArray[np.float64]]) -> list[Interval]:
     return [query.risks[size].bound for size in SIZES]
 
 
+def by_scores(sites: list[Losses]) -> tuple[float, Interval]:
+    """Return the AUC, and the interval from the histograms of scores."""
+    truth = area_under_curve(
+        np.concatenate([own.scores[:, 0] for own in sites]), np.concatenate([own.labels == 1 for own in sites])
+    )
+    summed = [score_sums(own.scores, own.labels, 1) for own in sites]
+    counts = (sum(own[name][0] for own in summed).astype(int).tolist() for name in ("positives", "negatives"))
+    bound = auc_interval(*counts)
+    if truth is None or bound is None:
+        raise ValueError("the held-out records are all of one class")
+    return truth, bound
+
+
 def measure(plan_file: Path) -> dict[str, object]:
-    sites = held_out_losses(plan_file)
+    held_out = held_out_losses(plan_file)
+    sites = [own.values for own in held_out]
+    auc, auc_bound = by_scores(held_out)
     truths = [cvar(np.concatenate(sites), size) for size in SIZES]
     found = {f"histogram of {bins}": by_histogram(sites, bins) for bins in BINS} | {"exact": by_query(sites)}
     outside = [
@@ -102,6 +122,7 @@ def measure(plan_file: Path) -> dict[str, object]:
         for bounds in found.values()
         for bound, truth in zip(bounds, truths, strict=True)
     ]
+    outside.append(not auc_bound.lower <= auc <= auc_bound.upper)
     widths = {
         method: {str(size): bound.upper - bound.lower for size, bound in zip(SIZES, bounds, strict=True)}
         for method, bounds in found.items()
@@ -110,6 +131,8 @@ def measure(plan_file: Path) -> dict[str, object]:
         "records": sum(len(own) for own in sites),
         "worst": dict(zip(map(str, SIZES), truths, strict=True)),
         "widths": widths,
+        "auc": auc,
+        "auc_width": auc_bound.upper - auc_bound.lower,
         "violations": sum(outside),
         "intervals": len(outside),
     }

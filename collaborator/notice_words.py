@@ -75,7 +75,12 @@ def _own_lines(figures: OwnFigures) -> Iterator[str]:
         mean = f"mean loss {_loss(own.mean)} / {_loss(everybody.mean)}"
         worst = f"{group} {_loss(own.worst)} / {_loss(everybody.worst)} ({own.worst_records} here)"
         accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * everybody.accuracy:5.1f} %"
-        yield f"round {figures.round}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}"
+        auc = "" if own.auc is None and everybody.auc is None else f"  AUC {_auc(own.auc)} / {_auc(everybody.auc)}"
+        yield f"round {figures.round}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}{auc}"
+
+
+def _auc(value: float | None) -> str:
+    return "too few" if value is None else f"{value:.3f}"
 
 
 def _loss(value: float | None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from collaborator.disk import writing
 from fedfair.process.log_lines import log_line
 from fedfair.process.rotated_log import MAX_LOG_BYTES, RotatedLog
-from fedfair.results.own_figures import OwnFigures
+from fedfair.results.own_figures import OwnFigures, SplitFigures
 
 
 class OwnFiguresLog:
@@ -47,8 +47,8 @@ class OwnFiguresLog:
         fields = {
             "round": figures.round,
             "group_size": figures.group_size,
-            "own": {name: asdict(split) for name, split in figures.own.items()},
-            "everybody": {name: asdict(split) for name, split in figures.everybody.items()},
+            "own": {name: _fields(split) for name, split in figures.own.items()},
+            "everybody": {name: _fields(split) for name, split in figures.everybody.items()},
         }
         with writing(self._log.path):
             self._log.append(log_line(datetime.now(UTC), run_id, fields))
@@ -56,3 +56,11 @@ class OwnFiguresLog:
     def close(self) -> None:
         """Close the file."""
         self._log.close()
+
+
+def _fields(split: SplitFigures) -> dict[str, object]:
+    """Return the figures of one split; the AUC only where there is one."""
+    fields = asdict(split)
+    if split.auc is None:
+        del fields["auc"]
+    return fields

@@ -71,7 +71,8 @@ class RunRecording:
         )
         if model is not None:
             try:
-                figures = own_figures(self._subject.plan, self._task.losses_of(model), evaluation)
+                rankings = replica.training_run.result().rankings
+                figures = own_figures(self._subject.plan, self._task.losses_of(model), evaluation, rankings)
                 self._figures.append(replica.run_id, figures)
                 self._notices.append(OwnRecordsEvaluated(figures))
             except (DataError, TrainingError) as fault:

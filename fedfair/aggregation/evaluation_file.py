@@ -13,7 +13,7 @@ Decides the form and checks it when it is read; where it is written is the calle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,24 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Split = Literal["train", "validation", "test"]
 
 
+class ScoreSums(BaseModel):
+    """The summed scores of one class over one split, as `score_histogram.py` describes them.
+
+    Attributes:
+        positives: (bins,), how many records of the class each bin holds.
+        negatives: (bins,), how many others.
+        scores: (bins / 16,), the sum of the scores in each 16 bins.
+        squares: the sum of the squared differences between score and outcome.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    positives: tuple[Summed, ...]
+    negatives: tuple[Summed, ...]
+    scores: tuple[Finite, ...]
+    squares: Finite
+
+
 class SplitSums(BaseModel):
     """The sums over one split of everybody's records.
 
@@ -50,6 +68,8 @@ class SplitSums(BaseModel):
             classes.
         sites: how many records each site has, without those that may not be told of; None where the plan does not
             publish the means of single sites.
+        scores: the histograms of scores, as `score_histogram.scored_classes` lists the classes; None, and not in
+            the file, unless the plan asks for them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,6 +81,7 @@ class SplitSums(BaseModel):
     sums: tuple[Finite, ...]
     confusion: tuple[tuple[Summed, ...], ...] | None = None
     sites: dict[str, Annotated[int, Field(ge=1, le=MAX_COUNT)]] | None = None
+    scores: tuple[ScoreSums, ...] | None = None
 
 
 class EvaluationRecord(BaseModel):
@@ -140,19 +161,22 @@ def split_sums(
     sums = layout.read(header)
     names: tuple[Split, ...] = SPLITS
     told = dict(zip(sites, site_means(sums["sites"], sums["splits"]["records"], fewest), strict=True))
-    found = zip(names, sums["splits"], sums["confusion"], strict=True)
+    found = zip(names, sums["splits"], sums["confusion"], sums["scores"], strict=True)
     return {
         split: _split_sums(
             block,
             matrix,
+            scores,
             {site: means[split].n for site, means in told.items() if split in means} if sites else None,
         )
-        for split, block, matrix in found
+        for split, block, matrix, scores in found
         if block["records"] > 0
     }
 
 
-def _split_sums(block: np.void, matrix: NDArray[np.float64], sites: dict[str, int] | None) -> SplitSums:
+def _split_sums(
+    block: np.void, matrix: NDArray[np.float64], scores: NDArray[Any], sites: dict[str, int] | None
+) -> SplitSums:
     return SplitSums(
         n=int(block["records"]),
         correct=int(block["correct"]),
@@ -161,12 +185,24 @@ def _split_sums(block: np.void, matrix: NDArray[np.float64], sites: dict[str, in
         sums=tuple(float(value) for value in block["losses"]),
         confusion=tuple(tuple(int(cell) for cell in row) for row in matrix) if matrix.size else None,
         sites=sites,
+        scores=tuple(_score_sums(column) for column in scores) if scores.size else None,
+    )
+
+
+def _score_sums(column: np.void) -> ScoreSums:
+    return ScoreSums(
+        positives=tuple(int(count) for count in column["positives"]),
+        negatives=tuple(int(count) for count in column["negatives"]),
+        scores=tuple(float(value) for value in column["scores"]),
+        squares=float(column["squares"]),
     )
 
 
 def to_text(record: EvaluationRecord) -> str:
     """Return the file's text; every float is spelt so that it reads back as the same number."""
-    return record.model_dump_json() + "\n"
+    # A file without scores is written as it was before there were any.
+    asked = any(split.scores is not None for split in record.splits.values())
+    return record.model_dump_json(exclude=None if asked else {"splits": {"__all__": {"scores"}}}) + "\n"
 
 
 def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:

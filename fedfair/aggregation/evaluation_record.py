@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.plan.derived import published_sites
 from fedfair.plan.digest import format_digest
@@ -54,8 +54,6 @@ def evaluation_record(
         masked: whether the contributions were masked on their way.
     """
     spec = histogram_spec(plan, schema)
-    sites = published_sites(plan)
-    layout = evaluation_layout(spec, schema.classes, len(sites))
     return EvaluationRecord(
         plan_digest=format_digest(plan_digest),
         model_digest=format_digest(evaluated.vector_sha256),
@@ -66,6 +64,8 @@ def evaluation_record(
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
-        splits=split_sums(evaluated.header, layout, sites, plan.evaluation.min_group),
+        splits=split_sums(
+            evaluated.header, planned_layout(plan, schema), published_sites(plan), plan.evaluation.min_group
+        ),
         replaced=evaluated.replaced,
     )

@@ -25,11 +25,12 @@ from fedfair.aggregation.cvar_bounds import (
 from fedfair.aggregation.evaluation_sums import evaluation_layout
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
 from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.ranking import ClassRanking, check_score_sums, class_rankings
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.site_means import SplitMeans, check_site_sums, site_means
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import published_sites, reported_group_sizes
+from fedfair.plan.derived import published_sites, reported_group_sizes, score_columns
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 
@@ -93,6 +94,7 @@ class Evaluator:
         classes: how many there are.
         sites: whose own means the plan publishes, in the order of their rows.
         min_group: fewest records that a site tells of.
+        columns: how many histograms of scores each split has.
     """
 
     spec: HistogramSpec
@@ -102,6 +104,7 @@ class Evaluator:
     classes: int
     sites: tuple[str, ...]
     min_group: int
+    columns: int = 0
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
@@ -114,6 +117,7 @@ class Evaluator:
             schema.classes,
             published_sites(plan),
             plan.evaluation.min_group,
+            score_columns(plan, schema.classes),
         )
 
     def evaluate(self, header: NDArray[np.float64], rounds_done: RoundNumber, threshold: float) -> Evaluation:
@@ -130,6 +134,7 @@ class Evaluator:
             )
         _check_confusion(sums)
         check_site_sums(sums["sites"], sums["splits"], self.min_group)
+        check_score_sums(sums["scores"], sums["splits"], sums["confusion"])
         splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
         objectives = {
             name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
@@ -179,6 +184,14 @@ class Evaluator:
             if records > 0 and matrix.size
         }
 
+    def rankings(self, header: NDArray[np.float64]) -> dict[str, tuple[ClassRanking, ...]]:
+        """Return how well the scores of each class rank and fit, by split; nothing unless the plan asks for it."""
+        if not self.columns:
+            return {}
+        sums = self._sums(header)
+        found = zip(SPLITS, sums["splits"]["records"], sums["scores"], strict=True)
+        return {name: class_rankings(block, self.min_group) for name, records, block in found if records > 0}
+
     def site_means(self, header: NDArray[np.float64]) -> dict[str, Mapping[str, SplitMeans]]:
         """Return each site's own means by split; nothing where the plan does not publish them."""
         sums = self._sums(header)
@@ -186,7 +199,7 @@ class Evaluator:
         return dict(zip(self.sites, means, strict=True))
 
     def _sums(self, header: NDArray[np.float64]) -> NDArray[Any]:
-        return evaluation_layout(self.spec, self.classes, len(self.sites)).read(header)
+        return evaluation_layout(self.spec, self.classes, len(self.sites), self.columns).read(header)
 
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Return the block of each split that has records, as `cvar_bounds.py` reads it."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedfair.aggregation.dp_histogram import possible_header
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.feature_moments import moments_layout, noise_deviation, possible_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.model_layout import Layout
@@ -28,7 +28,6 @@ from fedfair.plan.derived import (
     evaluates_exactly,
     greatest_weight,
     is_unevaluated,
-    published_sites,
     reported_group_sizes,
     threshold_limit,
 )
@@ -53,6 +52,7 @@ class SumKind:
         policy_word: the word in a site's `policy.purposes` that allows it.
         discloses: what its sums make known.
         asked_by: which key of a plan asks for it, and with which value.
+        asked_more_by: the same for what only some plans make known beside the rest.
         release: the word of a site's ledger for a release of it.
         possible: post-processing of a total that carries every site's noise: the nearest total that records have.
         largest_real: the greatest real number of a header that one site adds, rounded up.
@@ -76,6 +76,7 @@ class SumKind:
     is_evaluation: bool = False
     has_query: bool = False
     is_about_model: bool = True
+    asked_more_by: Mapping[Disclosure, str] = field(default_factory=dict)
 
 
 def sum_kind(purpose: Purpose) -> SumKind:
@@ -135,12 +136,16 @@ def _one(disclosure: Disclosure) -> Callable[[Plan], tuple[Disclosure, ...]]:
     return lambda _plan: (disclosure,)
 
 
+def _evaluated(plan: Plan) -> tuple[Disclosure, ...]:
+    return ("loss-sums", "score-sums") if plan.evaluation.scores else ("loss-sums",)
+
+
 def _training_header(_plan: Plan, _schema: FeatureSchema) -> Header:
     return TRAINING_LAYOUT
 
 
 def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
-    return evaluation_layout(histogram_spec(plan, schema), schema.classes, len(published_sites(plan)))
+    return planned_layout(plan, schema)
 
 
 def _possible_evaluation(totals: Totals, plan: Plan, schema: FeatureSchema) -> Totals:
@@ -184,8 +189,9 @@ _KINDS: Mapping[Purpose, SumKind] = {
             header=_evaluation_header,
             planned=_is_evaluated,
             policy_word="evaluation",
-            discloses=_one("loss-sums"),
+            discloses=_evaluated,
             asked_by=lambda _: "evaluation",
+            asked_more_by={"score-sums": "evaluation.scores: true"},
             release="evaluation",
             possible=_possible_evaluation,
             largest_real=_unbounded,

@@ -82,7 +82,7 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
     if certificate.masked and not is_masked(plan):
         raise CertificateError("the certificate says that sums were masked, the plan says they were not")
     _check_sites(certificate, plan)
-    if certificate.population is not None and not speaks_for_others(plan, certificate.split):
+    if certificate.population is not None and not speaks_for_others(certificate.split):
         raise CertificateError(
             f"the certificate speaks of the population, but the run chose the model by the {certificate.split} "
             "records themselves"

@@ -112,7 +112,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
     planned = LossHistogram.planned(record.bins, record.loss_range, sums.counts, sums.sums)
     fewest = max(terms.fewest, plan.evaluation.min_group)
     published = join_small_bins(planned, fewest)
-    population = _population(plan, terms) if speaks_for_others(plan, terms.split) else None
+    population = _population(plan, terms) if speaks_for_others(terms.split) else None
     objective = plan.objective
     sizes = _told(terms.group_sizes, published.records, plan)
     proven = statements(published, sizes, population, sums.sites)
@@ -170,7 +170,7 @@ def _population(plan: Plan, terms: IssueTerms) -> Population:
     return Population(method=terms.method, delta=terms.delta, mixture="site weights", weights=dict(weights))
 
 
-def speaks_for_others(plan: Plan, split: Split) -> bool:
+def speaks_for_others(split: Split) -> bool:
     """Return whether the records of a split can speak for people who were not evaluated.
 
     They cannot where the model depends on them: as training records, or as validation records, because a run never

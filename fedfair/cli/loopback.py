@@ -34,6 +34,7 @@ from fedfair.plan.approval import approve
 from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
+from fedfair.policy.site_config import SitePolicy
 from fedfair.training.binding import plan_binding
 
 PIPE_BYTES = 1 << 16
@@ -126,6 +127,8 @@ def _policy(plan: Plan) -> dict[str, object]:
     """Return the terms that let a site of this machine take part, and nothing beyond."""
     mode = plan.secure_aggregation.mode
     terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
+    if plan.evaluation.scores:
+        terms["reveals"] = [*SitePolicy().reveals, "score-sums"]
     return terms | ({"publish_site_means": True} if plan.evaluation.site_means else {})
 
 

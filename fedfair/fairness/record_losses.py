@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def _no_scores() -> NDArray[np.float64]:
+    return np.zeros((0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +22,14 @@ class Losses:
         values: float64 array (n,), in nats.
         labels: the class of each record, int64 array (n,).
         predictions: the class that it was taken for, int64 array (n,).
+        scores: the probabilities that the model gives, float64 array (n, columns): that of class 1 where there
+            are two classes, else one for each class. No columns where nobody asked for them.
     """
 
     values: NDArray[np.float64]
     labels: NDArray[np.int64]
     predictions: NDArray[np.int64]
+    scores: NDArray[np.float64] = field(default_factory=_no_scores)
 
     @property
     def correct(self) -> NDArray[np.bool_]:

@@ -78,5 +78,7 @@ def _evaluation_faults(evaluation: EvaluationSection, training: TrainingSection)
         yield Fault(("evaluation", "method"), f"is exact, but {none}", "set method: histogram, which is not used")
     if evaluation.site_means:
         yield Fault(("evaluation", "site_means"), f"is true, but {none}", "set site_means: false")
+    if evaluation.scores:
+        yield Fault(("evaluation", "scores"), f"is true, but {none}", "set scores: false")
     if training.threshold_init == "quantile":
         yield Fault(("training", "threshold_init"), f"is quantile, but {none}", "set a number, or bound")

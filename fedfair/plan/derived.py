@@ -168,6 +168,22 @@ def threshold_limit(plan: Plan, classes: int) -> float:
     return planned_loss_range(plan, classes) if bound is None else bound
 
 
+MAX_SCORED_CLASSES = 10
+"""With more classes an evaluation has no histograms of scores: they would be longer than everything else."""
+
+
+def score_columns(plan: Plan, classes: int) -> int:
+    """Return how many histograms of scores an evaluation sums for each split; 0 unless the plan asks for them.
+
+    Args:
+        plan: the plan.
+        classes: how many there are; two need one histogram, of the score of class 1.
+    """
+    if not plan.evaluation.scores or classes > MAX_SCORED_CLASSES:
+        return 0
+    return 1 if classes == 2 else classes
+
+
 # ------------------------------------------------------------------ how features are scaled
 
 

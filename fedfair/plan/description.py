@@ -121,7 +121,9 @@ def _evaluation(plan: Plan) -> str:
     weights = plan.evaluation.site_weights
     mixed = ", ".join(f"{name} {percent(weight / sum(weights.values()))}" for name, weight in weights.items())
     population = f"; a certificate speaks of a population with the sites' shares {mixed}" if weights else ""
-    said = f"every {schedule_of(plan).every} rounds: mean, accuracy and the worst risk of groups of {sizes}"
+    scores = "; AUC, Brier score and calibration" if plan.evaluation.scores else ""
+    every = schedule_of(plan).every
+    said = f"every {every} rounds: mean, accuracy and the worst risk of groups of {sizes}{scores}"
     return said + population
 
 
@@ -162,6 +164,11 @@ def _egress(plan: Plan) -> Iterator[str]:
         return
     yield "each round, its weight and the weighted change of model and threshold"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if plan.evaluation.scores:
+        yield (
+            "each evaluation, by split and class, two histograms of the probabilities that the model gives: of "
+            "the records of the class, and of the others"
+        )
     if plan.evaluation.site_means:
         yield (
             "each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "

@@ -177,6 +177,7 @@ Disclosure = Literal[
     "loss-sums",
     "loss-quantiles",
     "feature-sums",
+    "score-sums",
     "group-losses",
     "site-losses",
     "site-updates",

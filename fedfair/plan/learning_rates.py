@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_noised, learns_threshold
-from fedfair.plan.fields import Section
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ServerOptimizerSection
 
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
 
-_ADAPTIVE_RATES: Mapping[type[Section], float] = {LinearModel: 0.1, MlpModel: 0.03}
+_ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.1, MlpModel: 0.03}
 _OTHER_ADAPTIVE_RATE = 0.01
 
 FIRST_ROUND = RoundNumber(1)
@@ -102,7 +101,4 @@ def server_rate(plan: Plan) -> float:
         return stated.learning_rate
     if stated.name in {"sgd", "momentum"}:
         return plan.training.learning_rate
-    model = plan.task.model
-    return (
-        _OTHER_ADAPTIVE_RATE if isinstance(model, str) else _ADAPTIVE_RATES.get(type(model), _OTHER_ADAPTIVE_RATE)
-    )
+    return _ADAPTIVE_RATES.get(type(plan.task.model), _OTHER_ADAPTIVE_RATE)

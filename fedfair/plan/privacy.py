@@ -146,6 +146,12 @@ def _evaluation_faults(evaluation: EvaluationSection) -> Iterator[Fault]:
             "is true, but privacy.sample_level adds no noise to the means of single sites",
             "set site_means: false",
         )
+    if evaluation.scores:
+        yield Fault(
+            ("evaluation", "scores"),
+            "is true, but privacy.sample_level adds no noise to histograms of scores",
+            "set scores: false",
+        )
 
 
 def _filling_faults(task: TaskSection) -> Iterator[Fault]:

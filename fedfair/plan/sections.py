@@ -346,6 +346,11 @@ class EvaluationSection(Section):
         description="share of each site's people in the population that a certificate speaks of, in any unit; "
         "{} takes the shares of the evaluated records; needs site_means",
     )
+    scores: bool = Field(
+        default=False,
+        description="true also sums a histogram of scores (the predicted probabilities) by class, for AUC and "
+        "calibration, with up to 10 classes; every site must allow it (policy.reveals: score-sums)",
+    )
     bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
     loss_range: PositiveFloat | None = Field(
         default=None,

@@ -20,14 +20,15 @@ MEANING: Mapping[Disclosure, str] = {
     "loss-sums": "sums over everybody of losses, of loss histograms and of what a confusion matrix counts",
     "loss-quantiles": "the loss at each group size's quantile, exactly: that of one record, of whichever site",
     "feature-sums": "sums over everybody of the values of each column, and of their squares",
+    "score-sums": "sums over everybody of how many records of each class get which score, and of the scores",
     "group-losses": "the loss of every named group over everybody",
     "site-losses": "the loss of one site by itself",
     "site-updates": "the change of the model of one site by itself",
     "records": "records",
 }
 
-SUMS_ONLY: tuple[Disclosure, ...] = ("update-sums", "loss-sums", "loss-quantiles", "feature-sums")
-"""Everything that deployments disclose; nothing of it is about one site."""
+SUMS_ONLY: tuple[Disclosure, ...] = ("update-sums", "loss-sums", "loss-quantiles", "feature-sums", "score-sums")
+"""Everything that deployments disclose; nothing of it is about one site. A site allows the last one by name."""
 
 
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:
@@ -44,5 +45,6 @@ def of_run(plan: Plan) -> dict[Disclosure, str]:
 def _told(plan: Plan, kinds: Iterable[SumKind]) -> dict[Disclosure, str]:
     told: dict[Disclosure, str] = {}
     for kind in kinds:
-        told |= dict.fromkeys(kind.discloses(plan), kind.asked_by(plan))
+        asked = kind.asked_by(plan)
+        told |= {disclosure: kind.asked_more_by.get(disclosure, asked) for disclosure in kind.discloses(plan)}
     return told

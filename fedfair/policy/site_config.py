@@ -100,7 +100,7 @@ class SitePolicy(Section):
         default=("update-sums", "loss-sums", "loss-quantiles", "feature-sums"),
         min_length=1,
         description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
-        "group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)",
+        "score-sums, group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)",
     )
     publish_site_means: bool = Field(
         default=False,

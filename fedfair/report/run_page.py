@@ -15,6 +15,7 @@ from fedfair.plan.description import percent
 from fedfair.report import charts, sentences
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
 from fedfair.report.html import PageSection, page
+from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
 from fedfair.report.tables import ESTIMATE, TOO_FEW
 from fedfair.results.document import ResultDocument
@@ -54,6 +55,8 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
         yield PageSection(
             "trade-off", "The worst-off against everybody", charts.trade_off(results) + _comparison(results)
         )
+    if any(each.document.shown[1].scores for each in results):
+        yield PageSection("scores", "Who comes first, and how far scores can be believed", score_parts(results))
     yield PageSection("training", "How training went", _training(results))
     yield from certificates
     yield PageSection("plan", "What was agreed", _plan(about.document))

@@ -6,7 +6,7 @@ saying "every outcome is equally likely" to everybody (the table calls it the un
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.table import Table
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import SplitRisk
+from fedfair.results.scores import SplitScores
 
 NAMES: Mapping[str, str] = {name: facts.title for name, facts in ALGORITHMS.items()}
 TOO_FEW = "too few people"
@@ -77,11 +78,26 @@ def by_group_size(result: ResultDocument) -> Table:
             "-" if group.best is None else f"{group.best:.4f}",
             "-" if group.disparity is None else f"{group.disparity:.4f}",
         )
-    table.caption = (
-        f"everybody {risk.mean:.4f}, accuracy {risk.accuracy:.1%}; uniform guess {result.uniform_floor:.4f}"
+    table.caption = "\n".join(
+        (
+            f"everybody {risk.mean:.4f}, accuracy {risk.accuracy:.1%}; uniform guess {result.uniform_floor:.4f}",
+            *score_lines(risk.scores),
+        )
     )
     table.caption_justify = "left"
     return table
+
+
+def score_lines(scores: SplitScores | None) -> Iterator[str]:
+    """Yield the lines about scores: none where nobody asked for them."""
+    if scores is None:
+        return
+    if scores.auc is None or scores.brier is None:
+        yield f"AUC, Brier score and calibration: {TOO_FEW} in a class"
+        return
+    error = "-" if scores.calibration_error is None else f"{scores.calibration_error:.4f}"
+    between = _between(scores.auc_bound)
+    yield f"AUC {scores.auc:.4f} ({between}), Brier score {scores.brier:.4f}, calibration error {error}"
 
 
 def _between(bound: tuple[float, float] | None) -> str:

@@ -24,7 +24,8 @@ from fedfair.results.parts import (
     Timing,
     Traffic,
 )
-from fedfair.results.risks import FROZEN, CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
+from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
+from fedfair.results.scores import FROZEN
 from fedfair.results.verdict import RunVerdict
 
 FORMAT = "fedfair/result/1"

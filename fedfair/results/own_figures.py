@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.ranking import ClassRanking
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import summarise_losses
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.plan.schema import Plan
+from fedfair.results.scores import mean_auc, split_scores
 from fedfair.results.writing import is_suppressed
 
 
@@ -32,6 +34,8 @@ class SplitFigures:
         worst: mean loss of the worst group; None where it has fewer people than the plan lets be told.
         worst_records: how many records the worst group has, rounded up.
         accuracy: share of records that were classified correctly, 0 to 1.
+        auc: how well the scores rank, 0 to 1, the mean over the classes; None unless the plan has
+            `evaluation.scores`, and where a class has too few records for it.
     """
 
     records: int
@@ -39,6 +43,7 @@ class SplitFigures:
     worst: float | None
     worst_records: int
     accuracy: float
+    auc: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,9 @@ class OwnFigures:
     everybody: Mapping[str, SplitFigures]
 
 
-def own_figures(plan: Plan, losses: SiteLosses, evaluation: Evaluation) -> OwnFigures:
+def own_figures(
+    plan: Plan, losses: SiteLosses, evaluation: Evaluation, rankings: Mapping[str, tuple[ClassRanking, ...]]
+) -> OwnFigures:
     """Return the figures of one evaluation at one site.
 
     Args:
@@ -66,6 +73,7 @@ def own_figures(plan: Plan, losses: SiteLosses, evaluation: Evaluation) -> OwnFi
         losses: of this site's records under the very model that was evaluated, for the splits that have records.
             Where the site took no part in the evaluation, it computes them anew.
         evaluation: everybody's.
+        rankings: how everybody's scores rank in it, by split; nothing unless the plan asks for it.
 
     Raises:
         DataError: a loss is negative or not finite.
@@ -76,19 +84,24 @@ def own_figures(plan: Plan, losses: SiteLosses, evaluation: Evaluation) -> OwnFi
         int(evaluation.round),
         size,
         {name: _own(losses[name], size) for name in names},
-        {name: _everybody(evaluation.splits[name], size, fewest) for name in names},
+        {name: _everybody(evaluation.splits[name], size, fewest, rankings.get(name, ())) for name in names},
     )
 
 
 def _own(losses: Losses, size: float) -> SplitFigures:
     found = summarise_losses(losses.values, losses.correct, (size,))
     worst = found.by_group_size[size].worst
-    return SplitFigures(found.count, found.mean, worst, _group(found.count, size), found.accuracy)
+    return SplitFigures(
+        found.count, found.mean, worst, _group(found.count, size), found.accuracy, mean_auc(losses)
+    )
 
 
-def _everybody(summary: SplitSummary, size: float, fewest: int) -> SplitFigures:
+def _everybody(
+    summary: SplitSummary, size: float, fewest: int, rankings: tuple[ClassRanking, ...]
+) -> SplitFigures:
     worst = None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst
-    return SplitFigures(summary.n, summary.mean, worst, _group(summary.n, size), summary.accuracy)
+    auc = split_scores(rankings, fewest, {}, proved=True).auc
+    return SplitFigures(summary.n, summary.mean, worst, _group(summary.n, size), summary.accuracy, auc)
 
 
 def _group(records: int, size: float) -> int:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from fedfair.results.risks import FROZEN
+from fedfair.results.scores import FROZEN
 
 KEPT = ConfigDict(frozen=True, strict=True, extra="allow")
 """Other promises than today's are shown as they stand."""

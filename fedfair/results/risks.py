@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from fedfair.errors import DataError
-
-FROZEN = ConfigDict(frozen=True, strict=True)
-"""Values are built with the types that they state; `reading.py` reads more kindly."""
+from fedfair.results.scores import FROZEN, SplitScores
 
 
 def _is_share(text: str) -> str:
@@ -58,6 +56,10 @@ class SplitRisk(BaseModel):
         default=None,
         description="number of records, a row for each class and a column for what it was taken for; null with "
         "very many classes",
+    )
+    scores: SplitScores | None = Field(
+        default=None,
+        description="how well the predicted probabilities rank and fit; omitted unless the plan sums them",
     )
 
     def worst(self, group_size: float) -> ReportedGroupRisk | None:

@@ -26,7 +26,8 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, Field
 
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
-from fedfair.results.risks import FROZEN, Moment, ReportedGroupRisk, SplitRisk
+from fedfair.results.risks import Moment, ReportedGroupRisk, SplitRisk
+from fedfair.results.scores import FROZEN
 
 MARGIN = 0.001
 """A smaller difference of losses (nats) or shares is not told: result pages and tables show thousandths."""

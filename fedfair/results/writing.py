@@ -22,6 +22,7 @@ from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.masking_terms import guarantee
+from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
@@ -45,6 +46,7 @@ from fedfair.results.risks import (
     ReportedGroupRisk,
     SplitRisk,
 )
+from fedfair.results.scores import exact_aucs, split_scores
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
 from fedfair.results.verdict_words import UNEVALUATED, worded
 from fedfair.run.training_run import RunResult
@@ -127,7 +129,12 @@ def simulated_result(
     splits = {
         name: None
         if split is None
-        else _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(run, name))
+        else _scored(
+            _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(run, name)),
+            run.rankings.get(name, ()),
+            fewest,
+            exact_aucs(split),
+        )
         for name, split in pooled.items()
     }
     collaborators: Sites = {name: _site(_means(site), 0) for name, site in losses.items()}
@@ -171,8 +178,15 @@ def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, Risk
     bound = evaluation.objectives["train"]
     proved = not protects_records(plan) and not evaluation.replaced
     interval = (float(bound.lower), float(bound.upper)) if proved else None
+    fewest = plan.evaluation.min_group
     splits = {
-        name: _bounded_split(evaluation.splits[name], plan.evaluation.min_group, _matrix(run, name), proved=proved)
+        name: _scored(
+            _bounded_split(evaluation.splits[name], fewest, _matrix(run, name), proved=proved),
+            run.rankings.get(name, ()),
+            fewest,
+            {},
+            proved=proved,
+        )
         if name in evaluation.splits
         else None
         for name in SPLITS
@@ -306,6 +320,20 @@ def _matrix(run: RunResult, split: str) -> Matrix | None:
 def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
     """Return whether a group of this size is too small to be reported (`evaluation.min_group`)."""
     return math.ceil(tail_count(records, group_size)) < fewest
+
+
+def _scored(
+    risk: SplitRisk,
+    rankings: Sequence[ClassRanking],
+    fewest: int,
+    exact: Mapping[int, Interval],
+    *,
+    proved: bool = True,
+) -> SplitRisk:
+    """Return the risks of a split with the figures about its scores, where there are any."""
+    if not rankings:
+        return risk
+    return risk.model_copy(update={"scores": split_scores(rankings, fewest, exact, proved=proved)})
 
 
 def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) -> SplitRisk:
@@ -465,6 +493,7 @@ def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:
         np.concatenate([losses.values for losses in held]),
         np.concatenate([losses.labels for losses in held]),
         np.concatenate([losses.predictions for losses in held]),
+        np.concatenate([losses.scores for losses in held]),
     )
 
 

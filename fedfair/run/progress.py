@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedfair.aggregation.evaluator import Confusion, Evaluation
+from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
@@ -77,6 +78,8 @@ class RunResult:
         query_fault: why an exact evaluation was given up; empty where none was.
         site_means: each site's own means of that evaluation, by split, for the splits that may be told of;
             nothing unless the plan publishes them.
+        rankings: how well the scores of each class rank and fit in that evaluation, by split; nothing unless the
+            plan asks for it.
         lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
     """
 
@@ -90,3 +93,4 @@ class RunResult:
     query_fault: str = ""
     site_means: Mapping[str, Mapping[str, SplitMeans]] = field(default_factory=dict)
     lost_rounds: int = 0
+    rankings: Mapping[str, tuple[ClassRanking, ...]] = field(default_factory=dict)

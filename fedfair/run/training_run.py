@@ -189,6 +189,7 @@ class TrainingRun:
             state.query_fault,
             {} if state.evaluated is None else evaluator.site_means(state.evaluated.header),
             self.lost_rounds,
+            {} if state.evaluated is None else evaluator.rankings(state.evaluated.header),
         )
 
     def snapshot(self) -> RunSnapshot:

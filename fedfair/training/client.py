@@ -21,12 +21,13 @@ from torch import Tensor
 
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
+from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.data.dataset import Dataset, Splits
@@ -39,6 +40,7 @@ from fedfair.plan.derived import (
     protects_records,
     published_sites,
     reported_group_sizes,
+    score_columns,
     standardises,
     threshold_limit,
 )
@@ -138,6 +140,7 @@ class TrainingClient:
         self._noised = distributed_dp(plan, model.layout.dimension)
         self._objective = objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
+        self._columns = score_columns(plan, splits.train.schema.classes)
         self._standardises = standardises(plan, len(splits.train.schema.numeric))
         self._records = None if self._standardises else self._place(None)
         self.scaling: FeatureScaling | None = None
@@ -398,7 +401,7 @@ class TrainingClient:
         """Return the losses of those of the splits that have records."""
         self._model.load(model.vector)
         with training_faults():
-            return {name: evaluate(self._model, records) for name, records in self._held(splits)}
+            return {name: evaluate(self._model, records, self._columns) for name, records in self._held(splits)}
 
     def losses_of(self, model: GlobalModel) -> SiteLosses:
         """Return the losses of the splits that have records; those of the last evaluation are known.
@@ -417,9 +420,10 @@ class TrainingClient:
         found: dict[str, Losses] = {}
         replaced, classes = 0, self._splits.train.schema.classes
         for name, records in self._held(SPLITS):
-            losses, fault = evaluate_or_nan(self._model, records, classes)
+            losses, fault = evaluate_or_nan(self._model, records, classes, self._columns)
             values, beyond = bounded_losses(losses.values, self._histogram)
-            found[name], replaced = replace(losses, values=values), replaced + beyond
+            scores = bounded_scores(losses.scores)
+            found[name], replaced = replace(losses, values=values, scores=scores), replaced + beyond
             self.last_fault = self.last_fault or fault
         if replaced and not self.last_fault:
             self.last_fault = (
@@ -511,7 +515,7 @@ class TrainingClient:
     def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
         """Return the header without noise; of the rows of sites, only this site's own is filled."""
         published = published_sites(self._plan)
-        layout = evaluation_layout(self._histogram, self._splits.train.schema.classes, len(published))
+        layout = planned_layout(self._plan, self._splits.train.schema)
         header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, layout)
         if self._participant in published:
             row = layout.read(header)["sites"][published.index(self._participant)]

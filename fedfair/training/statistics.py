@@ -16,6 +16,7 @@ from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.feature_moments import column_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block
+from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
 from fedfair.data.dataset import Dataset
 from fedfair.fairness.rcvar import Objective
@@ -35,7 +36,7 @@ def evaluation_header(
         layout: from `evaluation_layout`.
 
     Raises:
-        TrainingError: a loss is not a finite number from 0 on.
+        TrainingError: a loss is not a finite number from 0 on, or a score is no probability.
     """
     header = layout.zeros()
     sums = layout.read(header)
@@ -44,11 +45,15 @@ def evaluation_header(
         if found is None:
             continue
         smoothed = objective.per_sample(torch.from_numpy(found.values), threshold).sum()
-        block = loss_block(found.values, found.correct, float(smoothed), histogram)
-        sums["splits"][place] = block_layout(histogram).read(block)
+        losses_of_split = loss_block(found.values, found.correct, float(smoothed), histogram)
+        sums["splits"][place] = block_layout(histogram).read(losses_of_split)
         confusion = sums["confusion"][place]
         if confusion.size:
             confusion[:] = confusion_matrix(found.labels, found.predictions, len(confusion))
+        block = sums["scores"][place]
+        if block.size:
+            for field, values in score_sums(found.scores, found.labels, len(block)).items():
+                block[field] = values
     return header
 
 

@@ -11,18 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from collaborator.notices import OwnRecordsEvaluated
 from collaborator.observer import SiteLines
 from collaborator.own_figures_log import OwnFiguresLog
+from fedfair.aggregation.cvar_bounds import Interval
 from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.ranking import ClassRanking
 from fedfair.errors import FedfairError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.plan.schema import Plan
 from fedfair.results.own_figures import OwnFigures, SplitFigures, own_figures
 from fedfair.run.progress import Progress
 from fedfair.run.training_run import TrainingRun
-from tests import imports
+from tests import imports, plans
 from tests.actors.site_play import played, small
 from tests.full_disk import full_beyond
 
@@ -31,9 +34,10 @@ def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, OwnFigu
     found: list[tuple[SiteLosses, Evaluation, OwnFigures]] = []
 
     def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
-        del training_run
-        if progress.evaluation is not None:
-            found.append((dict(losses), progress.evaluation, own_figures(plan, losses, progress.evaluation)))
+        evaluation = progress.evaluation
+        if evaluation is not None:
+            figures = own_figures(plan, losses, evaluation, training_run.result().rankings)
+            found.append((dict(losses), evaluation, figures))
 
     played(plan, folder, heard)
     return found
@@ -66,11 +70,32 @@ def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(
     losses, evaluation, _ = seen(tmp_path, plan)[-1]
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
-    figures = own_figures(strict, few, evaluation)
+    figures = own_figures(strict, few, evaluation, {})
     assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
     assert figures.everybody["train"].worst is None
-    assert list(own_figures(plan, {}, evaluation).own) == []
+    assert list(own_figures(plan, {}, evaluation, {}).own) == []
     assert "test" in losses
+
+
+def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -> None:
+    plan = Plan.model_validate(plans.over(small().model_dump(), evaluation={"scores": True}))
+    lines: list[str] = []
+    losses, evaluation, figures = seen(tmp_path, plan)[-1]
+    SiteLines(lines.append).noticed(OwnRecordsEvaluated(figures))
+    for line, name in zip(lines, ("train", "test"), strict=True):
+        own, everybody = figures.own[name].auc, figures.everybody[name].auc
+        assert own == pytest.approx(roc_auc_score(losses[name].labels, losses[name].scores[:, 0]), abs=1e-12)
+        assert everybody is not None
+        assert line.endswith(f"AUC {own:.3f} / {everybody:.3f}")
+    with closing(OwnFiguresLog(tmp_path, "clinic-b")) as log:
+        log.append("ab" * 16, figures)
+    written = json.loads((tmp_path / "clinic-b_own_figures.jsonl").read_text())
+    assert written["own"]["test"]["auc"] == figures.own["test"].auc
+    # Of too few people everybody's figure is not told; one's own is.
+    strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
+    rankings = {"test": (ClassRanking(1, 9, 9, Interval(0.5, 0.5), 0.1, ()),)}
+    again = own_figures(strict, losses, evaluation, rankings)
+    assert (again.everybody["test"].auc, again.own["test"].auc) == (None, figures.own["test"].auc)
 
 
 def test_the_lines_of_two_splits_have_their_figures_in_the_same_places(tmp_path: Path) -> None:

@@ -68,11 +68,20 @@ def test_a_field_that_does_not_exist_is_not_filled() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 40), st.sampled_from([2, 3, 64, 65]), st.integers(0, 5), st.booleans())
-def test_an_evaluation_by_name_is_the_one_by_place(bins: int, classes: int, sites: int, noised: bool) -> None:
+@given(
+    st.integers(1, 40),
+    st.sampled_from([2, 3, 64, 65]),
+    st.integers(0, 5),
+    st.sampled_from([0, 1, 3]),
+    st.booleans(),
+)
+def test_an_evaluation_by_name_is_the_one_by_place(
+    bins: int, classes: int, sites: int, columns: int, noised: bool
+) -> None:
     spec = HistogramSpec(bins, 2.0)
-    layout = evaluation_layout(spec, classes, sites)
-    assert layout.counts(noised=noised).tolist() == evaluation_counts(spec, classes, sites, noised=noised)
+    layout = evaluation_layout(spec, classes, sites, columns)
+    expected = evaluation_counts(spec, classes, sites, columns, noised=noised)
+    assert layout.counts(noised=noised).tolist() == expected
     header = np.arange(float(layout.length))
     found, (blocks, matrices) = layout.read(header), split_header(header, spec, classes)
     for place, name in enumerate(("records", "correct", "smoothed")):
@@ -80,7 +89,8 @@ def test_an_evaluation_by_name_is_the_one_by_place(bins: int, classes: int, site
     assert found["splits"]["counts"].tolist() == blocks[:, 3 : bins + 4].tolist()
     assert found["splits"]["losses"].tolist() == blocks[:, bins + 4 :].tolist()
     assert found["confusion"].tolist() == ([[]] * 3 if matrices is None else matrices.tolist())
-    rows = site_rows(header[evaluation_header_length(spec, classes) :])
+    length = evaluation_header_length(spec, classes)
+    rows = site_rows(header[length : length + 9 * sites])
     for place, name in enumerate(("records", "correct", "losses")):
         assert found["sites"][name].tolist() == rows[..., place].tolist()
 

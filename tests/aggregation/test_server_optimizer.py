@@ -30,13 +30,8 @@ def layout(size: int, *, statistics: int = 0, dtype: np.dtype[np.floating] = DOU
 
 def plan(optimizer: dict[str, object] | None, schedule: str = "constant", rounds: int = 20) -> Plan:
     stated = optimizer or {"name": "sgd"}
-    training = {
-        "rounds": rounds,
-        "learning_rate": RATE,
-        "schedule": schedule,
-        "warm_up": 0.0,
-        "server_optimizer": stated,
-    }
+    rates = {"learning_rate": RATE, "schedule": schedule, "warm_up": 0.0}
+    training = {"rounds": rounds, "server_optimizer": stated, **rates}
     return parsed(training=training)
 
 

@@ -45,9 +45,20 @@ def block_counts(spec: HistogramSpec, *, noised: bool) -> list[bool]:
     return [WHOLE, not noised, REAL, *[not noised] * bins, *[REAL] * bins]
 
 
-def evaluation_counts(spec: HistogramSpec, classes: int, sites: int, *, noised: bool) -> list[bool]:
+def evaluation_counts(
+    spec: HistogramSpec, classes: int, sites: int, columns: int = 0, *, noised: bool
+) -> list[bool]:
     matrices = [not noised] * (3 * matrix_length(classes))
-    return [*block_counts(spec, noised=noised) * 3, *matrices, *[not noised, not noised, REAL] * (3 * sites)]
+    rows = [not noised, not noised, REAL] * (3 * sites)
+    return [*block_counts(spec, noised=noised) * 3, *matrices, *rows, *score_counts(columns, noised=noised)]
+
+
+def score_counts(columns: int, *, noised: bool) -> list[bool]:
+    """Positives, negatives, sums of scores, and the sum of squares: for each split, each column."""
+    if not columns:
+        return []
+    joined = 2048 // columns // 16
+    return ([not noised] * (2 * 16 * joined) + [REAL] * (joined + 1)) * (3 * columns)
 
 
 def moments_counts(columns: int, *, noised: bool) -> list[bool]:

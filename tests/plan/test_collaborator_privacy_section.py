@@ -52,6 +52,7 @@ def test_a_plan_that_promises_nothing_false_is_taken() -> None:
         ({"task": {"standardize": "secure"}}, "task.standardize", "sum of columns carries no noise"),
         ({"evaluation": {"method": "exact"}}, "evaluation.method", "no evaluation sums"),
         ({"evaluation": {"site_means": True}}, "evaluation.site_means", "no evaluation sums"),
+        ({"evaluation": {"scores": True}}, "evaluation.scores", "no evaluation sums"),
         ({"secure_aggregation": {"mode": "off"}}, "secure_aggregation.mode", "one site's share alone"),
         ({"secure_aggregation": {"clip": 2.0}}, "secure_aggregation.clip", "clips by its own norm"),
         (

@@ -63,6 +63,15 @@ def test_a_plan_that_publishes_the_means_of_every_site_says_so_and_whose_name_th
     )
 
 
+def test_a_plan_that_sums_scores_says_so() -> None:
+    said = words(evaluation={"scores": True})
+    assert said["leaves a site"] == words()["leaves a site"] + (
+        "; each evaluation, by split and class, two histograms of the probabilities that the model gives: of the "
+        "records of the class, and of the others"
+    )
+    assert said["evaluates"] == words()["evaluates"] + "; AUC, Brier score and calibration"
+
+
 def test_every_model_and_source_has_words() -> None:
     csv = {"csv": {"label": "died", "numeric": "all"}}
     assert words(task={"data": csv, "model": {"name": "mlp", "hidden": [8, 4]}})["learns"].startswith(

@@ -76,6 +76,7 @@ CHOICES: dict[str, list[Any]] = {
     "evaluation.group_sizes": [[0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9], [0.1]],
     "evaluation.site_means": [False, True],
     "evaluation.site_weights": [{}, {"a": 1.0}, {"a": 1, "b": 2.0}],
+    "evaluation.scores": [False, True],
     "evaluation.loss_range": [None, 4.0],
 }  # fmt: skip
 

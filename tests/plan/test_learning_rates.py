@@ -46,13 +46,8 @@ def test_every_factor_is_above_zero_and_rises_only_in_the_warm_up(
 
 
 def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate() -> None:
-    falling = {
-        "rounds": 2,
-        "schedule": "linear",
-        "warm_up": 0.0,
-        "learning_rate": 0.4,
-        "threshold_learning_rate": 0.1,
-    }
+    rates = {"learning_rate": 0.4, "threshold_learning_rate": 0.1}
+    falling = {"rounds": 2, "schedule": "linear", "warm_up": 0.0, **rates}
     assert local_rates(parsed(training=falling), 2) == LearningRates(0.2, 0.05)
     plain = parsed(training={**falling, "algorithm": "fedavg"})
     assert local_rates(plain, 2) == LearningRates(0.2, None)

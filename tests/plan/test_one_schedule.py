@@ -13,14 +13,23 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation import radix_select
 from fedfair.aggregation.distributed_dp import most_sums
+from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import loss_block
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.score_histogram import score_group, score_sums
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.data.declared import declared_schema
-from fedfair.plan.derived import PrivacyLevel, is_noised, privacy_level, published_sites, reported_group_sizes
+from fedfair.plan.derived import (
+    PrivacyLevel,
+    is_noised,
+    privacy_level,
+    published_sites,
+    reported_group_sizes,
+    score_columns,
+)
 from fedfair.plan.description import summary
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -28,7 +37,7 @@ from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
-from fedfair.policy.disclosures import of_run
+from fedfair.policy.disclosures import SUMS_ONLY, of_run
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted
@@ -76,6 +85,7 @@ def plan_of(
     mode: str = "malicious",
     minimum: int | None = None,
     site_means: bool = False,
+    scores: bool = False,
 ) -> Plan:
     noise = {"noise_multiplier": 6.0, "clip": 0.5}
     return Plan.model_validate(
@@ -99,6 +109,7 @@ def plan_of(
                 "method": method,
                 "bins": 8,
                 "site_means": site_means,
+                "scores": scores,
             },
         }
     )
@@ -122,6 +133,7 @@ def plans(draw: st.DrawFn) -> Plan:
             mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
             minimum=draw(st.none() | st.integers(2, 3)),
             site_means=not private and draw(st.booleans()),
+            scores=not private and draw(st.booleans()),
         )
     except ValueError:
         assume(False)
@@ -156,7 +168,19 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
                 matrix[schema.classes] = len(losses)  # Everybody is in class 1 and taken for class 0.
             rows = np.zeros(9 * len(published_sites(plan)))
             empty = [np.zeros_like(block), np.zeros_like(block), matrix, 0.0 * matrix, 0.0 * matrix]
-            return Totals(np.concatenate([block, *empty, rows]), np.zeros(0), len(SITES))
+            scores = score_header(len(losses), score_columns(plan, schema.classes))
+            return Totals(np.concatenate([block, *empty, rows, scores]), np.zeros(0), len(SITES))
+
+
+def score_header(records: int, columns: int) -> np.ndarray:
+    """Return the histograms of scores of training records of class 1 that all get the score 0."""
+    layout = Header(score_group(columns))
+    header = layout.zeros()
+    if columns:
+        block = layout.read(header)["scores"][0]
+        for name, values in score_sums(np.zeros((records, columns)), np.ones(records, np.int64), columns).items():
+            block[name] = values
+    return header
 
 
 def asked_for(plan: Plan) -> list[DueSum]:
@@ -190,6 +214,7 @@ class Site:
                 "max_clip": 1024.0,
                 "allow_module_code": True,
                 "publish_site_means": True,
+                "reveals": SUMS_ONLY,
                 "max_runs": 1,
             }
         )

@@ -61,6 +61,7 @@ def test_the_noise_is_all_that_must_be_stated() -> None:
         ({"task": {"model": {"name": "resnet18", "norm": "batch"}}}, "task.model.norm", "mixes the records"),
         ({"evaluation": {"method": "exact"}}, "evaluation.method", "losses of single records"),
         ({"evaluation": {"site_means": True}}, "evaluation.site_means", "means of single sites"),
+        ({"evaluation": {"scores": True}}, "evaluation.scores", "no noise to histograms of scores"),
         ({"task": {"standardize": "secure"}}, "task.standardize", "of no use here"),
         ({"task": {"data": {"eicu": {"folder": "eicu"}}}}, "task.standardize", "each would change all others"),
         (

@@ -284,6 +284,16 @@ def test_an_algorithm_that_reveals_more_than_sums_is_refused_by_what_it_reveals(
     check_policy(stated, SitePolicy.model_validate({"reveals": [*SUMS_ONLY, kind]}), "clinic-a")
 
 
+@pytest.mark.parametrize("evaluation_only", [False, True])
+def test_histograms_of_scores_are_refused_unless_a_site_names_them(evaluation_only: bool) -> None:
+    asked = plan(secure_aggregation={"mode": "malicious"}, evaluation={"scores": True})
+    stated = AskedTerms(asked, evaluation_only=evaluation_only)
+    words = "evaluation.scores: true reveals score-sums; this site's policy allows .* -> add score-sums to"
+    with pytest.raises(PlanError, match=words):
+        check_policy(stated, SitePolicy(), "clinic-a")
+    check_policy(stated, SitePolicy(reveals=(*SitePolicy().reveals, "score-sums")), "clinic-a")
+
+
 def test_a_site_that_evaluates_a_saved_model_is_not_asked_about_the_algorithm_that_made_it() -> None:
     stated = plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": "fedavg"})
     policy = SitePolicy(algorithms=("fedsrcvar",), reveals=("loss-sums",))

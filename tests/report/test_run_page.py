@@ -64,6 +64,44 @@ def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
     assert "not recorded" not in shown
 
 
+def scored(*classes: int, auc: float | None = 0.75) -> dict[str, Any]:
+    """Return a result with figures about the scores of these classes; about too few people without an AUC."""
+    rows = [
+        {"records": 50, "mean_score": 0.25, "observed": 0.5},
+        {"records": 50, "mean_score": 0.75, "observed": 1.0},
+    ]
+    told = {
+        "auc": auc,
+        "auc_bound": None if auc is None else [auc - 0.01, auc + 0.01],
+        "brier": None if auc is None else 0.125,
+        "calibration_error": None if auc is None else 0.25,
+    }
+    each = told | {"reliability": [] if auc is None else rows}
+    result = complete()
+    result["train"]["scores"] = told | {"by_class": {str(number): each for number in classes}}
+    return result
+
+
+def test_ranking_and_calibration_stand_beside_the_losses() -> None:
+    page = run_page({"result.json": read(scored(1))})
+    assert {"scores", "calibration"} <= ids(page)
+    assert "FedSRCVaR: class 1 0.750 0.7400 to 0.7600 0.1250 0.2500" in text_of(page)
+    assert "all classes" not in text_of(page)
+    several = text_of(run_page({"a": read(scored(0, 1, 2)), "b": read(complete("fedavg"))}))
+    assert "FedSRCVaR: all classes 0.750 0.7400 to 0.7600 0.1250 0.2500" in several
+
+
+def test_scores_of_too_few_people_have_no_figures_and_no_picture() -> None:
+    page = run_page({"result.json": read(scored(1, auc=None))})
+    assert "FedSRCVaR: class 1 too few people - - -" in text_of(page)
+    assert "scores" in ids(page)
+    assert "calibration" not in ids(page)
+
+
+def test_a_result_without_scores_has_no_section_about_them() -> None:
+    assert "scores" not in ids(run_page({"result.json": read(complete())}))
+
+
 def test_what_an_older_result_lacks_is_said_to_be_not_recorded() -> None:
     page = run_page({"result.json": read(oldest())})
     shown = text_of(page)

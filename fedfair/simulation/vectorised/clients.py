@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.aggregation.clip_rule import clips_in_simulation
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
@@ -32,7 +32,13 @@ from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import published_sites, reported_group_sizes, standardises, threshold_limit
+from fedfair.plan.derived import (
+    published_sites,
+    reported_group_sizes,
+    score_columns,
+    standardises,
+    threshold_limit,
+)
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
@@ -196,7 +202,7 @@ class VectorisedClients:
         self._last = self._by_site(losses)
         held = {name: found for name, found in losses.items() if len(found.values)}
         published = published_sites(self._plan)
-        layout = evaluation_layout(self._histogram, self._schema.classes, len(published))
+        layout = planned_layout(self._plan, self._schema)
         header = evaluation_header(held, self._objective, model.threshold, self._histogram, layout)
         if published:
             for row, site in zip(layout.read(header)["sites"], self._last, strict=True):
@@ -214,7 +220,8 @@ class VectorisedClients:
     def _pooled_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
         self._model.load(model.vector)
         held = {name: pool for name, pool in self._ready().items() if name in splits}
-        return {name: evaluate(self._model, pool.records) for name, pool in held.items()}
+        columns = score_columns(self._plan, self._schema.classes)
+        return {name: evaluate(self._model, pool.records, columns) for name, pool in held.items()}
 
     def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
         parts = {name: self._ready()[name].of_each(found) for name, found in losses.items()}

@@ -38,7 +38,12 @@ class Pool:
         """Return everybody's own part of the losses of all records, as views."""
         ends = self.starts.tolist()
         return [
-            Losses(losses.values[start:end], losses.labels[start:end], losses.predictions[start:end])
+            Losses(
+                losses.values[start:end],
+                losses.labels[start:end],
+                losses.predictions[start:end],
+                losses.scores[start:end],
+            )
             for start, end in itertools.pairwise(ends)
         ]
 

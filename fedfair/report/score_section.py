@@ -1,0 +1,92 @@
+"""The section of a run's page about scores: a table, and a picture of what came true against them.
+
+A model whose worst-off group fares like guessing may still rank people well, and the other way round. So these
+stand beside the losses. Decides words, rounding and the picture; the figures are `results.scores`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from fedfair.report.blocks import figure, paragraph, table
+from fedfair.report.figures import Chart, ChartAxis, Series, draw
+from fedfair.report.sentences import Reported, interval
+from fedfair.report.tables import ESTIMATE, TOO_FEW
+from fedfair.results.scores import ClassScores, SplitScores
+
+MAX_CURVES = 5
+"""More curves, and the line that they should be on, cannot be told apart in one picture."""
+
+
+def score_parts(results: Sequence[Reported]) -> Markup:
+    """Return what a page says about the scores of its results, of which at least one has some."""
+    told = [(each, scores) for each in results if (scores := each.document.shown[1].scores) is not None]
+    words = (
+        "A score is the probability that the model gives to a class. The AUC says how well scores rank. It is the "
+        "share of pairs, one record of the class and one of the others, in which the first has the higher score; "
+        "guessing has 0.5. The Brier score is the mean squared difference between score and outcome; to "
+        "say one half always costs 0.25. The calibration error says how far scores are from what comes true, on "
+        "average."
+    )
+    return paragraph(words) + _table(told) + _picture(*told[0])
+
+
+def _table(told: Sequence[tuple[Reported, SplitScores]]) -> Markup:
+    rows = []
+    for each, scores in told:
+        for wanted, figures in scores.by_class.items():
+            rows.append((f"{each.label}: class {wanted}", *_cells(figures)))
+        if len(scores.by_class) > 1:
+            rows.append((f"{each.label}: all classes", *_cells(scores)))
+    headings = ("scores of", "AUC", "proven interval", "Brier score", "calibration error")
+    caption = "How well the scores rank and fit."
+    if any(len(scores.by_class) > 1 for _, scores in told):
+        caption += (
+            " All classes together: the mean of their AUC and calibration error, the sum of their Brier scores."
+        )
+    return table(caption, headings, rows)
+
+
+def _cells(figures: ClassScores | SplitScores) -> tuple[str, str, str, str]:
+    if figures.auc is None:
+        return (TOO_FEW, "-", "-", "-")
+    return (
+        f"{figures.auc:.3f}",
+        ESTIMATE if figures.auc_bound is None else interval(*figures.auc_bound),
+        _figure(figures.brier),
+        _figure(figures.calibration_error),
+    )
+
+
+def _picture(about: Reported, scores: SplitScores) -> Markup:
+    """Return what came true against the scores; nothing where no class is told of."""
+    drawn = [(wanted, figures) for wanted, figures in scores.by_class.items() if figures.reliability][:MAX_CURVES]
+    if not drawn:
+        return Markup()
+    series = [
+        Series(
+            f"{about.label}: class {wanted}",
+            [row.mean_score for row in figures.reliability],
+            [row.observed for row in figures.reliability],
+        )
+        for wanted, figures in drawn
+    ]
+    words = (
+        "What came true against what the model said, for people with neighbouring scores. Of those with a score "
+        "of 70 %, seven in ten should be of the class. Below the line of scores that fit, the model promises too "
+        "much."
+    )
+    if len(drawn) < len(scores.by_class):
+        words += f" {len(drawn)} of {len(scores.by_class)} classes are drawn; the result file has all of them."
+    chart = Chart(
+        ChartAxis("mean score of the group", share=True),
+        ChartAxis("share of the group that is of the class", share=True),
+        [*series, Series("scores that fit", [0.0, 1.0], [0.0, 1.0])],
+    )
+    return figure(draw([chart], "calibration", "What came true against the scores", words), words)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

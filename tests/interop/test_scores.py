@@ -1,0 +1,147 @@
+"""Histograms of scores over real sockets: where the plan asks and every site agrees, and not otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from sklearn.metrics import brier_score_loss, roc_auc_score
+
+from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.errors import PlanError
+from fedfair.fairness.record_losses import Losses
+from fedfair.plan.loading import load_plan
+from fedfair.results.document import JsonObject, to_json
+from fedfair.simulation.simulate import SimulationOutcome, simulate
+from tests.interop.federation_kit import NAMES, Federation, play
+from tests.plans import small_plan
+
+MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def asking(
+    protection: Mapping[str, object] | None,
+    *,
+    data: str = "breast-cancer",
+    scores: bool = True,
+    **federation: object,
+) -> dict[str, object]:
+    plan = small_plan(rounds=2, federation=federation, protection=protection)
+    task = plan["task"]
+    assert isinstance(task, dict)
+    return plan | {
+        "task": task | {"data": data, "test_fraction": 0.2},
+        "evaluation": {"every": 5, "bins": 8, "scores": scores},
+    }
+
+
+def pooled(outcome: SimulationOutcome, split: str) -> Losses:
+    held = [site[split] for site in outcome.losses.values() if split in site]
+    parts = ([getattr(each, name) for each in held] for name in ("values", "labels", "predictions", "scores"))
+    return Losses(*(np.concatenate(part) for part in parts))
+
+
+def results(workspace: Workspace) -> tuple[SimulationOutcome, JsonObject, JsonObject]:
+    outcome = simulate(load_plan(workspace.plan), workspace.folder)
+    return outcome, json.loads(json.dumps(to_json(outcome.result))), json.loads(workspace.result.read_text())
+
+
+async def everybody(federation: Federation) -> None:
+    await asyncio.gather(*(federation.take_part(name) for name in NAMES))
+
+
+@pytest.mark.parametrize(
+    ("protection", "tolerance"),
+    # A masked model differs by so little that a score differs by less than 1e-3.
+    [(None, 1e-12), (MASKED, 1e-3)],
+    ids=["plain", "masked"],
+)
+def test_a_deployment_tells_of_scores_what_its_simulation_does(
+    tmp_path: Path, protection: dict[str, object] | None, tolerance: float
+) -> None:
+    workspace = prepare(tmp_path, asking(protection))
+    assert play(workspace, everybody).state.value == "finished"
+    outcome, simulated, deployed = results(workspace)
+    for split in ("train", "test"):
+        told, exact = deployed[split]["scores"], simulated[split]["scores"]
+        losses = pooled(outcome, split)
+        truth = roc_auc_score(losses.labels, losses.scores[:, 0])
+        assert exact["auc"] == exact["auc_bound"][0] == exact["auc_bound"][1] == pytest.approx(truth, abs=1e-12)
+        low, high = told["auc_bound"]
+        assert low - 10 * tolerance <= truth <= high + 10 * tolerance
+        assert low <= high < low + 0.02
+        assert told["auc"] == (low + high) / 2
+        brier = float(brier_score_loss(losses.labels, losses.scores[:, 0]))
+        assert told["brier"] == pytest.approx(brier, abs=tolerance)
+        assert exact["brier"] == pytest.approx(brier, abs=1e-12)
+        assert told["calibration_error"] == pytest.approx(exact["calibration_error"], abs=30 * tolerance)
+        (only,) = told["by_class"].values()
+        assert list(told["by_class"]) == ["1"]
+        assert sum(row["records"] for row in only["reliability"]) == deployed[split]["n"]
+        if protection is None:
+            assert [row["records"] for row in only["reliability"]] == [
+                row["records"] for row in exact["by_class"]["1"]["reliability"]
+            ]
+    kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "here")
+    (sums,) = kept.splits["test"].scores or ()
+    assert sum(sums.positives) + sum(sums.negatives) == deployed["test"]["n"]
+
+
+def test_ten_classes_are_each_told_of(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, asking(None, data="digits"))
+    assert play(workspace, everybody).state.value == "finished"
+    outcome, simulated, deployed = results(workspace)
+    losses, told = pooled(outcome, "test"), deployed["test"]["scores"]
+    truth = roc_auc_score(losses.labels, losses.scores, multi_class="ovr", average="macro")
+    assert told["auc_bound"][0] <= truth <= told["auc_bound"][1]
+    assert simulated["test"]["scores"]["auc"] == pytest.approx(truth, abs=1e-12)
+    assert list(told["by_class"]) == [str(number) for number in range(10)]
+    squares = ((losses.scores - np.eye(10)[losses.labels]) ** 2).sum(axis=1).mean()
+    assert told["brier"] == pytest.approx(squares, rel=1e-12)
+
+
+def test_a_site_whose_policy_does_not_name_scores_refuses_before_anything_is_sent(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, asking(None, min_collaborators=2, join_deadline_seconds=1))
+    file = workspace.folder / "clinic-c.yaml"
+    site = yaml.safe_load(file.read_text())
+    assert "score-sums" in site["policy"].pop("reveals")
+    file.write_text(yaml.safe_dump(site))
+
+    async def one_refuses(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in NAMES[:2]]
+        with pytest.raises(
+            PlanError, match=r"evaluation\.scores: true reveals score-sums; this site's policy allows"
+        ):
+            await federation.take_part("clinic-c")
+        await asyncio.gather(*others)
+        assert not any("clinic-c connected" in note for note in federation.watching.notes)
+
+    assert play(workspace, one_refuses).state.value == "finished"
+
+
+def test_a_plan_that_does_not_ask_sums_no_scores_even_where_every_site_would_allow_it(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, asking(None, scores=False))
+    for name in NAMES:
+        file = workspace.folder / f"{name}.yaml"
+        site = yaml.safe_load(file.read_text())
+        site["policy"]["reveals"] = ["update-sums", "loss-sums", "feature-sums", "score-sums"]
+        file.write_text(yaml.safe_dump(site))
+    assert play(workspace, everybody).state.value == "finished"
+    outcome, simulated, deployed = results(workspace)
+    for split in ("train", "test"):
+        assert "scores" not in simulated[split]
+        assert "scores" not in deployed[split]
+        assert pooled(outcome, split).scores.size == 0
+    assert "scores" not in (workspace.folder / "save" / "evaluation.json").read_text()
