@@ -46,7 +46,7 @@ class Setting:
         first, second: decay of the optimiser's means (beta1, beta2).
         stability: added to the square root (adam, yogi and their kin).
         schedule: of the server's rate: a key of `SCHEDULES`.
-        warm_up: share of the rounds in which the rate grows to its full height.
+        warm_up: share of the rounds in which all rates grow to their full height.
         local_rate: of a site's steps, for theta.
         threshold_rate: of a site's steps, for c; None for `local_rate`.
         capped: keep the rate of c at or below the inverse of the objective's curvature in c.
@@ -64,7 +64,7 @@ class Setting:
     second: float = 0.95
     stability: float = 1e-8
     schedule: str = "cosine"
-    warm_up: float = 0.0
+    warm_up: float = 0.1
     local_rate: float = 0.01
     threshold_rate: float | None = None
     capped: bool = False
@@ -474,7 +474,7 @@ class Runs:
 
     def take_round(self, number: int) -> None:
         """Change z by round `number`, from 1."""
-        decay = [scheduled(one.local_schedule, 0.0, number, self.rounds) for one in self.settings]
+        decay = [scheduled(one.local_schedule, one.warm_up, number, self.rounds) for one in self.settings]
         local = self.local * np.array(decay)
         gradient = self.mean_gradient(local)
         factor = np.array([scheduled(one.schedule, one.warm_up, number, self.rounds) for one in self.settings])

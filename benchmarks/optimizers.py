@@ -38,43 +38,48 @@ SEPARABLE = 1e-3
 """Below this many nats an optimum is that of separable classes."""
 
 DEFAULT = Setting()
-AVERAGING = replace(DEFAULT, optimizer="averaging", rate=1.0, schedule="constant")
+ADAM = replace(DEFAULT, warm_up=0.0)
+AVERAGING = replace(ADAM, optimizer="averaging", rate=1.0, schedule="constant")
 PAPER = replace(AVERAGING, smoothing="softplus", gamma=0.05, local_rate=0.05, local_schedule="constant")
-WITHOUT_DECAY = replace(DEFAULT, schedule="constant", local_schedule="constant")
+WITHOUT_DECAY = replace(ADAM, schedule="constant", local_schedule="constant")
 
 
 def _curvature(held: Table, size: float) -> Setting:
     rate = curvature_rate(held, size, EPSILON, DEFAULT.smoothing, DEFAULT.gamma)
-    return replace(DEFAULT, optimizer="momentum", rate=rate)
+    return replace(ADAM, optimizer="momentum", rate=rate)
 
 
 METHODS: Mapping[str, Setting | Callable[[Table, float], Setting]] = {
     "default": DEFAULT,
+    "adam": ADAM,
     "paper": PAPER,
     "paper, c capped": replace(PAPER, capped=True),
     "averaging, linear, softplus": replace(PAPER, local_schedule="linear"),
     "averaging, cosine, zang": replace(AVERAGING, local_rate=0.1),
     "averaging, cosine, zang, c capped": replace(AVERAGING, local_rate=0.1, capped=True),
-    "adam, softplus .05": replace(DEFAULT, smoothing="softplus", gamma=0.05),
-    "adam, zang .05": replace(DEFAULT, gamma=0.05),
-    "adam, zang .005": replace(DEFAULT, gamma=0.005),
-    "adam, second .999": replace(DEFAULT, second=0.999),
-    "adam, linear": replace(DEFAULT, schedule="linear", local_schedule="linear"),
-    "adam, warm-up": replace(DEFAULT, warm_up=0.05),
+    "adam, softplus .05": replace(ADAM, smoothing="softplus", gamma=0.05),
+    "adam, zang .05": replace(ADAM, gamma=0.05),
+    "adam, zang .005": replace(ADAM, gamma=0.005),
+    "adam, second .999": replace(ADAM, second=0.999),
+    "adam, linear": replace(ADAM, schedule="linear", local_schedule="linear"),
+    "adam, warm-up .05": replace(ADAM, warm_up=0.05),
     "adam, constant": WITHOUT_DECAY,
-    "adam, local constant": replace(DEFAULT, local_schedule="constant"),
-    "adam, c capped": replace(DEFAULT, capped=True),
-    "adam, local rate .1": replace(DEFAULT, local_rate=0.1),
-    "adam, local rate .001": replace(DEFAULT, local_rate=0.001),
-    "yogi": replace(DEFAULT, optimizer="yogi"),
-    "amsgrad": replace(DEFAULT, optimizer="amsgrad"),
-    "momentum": replace(DEFAULT, optimizer="momentum", rate=0.03),
+    "adam, local constant": replace(ADAM, local_schedule="constant"),
+    "adam, c capped": replace(ADAM, capped=True),
+    "adam, local rate .1": replace(ADAM, local_rate=0.1),
+    "adam, local rate .001": replace(ADAM, local_rate=0.001),
+    "yogi": replace(ADAM, optimizer="yogi"),
+    "amsgrad": replace(ADAM, optimizer="amsgrad"),
+    "momentum": replace(ADAM, optimizer="momentum", rate=0.03),
     "curvature, momentum": _curvature,
     "schedule-free adam": replace(WITHOUT_DECAY, optimizer="schedule-free"),
-    "d-adaptation": replace(DEFAULT, optimizer="d-adaptation", rate=1.0, second=0.99),
-    "prodigy": replace(DEFAULT, optimizer="prodigy", rate=1.0, second=0.99),
+    "d-adaptation": replace(ADAM, optimizer="d-adaptation", rate=1.0, second=0.99),
+    "prodigy": replace(ADAM, optimizer="prodigy", rate=1.0, second=0.99),
 }
-"""By the word of `--methods`. A function where the setting depends on the table."""
+"""By the word of `--methods`; `adam` is the default without warm-up, and the others are built on it.
+
+A function where the setting depends on the table.
+"""
 
 Cell = dict[str, Any]
 """A line of the file: what names a cell, and what came of it."""

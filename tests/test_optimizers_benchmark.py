@@ -163,7 +163,7 @@ def descended(reference: ModuleType, table: object, **stated: object) -> np.ndar
     steps = stated.pop("local_steps", 1)
     setting = reference.Setting(
         rho=0.4, gamma=0.2, optimizer="averaging", rate=1.0, schedule="constant", local_schedule="constant",
-        local_rate=0.1, **stated,
+        local_rate=0.1, warm_up=0.0, **stated,
     )  # fmt: skip
     rounds = 20 // steps
     runs = reference.Runs(table, [setting], [0], rounds=rounds, local_steps=steps, batch=None)
