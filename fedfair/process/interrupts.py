@@ -102,6 +102,19 @@ def interrupts_of_this_process() -> Interrupts | None:
     return handler if isinstance(handler, Interrupts) else None
 
 
+def taken_by_an_import(fault: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the request to stop behind a fault, where an import has put a fault of its own in its place.
+
+    So does a module in C that is interrupted while it is initialised: it raises an `ImportError`.
+    """
+    while fault is not None:
+        behind = fault.__cause__ or fault.__context__
+        if isinstance(fault, ImportError) and isinstance(behind, KeyboardInterrupt):
+            return behind
+        fault = behind
+    return None
+
+
 def ignore_interrupts() -> None:
     """Let SIGINT and SIGTERM do nothing for the rest of the process."""
     for number in SIGNALS:

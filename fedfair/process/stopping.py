@@ -23,6 +23,7 @@ from fedfair.process.interrupts import (
     SIGNALS,
     Terminated,
     interrupts_of_this_process,
+    taken_by_an_import,
 )
 
 WAKE_BYTES = 64
@@ -116,8 +117,16 @@ def service(what: str) -> Iterator[None]:
             if interrupts is not None:
                 interrupts.end()
     except Terminated as stop:
-        name = signal.SIGTERM.name
-        raise StoppedError(f"{what} was stopped by its operator ({name})", signal_name=name) from stop
+        raise _stopped(what) from stop
+    except Exception as fault:
+        if not isinstance(taken_by_an_import(fault), Terminated):
+            raise
+        raise _stopped(what) from fault
+
+
+def _stopped(what: str) -> StoppedError:
+    name = signal.SIGTERM.name
+    return StoppedError(f"{what} was stopped by its operator ({name})", signal_name=name)
 
 
 def as_service(what: str) -> Callable[[Callable[Arguments, None]], Callable[Arguments, None]]:

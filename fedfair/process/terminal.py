@@ -24,7 +24,14 @@ from rich.text import Text
 
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.process.exit_status import ExitStatus, exit_status
-from fedfair.process.interrupts import BEGINS_ITSELF, SIGNALS, Interrupts, ignore_interrupts, kept_interrupts
+from fedfair.process.interrupts import (
+    BEGINS_ITSELF,
+    SIGNALS,
+    Interrupts,
+    ignore_interrupts,
+    kept_interrupts,
+    taken_by_an_import,
+)
 from fedfair.process.printable import printable
 from fedfair.process.streams import accept_every_text
 from fedfair.process.terminal_tables import fitting
@@ -124,6 +131,11 @@ def _carry_out(app: typer.Typer, words: Sequence[str]) -> None:
             _begun_by_its_commands(typer.main.get_command(app), interrupts)(args=words)
     except KeyboardInterrupt:
         # It came before the command line could take it, or when it no longer did.
+        sys.exit(ExitStatus.INTERRUPTED)
+    except Exception as fault:
+        # A service that SIGTERM has stopped says so, and has its own status.
+        if isinstance(fault, StoppedError) or taken_by_an_import(fault) is None:
+            raise
         sys.exit(ExitStatus.INTERRUPTED)
     finally:
         interrupts.end()
