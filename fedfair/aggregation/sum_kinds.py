@@ -22,7 +22,7 @@ from fedfair.aggregation.quantile_query import exact_layout
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.aggregation.training_sum import training_layout
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
     evaluates_exactly,
@@ -135,8 +135,8 @@ def _one(disclosure: Disclosure) -> Callable[[Plan], tuple[Disclosure, ...]]:
     return lambda _plan: (disclosure,)
 
 
-def _training_header(_plan: Plan, _schema: FeatureSchema) -> Header:
-    return TRAINING_LAYOUT
+def _training_header(plan: Plan, _schema: FeatureSchema) -> Header:
+    return training_layout(plan)
 
 
 def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
