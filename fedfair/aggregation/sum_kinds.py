@@ -131,6 +131,11 @@ def _by_algorithm(plan: Plan) -> tuple[Disclosure, ...]:
     return ALGORITHMS[plan.training.algorithm].kinds
 
 
+def _asked_by_training(plan: Plan) -> str:
+    corrected = "; training.control_variates: true" if plan.training.control_variates else ""
+    return f"training.algorithm: {plan.training.algorithm}{corrected}"
+
+
 def _one(disclosure: Disclosure) -> Callable[[Plan], tuple[Disclosure, ...]]:
     return lambda _plan: (disclosure,)
 
@@ -173,7 +178,7 @@ _KINDS: Mapping[Purpose, SumKind] = {
             planned=_always,
             policy_word="training",
             discloses=_by_algorithm,
-            asked_by=lambda plan: f"training.algorithm: {plan.training.algorithm}",
+            asked_by=_asked_by_training,
             release="training",
             possible=_as_it_is,
             largest_real=_weighted_threshold,
