@@ -1,11 +1,11 @@
 """What control variates change: the limit of training with several local steps, and the rounds and bytes to it.
 
-bc10 is scikit-learn's breast-cancer set with its first ten columns, one class at each of two sites: the most unlike
-sites there can be. Full batches, float64. The first table is the smoothed training objective that plain averaging
+bc10 is scikit-learn's breast-cancer set with its first ten columns, one class at each of two sites: as unlike as
+sites can be. Full batches, float64. The first table is the smoothed training objective that plain averaging
 and control variates (SCAFFOLD on model and threshold) come to with 1 to 20 local steps, after equally many local
 steps: it depends on their number without control variates, and not with them. `--deployed` runs the same plans as
-a real federation, processes over mutual TLS on loopback with masked sums, and tells after how many rounds and bytes
-its training objective first is within `--within` of the best of all runs.
+a real federation, processes over mutual TLS on loopback with masked sums. It tells after how many rounds and bytes
+the training objective first is within `--within` of the best of all runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 from machine import report
 from sklearn.datasets import load_breast_cancer
 
@@ -46,9 +47,15 @@ def stated(rho: float, steps: int, rounds: int, *, corrects: bool) -> dict[str, 
     return {
         "federation": {"name": "variates", "collaborators": list(NAMES)},
         "task": {
-            "data": {"csv": {"train": "bc10.csv", "label": "label", "numeric": "all"}},
-            "partition": {"scheme": "label"},
+            "data": {
+                "csv": {
+                    "label": "label",
+                    "numeric": [str(name) for name in load_breast_cancer().feature_names[:10]],
+                }
+            },
             "standardize": "secure",
+            "input_shape": [10],
+            "classes": 2,
             "model": {"name": "linear", "init": "zeros"},
         },
         "objective": {"worst_group_size": rho, "tradeoff": 0.1},
@@ -91,22 +98,31 @@ def limit(rho: float, steps: int, total: int, *, corrects: bool) -> float:
 
 
 def deployed(rho: float, steps: int, rounds: int, *, corrects: bool) -> list[dict[str, float]]:
-    """Return round, training objective, bytes and messages' bytes so far at each evaluation of a real federation."""
+    """Return round, training objective and bytes of training so far, at each evaluation of a real federation."""
     bunch = load_breast_cancer(as_frame=True)
+    table = bunch.data.iloc[:, :10].assign(label=bunch.target)
     with tempfile.TemporaryDirectory() as folder:
-        csv = Path(folder) / "bc10.csv"
-        bunch.data.iloc[:, :10].assign(label=bunch.target).to_csv(csv, index=False)
         workspace = prepare(Path(folder), stated(rho, steps, rounds, corrects=corrects))
+        for label, name in enumerate(reversed(NAMES)):
+            table[bunch.target == label].to_csv(Path(folder) / f"{name}.csv", index=False)
+            site = Path(folder) / f"{name}.yaml"
+            told = yaml.safe_load(site.read_text())
+            site.write_text(yaml.safe_dump({**told, "data": {"train": f"{name}.csv"}}))
         with Processes(workspace) as processes:
             processes.wait()
-        found, total = [], 0
-        for text in workspace.metrics.read_text().splitlines():
-            line = json.loads(text)
-            if line["purpose"] == "training":
-                total += line["bytes_in"] + line["bytes_out"]
-            if line["purpose"] == "evaluation":
-                found.append({"round": line["round"], "objective": line["objective"], "bytes": total})
-        return found
+        lines = [json.loads(text) for text in workspace.metrics.read_text().splitlines()]
+        moved = {
+            line["round"]: line["bytes_in"] + line["bytes_out"] for line in lines if line["purpose"] == "training"
+        }
+        history = json.loads(workspace.result.read_text())["history"]
+        return [
+            {
+                "round": past["round"],
+                "objective": 0.9 * past["train"]["worst"] + 0.1 * past["train"]["mean"],
+                "bytes": sum(count for number, count in moved.items() if number <= past["round"]),
+            }
+            for past in history
+        ]
 
 
 def reached(course: list[dict[str, float]], target: float) -> dict[str, float] | None:
@@ -121,6 +137,7 @@ def main() -> None:
     )
     parser.add_argument("--groups", type=float, nargs="+", default=[0.1, 0.2, 0.3])
     parser.add_argument("--deployed", action="store_true")
+    parser.add_argument("--group", type=float, default=0.2, help="worst group size of the deployed runs")
     parser.add_argument("--rounds", type=int, default=600, help="of a deployed run with one local step")
     parser.add_argument("--within", type=float, default=0.01)
     asked = parser.parse_args()
@@ -137,7 +154,7 @@ def main() -> None:
     ]
     courses = {}
     if asked.deployed:
-        rho = asked.groups[-1]
+        rho = asked.group
         runs = {"1": (1, False), "10": (10, False), "10, control variates": (10, True)}
         courses = {
             name: deployed(rho, steps, asked.rounds, corrects=corrects) for name, (steps, corrects) in runs.items()

@@ -378,7 +378,9 @@ class MaskedWorker:
         sent. It follows from what is really added: the elements of the ring before they are masked.
         """
         correction = variates.correction(request, self._task.training_weight)
-        change = self._change(request, correction)
+        model = self._follower.replica.state.model
+        change = self._task.summable_change(model, request.round, request.attempt, correction)
+        self.standing.fault = self._task.last_fault
         if change is None:
             effects = self._participant.abstain(draws)
             variates.adding(request, 0, np.zeros(0), 0.0)
@@ -392,13 +394,6 @@ class MaskedWorker:
         variates.adding(request, change.weight, added, change.threshold)
         return effects
 
-    def _change(self, request: SumRequest, correction: Correction | None = None) -> LocalChange | None:
-        """Return what this round's local steps change; None without training records."""
-        model = self._follower.replica.state.model
-        change = self._task.summable_change(model, request.round, request.attempt, correction)
-        self.standing.fault = self._task.last_fault
-        return change
-
     def _update(self, request: SumRequest) -> Update | None:
         model, number, attempt = self._follower.replica.state.model, request.round, request.attempt
         kind = sum_kind(request.purpose)
@@ -407,7 +402,8 @@ class MaskedWorker:
             self.standing.fault = self._task.last_fault
             return noised_update(numbers)
         if kind.is_round:
-            change = self._change(request)
+            change = self._task.summable_change(model, number, attempt)
+            self.standing.fault = self._task.last_fault
             return None if change is None else training_update(change)
         contribution = self._task.contribution(request, model)
         self.standing.fault = self._task.last_fault

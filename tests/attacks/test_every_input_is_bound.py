@@ -117,7 +117,6 @@ HANDED: Mapping[type, Mapping[str, str]] = {
 UPDATING = (
     MaskedWorker._contribution,
     MaskedWorker._corrected,
-    MaskedWorker._change,
     MaskedWorker._update,
 )
 """What makes the update of a site."""

@@ -1,4 +1,4 @@
-"""The key `training.control_variates`: where it is refused, in words, and what a plan that has it says of itself."""
+"""The key `training.control_variates`: where it is refused, in words, and what a plan with it says of itself."""
 
 from __future__ import annotations
 
