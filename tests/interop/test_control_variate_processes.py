@@ -36,7 +36,7 @@ def test_a_site_that_is_killed_at_any_step_and_returns_keeps_what_the_run_counts
 ) -> None:
     federation = {
         "min_collaborators": needed,
-        "reconnect_grace_seconds": 0 if needed == 3 else 60,
+        "reconnect_grace_seconds": 0 if needed == 3 else 5,
         "round_deadline_seconds": 60,
     }
     rounds = 8 if needed == 5 else 150
