@@ -68,6 +68,7 @@ def standardised(features: Array) -> Array:
 def _by(
     features: Array, labels: NDArray[np.int64], owner: NDArray[np.int64]
 ) -> tuple[list[Array], list[NDArray[np.int64]]]:
+    """Return the features and the labels of each owner, in the order of the owners."""
     owners = np.unique(owner)
     return [features[owner == one] for one in owners], [labels[owner == one] for one in owners]
 
