@@ -47,7 +47,8 @@ class LinearDesign:
     @property
     def residuals(self) -> Array:
         """Return the gradient of each record's loss in its own logits at the uniform guess: (n, K - 1)."""
-        return 1.0 / self.classes - (self.labels[:, None] == np.arange(self.classes - 1))
+        residuals: Array = 1.0 / self.classes - (self.labels[:, None] == np.arange(self.classes - 1))
+        return residuals
 
 
 def linear_design(

@@ -1,10 +1,10 @@
 """The group size from which on one model serves every group better than guessing.
 
-Decides what losses, or intervals around the risks of a few group sizes, say of all the sizes between. With g(s) = s
-times the mean loss of the worst share s (the integral of the largest losses), a group of size s is served better
-than guessing if and only if g(s) < s log(classes). g rises, is concave, and g(0) = 0. So between two known sizes it
-lies above the chord, and below the line that continues the slope from the next known size on. A size for which the
-worst group beats guessing is followed by such sizes only. No torch, no scipy.
+Decides what losses, or intervals around the risks of a few group sizes, say of all the sizes between. With g(s)
+for s times the mean loss of the worst share s (the integral of the largest losses), the worst group of size s is
+served better than guessing if and only if g(s) < s log(classes). g rises, is concave, and g(0) = 0. So between two
+known sizes it lies above the chord, and below the line that continues the slope from the next known size on. A
+size whose worst group beats guessing is followed by such sizes only. No torch, no scipy.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _not_served_to(sizes: list[float], lower: Mapping[float, float], guess: floa
     last = above[-1]
     later = [size for size in sizes if size > last]
     crossings = [
-        last + (size - last) * (lower[last] - guess * last) / (lower[last] - guess * last + guess * size - lower[size])
+        last
+        + (size - last) * (lower[last] - guess * last) / (lower[last] - guess * last + guess * size - lower[size])
         for size in later
     ]
     return max(crossings, default=last)
@@ -107,10 +108,10 @@ def _served_from(
             continue
         # g grows at least as fast before `size` as it does on average after it, at most to the next sizes.
         slope = max(
-            (max(0.0, (lower[later] - upper[size]) / (later - size)) for later in sizes if later > size), default=0.0
+            (max(0.0, (lower[later] - upper[size]) / (later - size)) for later in sizes if later > size),
+            default=0.0,
         )
         slope = min(slope, upper[size] / size)
         found.append((upper[size] - slope * size) / (guess - slope))
     smallest = min(found)
     return None if math.isinf(smallest) else max(0.0, smallest)
-

@@ -111,5 +111,5 @@ def test_records_and_settings_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="NaN"):
         linear_design(np.array([[math.nan], [1.0]]), np.array([0, 1]), 2)
     design = linear_design(*noisy(2, 20, 0), 2)
-    with pytest.raises(PlanError, match="worst_group_size 0.0 is outside"):
+    with pytest.raises(PlanError, match=r"worst_group_size 0\.0 is outside"):
         fit_linear(design, 0.0, 0.1)

@@ -1,8 +1,8 @@
 """Fits a plan's family of models for any group size and tradeoff, on all folds but one at a time.
 
 A linear model is fitted by a convex solver on pooled records, so that its curve is that of the family. Any other
-model is trained by simulated rounds of the plan, on every collaborator's own records, so that its curve is also that
-of the optimiser. Which records are in a fold is `folds.py`'s business.
+model is trained by simulated rounds of the plan, on every collaborator's own records, so that its curve is that of
+the optimiser too. Which records are in a fold is `folds.py`'s business.
 """
 
 from __future__ import annotations

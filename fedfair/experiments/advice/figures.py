@@ -1,9 +1,9 @@
 """From the losses of cross-validated models to their figures, with standard errors over records.
 
-The risk of the worst share rho is the mean of c + (l_i - c)+ / rho at the best threshold c. To first order it varies
-as that mean does with c held, because the derivative in c vanishes there; so the deviation of these terms over the
-root of n is its standard error, and the difference of two models' terms, record by record, gives that of a
-difference. Records are taken to be independent.
+The risk of the worst share rho is the mean of c + (l_i - c)+ / rho at the best threshold c. To first order it
+varies as that mean does with c held, because the derivative in c vanishes there. So the deviation of these terms
+over the root of n is its standard error, and the difference of two models' terms, record by record, gives that of
+a difference. Records are taken to be independent.
 """
 
 from __future__ import annotations

@@ -46,9 +46,7 @@ def pooled_folds(records: Dataset, folds: int, seed: int) -> list[tuple[Dataset,
     return [_parted(records, folds, fold, seed, _POOLED) for fold in range(1, folds + 1)]
 
 
-def site_folds(
-    sites: Mapping[ParticipantId, Splits], folds: int, seed: int
-) -> list[dict[ParticipantId, Splits]]:
+def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> list[dict[ParticipantId, Splits]]:
     """Return, for each fold, everybody's records: to train on, and held out as validation records.
 
     A collaborator with fewer records than folds holds none out.
@@ -73,9 +71,7 @@ def _site_part(name: ParticipantId, records: Dataset, folds: int, fold: int, see
     return Splits(train, held_out if len(held_out) else None)
 
 
-def _parted(
-    records: Dataset, folds: int, fold: int, seed: int, name: ParticipantId
-) -> tuple[Dataset, Dataset]:
+def _parted(records: Dataset, folds: int, fold: int, seed: int, name: ParticipantId) -> tuple[Dataset, Dataset]:
     # Where persons are held out whole, the plan's own seed would put those it has left to train on into few folds.
     parts = hold_out(records, 1.0 / folds, 0.0, derived_seed(seed, "advice", "folds"), name, fold)
     if parts.test is None or (name == _POOLED and not len(parts.test)):

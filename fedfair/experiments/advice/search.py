@@ -26,7 +26,7 @@ from fedfair.experiments.advice.families import (
     scaled,
     standardised_columns,
 )
-from fedfair.experiments.advice.figures import FittedModel, advised_model
+from fedfair.experiments.advice.figures import FittedModel, FoldLosses, advised_model
 from fedfair.experiments.advice.folds import pooled_records, sampled
 from fedfair.experiments.advice.words import advice_notes, advice_sentences
 from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
@@ -169,11 +169,11 @@ def fit_all(
     """
     # A solver begins at its last end for the same size, so the mildest comes first.
     order = sorted(settings, key=lambda setting: (-setting[0], -setting[1]))
-    found: dict[tuple[float, float], list] = {setting: [] for setting in ((1.0, 1.0), *order)}
+    found: dict[tuple[float, float], list[FoldLosses]] = {setting: [] for setting in ((1.0, 1.0), *order)}
     done = 0
     for fold in range(family.folds):
-        for size, tradeoff in found:
-            found[size, tradeoff].append(family.fit(fold, size, tradeoff))
+        for setting, losses in found.items():
+            losses.append(family.fit(fold, *setting))
             done += 1
             on_fit(done)
     models = {setting: FittedModel(*setting, tuple(folds)) for setting, folds in found.items()}
@@ -199,9 +199,9 @@ def trained_limits(
 ) -> FamilyLimits:
     """Return the smallest size that training was seen to serve better than guessing, on training records.
 
-    Each model's own losses tell from which size on it beats guessing. Then models of the first fold are trained for
-    the group alone, at sizes that halve the way from the largest one of which no model did to the smallest that
-    one did. That training finds no better model proves nothing, so there is no lower limit.
+    Each model's own losses tell from which size on it beats guessing. Then models of the first fold are trained
+    for the group alone, at sizes that halve the way from the largest one of which no model did to the smallest
+    that one did. That training finds no better model proves nothing, so there is no lower limit.
 
     Args:
         family: what is trained.

@@ -122,11 +122,11 @@ def _family(advice: AdviceDocument) -> Iterator[str]:
         yield "On held-out records no group of a size looked at is served better than guessing."
         return
     surely = advice.surely_served_from
-    sure = "surely (by two standard errors) no size" if surely is None else f"surely {percent(surely)}"
+    sure = "no size" if surely is None else percent(surely)
     yield (
         "On held-out records, the smallest group looked at that is served better than guessing is "
         f"{percent(advice.served_from)} by the estimate"
-        + ("." if surely == advice.served_from else f", {sure}.")
+        + ("." if surely == advice.served_from else f", and surely (by two standard errors) {sure}.")
     )
 
 
@@ -155,7 +155,8 @@ def _plans_own(advice: AdviceDocument) -> Iterator[str]:
     compared = "below" if group.worst < advice.guess else "no better than"
     yield (
         f"The plan's own setting, {size:g} and {advice.plan_tradeoff:g}, gives the worst {percent(size)} "
-        f"{loss_with_error(group.worst, group.error)}, {compared} guessing, and everybody {model.held_out.mean:.3f}."
+        f"{loss_with_error(group.worst, group.error)}, {compared} guessing, and everybody "
+        f"{model.held_out.mean:.3f}."
     )
 
 
@@ -167,12 +168,13 @@ def advice_notes(advice: AdviceDocument, plan: Plan) -> tuple[str, ...]:
 def _notes(advice: AdviceDocument, plan: Plan) -> Iterator[str]:
     yield (
         f"Every figure is of held-out records unless it says otherwise: the {advice.records} training and "
-        f"validation records were divided into {advice.folds} parts, and each part was held out once. Test records "
-        "had no part in anything."
+        f"validation records were divided into {advice.folds} parts, and each part was held out once. Test "
+        "records had no part in anything."
     )
     if advice.records < advice.records_available:
         yield (
-            f"Of {advice.records_available} records a random {advice.records} were used, so that this takes minutes."
+            f"Of {advice.records_available} records a random {advice.records} were used, so that this takes "
+            "minutes."
         )
     yield (
         "An error is a standard error over records, which are taken to be independent; surely means by two of "
@@ -180,21 +182,21 @@ def _notes(advice: AdviceDocument, plan: Plan) -> Iterator[str]:
     )
     if advice.fitted == "solver":
         yield (
-            "The curves are of the family of models: each is at the optimum of its objective, on everybody's records "
-            "in one place. A federated run that stops before its optimum is worse."
+            "The curves are of the family of models: each is at the optimum of its objective, on everybody's "
+            "records in one place. A federated run that stops before its optimum is worse."
         )
     else:
         yield (
-            f"Each model was trained by {advice.rounds} simulated rounds of the plan: where training falls short of "
-            "the optimum, so do the curves."
+            f"Each model was trained by {advice.rounds} simulated rounds of the plan: where training falls short "
+            "of the optimum, so do the curves."
         )
     if is_noised(plan):
         yield "The plan adds noise for differential privacy; these models were made without it, and are better."
     if plan.training.weights != "samples":
         yield f"The plan weighs collaborators by {plan.training.weights}; a solver weighs every record alike."
     yield (
-        "Losses are log-losses in nats. Where labels are noisy, the smallest worst groups hold the unlucky as much "
-        "as the badly served (Martinez et al. 2021)."
+        "Losses are log-losses in nats. Where labels are noisy, the smallest worst groups hold the unlucky as "
+        "much as the badly served (Martinez et al. 2021)."
     )
 
 
