@@ -26,6 +26,9 @@ ERRORS = 2.0
 
 SHARE_OF_GAIN = 0.75
 
+MARGIN = 1e-3
+"""Better than guessing is by more than this part of its loss; a model that hardly differs from the guess is one."""
+
 
 def recommend(plain: AdvisedModel, models: Sequence[AdvisedModel], guess: float) -> Recommendation | None:
     """Return the recommended setting; None where no group of a size looked at is served better than guessing.
@@ -81,4 +84,4 @@ def _cheapest(size: float, greatest_gain: float, serving: Sequence[AdvisedModel]
 def _beats(model: AdvisedModel, size: float, guess: float, errors: float = 0.0) -> bool:
     """Return whether a model serves the worst group of a size better than guessing, by so many standard errors."""
     group = model.held_out.group(size)
-    return group.worst + errors * group.error < guess
+    return group.worst + errors * group.error < guess * (1.0 - MARGIN)

@@ -24,7 +24,7 @@ from fedfair.fairness.linear_fit import fit_linear, linear_losses
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import OptionsSection
-from fedfair.plan.derived import is_masked, keeps_best
+from fedfair.plan.learning_rates import stated_threshold_rate
 from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import without_noise
 from fedfair.simulation.simulate import simulate_sites
@@ -131,20 +131,17 @@ class TrainedModels:
         sites = outcome.losses.values()
         return FoldLosses(
             _together([site["train"] for site in sites if "train" in site]),
-            _together([site["validation"] for site in sites if "validation" in site]),
+            _together([site["test"] for site in sites if "test" in site]),
         )
 
 
 def varied_plan(plan: Plan, group_size: float, tradeoff: float, rounds: int) -> Plan:
     """Return the plan of one model: in the clear, without noise, evaluated at its end, with a stable threshold."""
     objective = plan.objective.model_copy(update={"worst_group_size": group_size, "tradeoff": tradeoff})
-    changed: dict[str, object] = {"algorithm": "fedsrcvar", "rounds": rounds, "options": OptionsSection()}
-    if keeps_best(plan):
-        # The held-out records stand where validation records do, and must have no part in the choice of a model.
-        changed["output"] = "last"
+    changed = {"algorithm": "fedsrcvar", "rounds": rounds, "options": OptionsSection()}
     training = plan.training.model_copy(update=changed)
     evaluation = plan.evaluation.model_copy(update={"every": rounds, "site_means": False, "method": "histogram"})
-    sums = plan.secure_aggregation.model_copy(update={"mode": "off"} if is_masked(plan) else {})
+    sums = plan.secure_aggregation.model_copy(update={"mode": "off"})
     varied = without_noise(plan).model_copy(
         update={
             "objective": objective,
@@ -153,9 +150,10 @@ def varied_plan(plan: Plan, group_size: float, tradeoff: float, rounds: int) -> 
             "secure_aggregation": sums,
         }
     )
-    stated = training.threshold_learning_rate or training.learning_rate
-    rate = min(stated, objective_of(varied).stable_threshold_learning_rate)
-    return varied.model_copy(update={"training": training.model_copy(update={"threshold_learning_rate": rate})})
+    limit = objective_of(varied).stable_threshold_learning_rate
+    if stated_threshold_rate(varied) <= limit:
+        return varied
+    return varied.model_copy(update={"training": training.model_copy(update={"threshold_learning_rate": limit})})
 
 
 def standardised_columns(records: Dataset) -> tuple[Features, Features]:

@@ -47,7 +47,7 @@ def pooled_folds(records: Dataset, folds: int, seed: int) -> list[tuple[Dataset,
 
 
 def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> list[dict[ParticipantId, Splits]]:
-    """Return, for each fold, everybody's records: to train on, and held out as validation records.
+    """Return, for each fold, everybody's records: to train on, and held out as test records.
 
     A collaborator with fewer records than folds holds none out.
 
@@ -68,7 +68,8 @@ def _site_part(name: ParticipantId, records: Dataset, folds: int, fold: int, see
     if len(records) < folds:
         return Splits(records)
     train, held_out = _parted(records, folds, fold, seed, name)
-    return Splits(train, held_out if len(held_out) else None)
+    # In the place of test records, because a run may choose its model by validation records.
+    return Splits(train, test=held_out if len(held_out) else None)
 
 
 def _parted(records: Dataset, folds: int, fold: int, seed: int, name: ParticipantId) -> tuple[Dataset, Dataset]:

@@ -152,7 +152,7 @@ def _plans_own(advice: AdviceDocument) -> Iterator[str]:
     if model is None:
         return
     group = model.held_out.group(size)
-    compared = "below" if group.worst < advice.guess else "no better than"
+    compared = "below" if group.worst < advice.guess else "not below"
     yield (
         f"The plan's own setting, {size:g} and {advice.plan_tradeoff:g}, gives the worst {percent(size)} "
         f"{loss_with_error(group.worst, group.error)}, {compared} guessing, and everybody "
