@@ -27,7 +27,7 @@ ERRORS = 2.0
 SHARE_OF_GAIN = 0.75
 
 MARGIN = 1e-3
-"""Better than guessing is by more than this part of its loss; a model that hardly differs from the guess is one."""
+"""Better than guessing is by more than this part of its loss; a model nearer to the guess is one."""
 
 
 def recommend(plain: AdvisedModel, models: Sequence[AdvisedModel], guess: float) -> Recommendation | None:

@@ -127,8 +127,8 @@ def advice_schema() -> dict[str, JsonValue]:
     """Return the JSON Schema (draft 2020-12) of `fedfair/advice/1`; a newer version may write more keys."""
     shape: TypeAdapter[AdviceDocument] = TypeAdapter(AdviceDocument)
     return {
+        **shape.json_schema(),
         "$schema": DIALECT,
         "title": FORMAT,
         "description": "Advice of fedfair on the group size and the tradeoff of a plan; losses are in nats.",
-        **shape.json_schema(),
     }
