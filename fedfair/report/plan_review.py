@@ -124,7 +124,8 @@ def _objective(plan: Plan) -> Iterator[str]:
         yield (
             f"worst_group_size is {percent(objective.worst_group_size)}: by log-loss and with noisy labels, the "
             "best model for so small a group is often the uniform guess, which serves everybody badly (the "
-            "critical group size of Martinez et al. 2021); `fedfair plan advise` finds the smallest size that makes sense"
+            "critical group size of Martinez et al. 2021); `fedfair plan advise` finds the smallest size that "
+            "makes sense"
         )
     if not isinstance(training.batch_size, str) and training.batch_size * objective.worst_group_size < 1:
         yield (

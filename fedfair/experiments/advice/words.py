@@ -86,10 +86,6 @@ def _reason(advice: AdviceDocument) -> Iterator[str]:
             f"{loss_with_error(group.worst, group.error)}, where plain training gives them {before.worst:.3f} and "
             f"guessing {advice.guess:.3f}."
         )
-        yield (
-            "Of the models for this size that beat guessing and reach three quarters of the greatest gain over "
-            "plain training, it is the one that costs everybody least."
-        )
     else:
         yield (
             f"On held-out records the worst {percent(size)} have a mean loss of "
@@ -97,6 +93,11 @@ def _reason(advice: AdviceDocument) -> Iterator[str]:
         )
     if not chosen.sure:
         yield "That it is below guessing is an estimate: it is less than two standard errors away."
+    if chosen.kind == "protect":
+        yield (
+            "Of the models for this size that beat guessing and reach three quarters of the greatest gain over "
+            "plain training, it is the one that costs everybody least."
+        )
 
 
 def _family(advice: AdviceDocument) -> Iterator[str]:
@@ -125,8 +126,11 @@ def _family(advice: AdviceDocument) -> Iterator[str]:
     sure = "no size" if surely is None else percent(surely)
     yield (
         "On held-out records, the smallest group looked at that is served better than guessing is "
-        f"{percent(advice.served_from)} by the estimate"
-        + ("." if surely == advice.served_from else f", and surely (by two standard errors) {sure}.")
+        + (
+            f"{percent(advice.served_from)}, surely (by two standard errors)."
+            if surely == advice.served_from
+            else f"{percent(advice.served_from)} by the estimate, and surely (by two standard errors) {sure}."
+        )
     )
 
 
