@@ -83,7 +83,9 @@ def served_sizes(intervals: Mapping[float, tuple[float, float]], mean: float, gu
     sizes = sorted(known)
     lower = {size: size * known[size][0] for size in sizes}
     upper = {size: size * known[size][1] for size in sizes}
-    return ServedSizes(_not_served_to(sizes, lower, guess), _served_from(sizes, upper, lower, guess))
+    below, above = _not_served_to(sizes, lower, guess), _served_from(sizes, upper, lower, guess)
+    # Risks of one model never make these cross; rounded figures, or estimates under noise, may.
+    return ServedSizes(below, None if above is None else max(above, below))
 
 
 def _not_served_to(sizes: list[float], lower: Mapping[float, float], guess: float) -> float:

@@ -40,7 +40,10 @@ def served_groups(risk: SplitRisk, guess: float) -> ServedGroups:
     told = {float(size): group for size, group in risk.by_group_size.items() if group.worst is not None}
     certain = all(group.bound is not None for group in told.values())
     intervals = {
-        size: group.bound or (group.worst, group.worst) for size, group in told.items() if group.worst is not None
+        # An estimate from sums under noise may fall below 0, where no mean of losses is.
+        size: group.bound or (max(group.worst, 0.0), max(group.worst, 0.0))
+        for size, group in told.items()
+        if group.worst is not None
     }
     return ServedGroups(served_sizes(intervals, risk.mean, guess), certain)
 
