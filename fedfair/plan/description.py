@@ -56,7 +56,7 @@ def _task(plan: Plan) -> str:
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
-    return f"{_model(plan)} on {data}{dealt}{_scaled(plan)}"
+    return f"{model_in_words(plan)} on {data}{dealt}{_scaled(plan)}"
 
 
 def _scaled(plan: Plan) -> str:
@@ -65,7 +65,8 @@ def _scaled(plan: Plan) -> str:
     return ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
 
 
-def _model(plan: Plan) -> str:
+def model_in_words(plan: Plan) -> str:
+    """Return what kind of model a plan trains, with its article."""
     match plan.task.model:
         case LinearModel():
             return "a linear model"
