@@ -21,7 +21,7 @@ from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
 from aggregator.terminal_dashboard import TerminalDashboard
 from fedfair.errors import AbortedError, FedfairError, StoppedError
-from fedfair.process.stopping import service, uninterrupted
+from fedfair.process.stopping import as_service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
 from fedfair.results.warnings import reassurance, result_warnings
@@ -83,6 +83,7 @@ DEFAULT_MODEL = Path("save/last.safetensors")
 
 
 @app.command()
+@as_service("the aggregator")
 def start(
     plan: PlanFile = DEFAULT_PLAN,
     cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
@@ -99,18 +100,18 @@ def start(
     After a stop or a crash, another start resumes after the last recorded round.
     """
     goes_on = after_restore is Restored.CONTINUE
-    with service("the aggregator"):
-        _carry(
-            Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on),
-            listen,
-            ready_file,
-            quiet=quiet,
-            as_json=as_json,
-            progress_pipe=progress_pipe,
-        )
+    _carry(
+        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on),
+        listen,
+        ready_file,
+        quiet=quiet,
+        as_json=as_json,
+        progress_pipe=progress_pipe,
+    )
 
 
 @app.command()
+@as_service("the aggregator")
 def evaluate(
     plan: PlanFile = DEFAULT_PLAN,
     model: ModelFile = DEFAULT_MODEL,
@@ -126,8 +127,7 @@ def evaluate(
     """
     # Nothing of an earlier evaluation is continued: it may have been of another model.
     start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)
-    with service("the aggregator"):
-        _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
+    _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
 
 
 def _carry(

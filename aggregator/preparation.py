@@ -136,7 +136,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
         journal,
         origin,
         plan.objective.worst_group_size,
-        every_sum=is_unevaluated(plan),
+        every_sum=is_unevaluated(plan) or plan.training.control_variates,
     )
     vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
     continued = Continued(

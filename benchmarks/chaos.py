@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.launch import launch
@@ -213,8 +214,10 @@ def _tap(path: Path, name: str) -> None:
         said["transcript"] = decoders[kind](frame.message).transcript.hex()
         write(**said)
 
-    def tapped_contribute(self: Participant, update: Update, draws: bytes) -> list[SiteEffect]:
-        effects = contribute(self, update, draws)
+    def tapped_contribute(
+        self: Participant, update: Update, draws: bytes, encoded: NDArray[np.uint32] | None = None
+    ) -> list[SiteEffect]:
+        effects = contribute(self, update, draws, encoded)
         # Before it is sent, or even logged: a process that comes back sends it from its log.
         for effect in effects:
             if isinstance(effect, Send) and kind_of(effect.message) is Kind.UPLOAD:
@@ -277,14 +280,16 @@ def _sabotage(what: str, name: str) -> None:
             effects += [Send(message[:-1] + bytes([message[-1] ^ 1])) for message in sent]
         return effects
 
-    def no_update(self: Participant, update: Update, draws: bytes) -> list[SiteEffect]:
+    def no_update(
+        self: Participant, update: Update, draws: bytes, encoded: NDArray[np.uint32] | None = None
+    ) -> list[SiteEffect]:
         nonlocal calls
         calls += 1
         if calls == SABOTAGED_ROUND:
             if what == "traceback":
                 raise RuntimeError("this is sabotage")
             threading.Event().wait()
-        return contribute(self, update, draws)
+        return contribute(self, update, draws, encoded)
 
     if what == "wrong-sum":
         MaskedTotals.of = wrong_totals  # type: ignore[method-assign]

@@ -411,7 +411,7 @@ class Runs:
         """Return sigma of the losses (..., R) at thresholds that broadcast with them."""
         margin = (losses - threshold) / self.gamma
         zang, soft = self.is_zang, ~self.is_zang
-        sigma = np.empty_like(margin)
+        sigma: Array = np.empty_like(margin)
         sigma[..., zang] = np.clip(margin[..., zang] + 0.5, 0.0, 1.0)
         sigma[..., soft] = 0.5 + 0.5 * np.tanh(0.5 * margin[..., soft])
         return sigma

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,10 @@ def standardised(features: Array) -> Array:
     return np.column_stack([centred, np.ones(len(features))])
 
 
-def _by(features: Array, labels: NDArray[np.int64], owner: NDArray[np.int64]) -> tuple[list[Array], list]:
+def _by(
+    features: Array, labels: NDArray[np.int64], owner: NDArray[np.int64]
+) -> tuple[list[Array], list[NDArray[np.int64]]]:
+    """Return the features and the labels of each owner, in the order of the owners."""
     owners = np.unique(owner)
     return [features[owner == one] for one in owners], [labels[owner == one] for one in owners]
 
@@ -179,7 +183,7 @@ def table(name: str, root: Path, cache: Path) -> Table:
     place = cache / f"{name}.npz"
     if not place.exists():
         made = TABLES[name](name, root)
-        arrays = {f"x{at}": own for at, own in enumerate(made.features)}
+        arrays: dict[str, Any] = {f"x{at}": own for at, own in enumerate(made.features)}
         arrays |= {f"y{at}": own for at, own in enumerate(made.labels)}
         np.savez(place, classes=np.array(made.classes), **arrays)
     with np.load(place) as held:

@@ -27,7 +27,7 @@ from collaborator.observer import SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
 from fedfair.process.exit_status import exit_status
-from fedfair.process.stopping import service
+from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ GIVE_UP_SECONDS = 3 * 24 * 3600.0
 
 
 @app.command()
+@as_service("this site")
 def start(
     name: Name = None,
     config: Config = DEFAULT_CONFIG,
@@ -74,8 +75,7 @@ def start(
     quiet: Quiet = False,
 ) -> None:
     """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
-    with service("this site"):
-        _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
+    _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
 
 
 @app.command()

@@ -32,7 +32,7 @@ from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
+from fedfair.errors import LocalProtocolError, PrivacyError, RemoteProtocolError, StateError, TrainingError
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
@@ -50,6 +50,7 @@ from fedfair.secagg.effects import (
     StateVouched,
     SumAccepted,
 )
+from fedfair.secagg.fixedpoint import decode_body
 from fedfair.secagg.log import whole_length
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
@@ -60,6 +61,7 @@ from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.training.client import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
+from fedfair.training.own_variates import Correction, OwnVariates
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -77,7 +79,13 @@ _NOT_ENTERED = frozenset({Check.OUT_OF_ORDER, Check.TRANSCRIPT})
 class MaskedTask(PlainTask, Protocol):
     """The task that computes: `training.client.TrainingClient`."""
 
-    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+    def summable_change(
+        self,
+        model: GlobalModel,
+        round_number: RoundNumber,
+        attempt: int,
+        correction: Correction | None = None,
+    ) -> LocalChange | None:
         """Return what this round's local steps change, whatever the values are; None without training records."""
 
     @property
@@ -103,6 +111,7 @@ class MaskedWorker:
         log: its write-ahead log, open.
         follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
+        variates: its control variates; None where the plan has none.
 
     Attributes:
         standing: what was asked so far.
@@ -118,7 +127,9 @@ class MaskedWorker:
         log: WriteAheadLog,
         follower: RunFollower,
         release: Callable[[], None] = hold_nothing,
+        variates: OwnVariates | None = None,
     ) -> None:
+        self._variates = variates
         self._follower = follower
         self._names = site.roster.name
         self._task = task
@@ -327,6 +338,8 @@ class MaskedWorker:
             said = _refusal(fault, fault.message)
         except PrivacyError as fault:
             said = self.standing.may_not_release(fault)
+        except StateError as fault:
+            said = self.standing.may_not_continue(fault)
         if isinstance(said, Granted):
             yield from self._carry_out(effects, question)
             return
@@ -350,10 +363,36 @@ class MaskedWorker:
             SecaggError: it must not leave this site.
         """
         draws = self._task.draws(request.purpose, request.round, attempt)
-        update = self._update(replace(request, attempt=attempt))
+        request = replace(request, attempt=attempt)
+        if request.variates is not None and self._variates is not None:
+            return self._corrected(request, self._variates, draws)
+        update = self._update(request)
         if update is None:
             return self._participant.abstain(draws)
         return self._participant.contribute(update, draws)
+
+    def _corrected(self, request: SumRequest, variates: OwnVariates, draws: bytes) -> list[SiteEffect]:
+        """Return the upload of a change that control variates correct.
+
+        What the own variate becomes by it is on the disk before the upload is in the log, and so before it is
+        sent. It follows from what is really added: the elements of the ring before they are masked.
+        """
+        correction = variates.correction(request, self._task.training_weight)
+        model = self._follower.replica.state.model
+        change = self._task.summable_change(model, request.round, request.attempt, correction)
+        self.standing.fault = self._task.last_fault
+        if change is None:
+            effects = self._participant.abstain(draws)
+            variates.adding(request, 0, np.zeros(0), 0.0)
+            return effects
+        phase, encoded = self._participant.phase, np.empty(change.model.size, np.uint32)
+        if not isinstance(phase, Contributing):
+            raise LocalProtocolError("no update is due; wait for Contribute")
+        effects = self._participant.contribute(training_update(change), draws, encoded)
+        added = decode_body(encoded, phase.code, np.dtype(np.float64))
+        added /= change.weight
+        variates.adding(request, change.weight, added, change.threshold)
+        return effects
 
     def _update(self, request: SumRequest) -> Update | None:
         model, number, attempt = self._follower.replica.state.model, request.round, request.attempt

@@ -27,6 +27,7 @@ from collaborator.request_record import RequestRecord
 from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
+from collaborator.variate_store import VariateStore
 from collaborator.worker import Granted, Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
@@ -47,6 +48,7 @@ from fedfair.results.outcome import RunSubject
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
 from fedfair.run.training_run import TrainingRun
+from fedfair.training.own_variates import OwnVariates
 from fedfair.wire.frames import Finished, Hello
 
 
@@ -127,22 +129,37 @@ def worker_of(ready: Readiness, logs: Path) -> Worker:
 
         store = RunStore(site.state / f"{stem}.run", record.has_answered)
         follower = follower_of(ready, store, recording_of(ready, logs))
-        worker = _worker(ready, rule, log, follower, record.close)
+        variates = variates_of(ready, site.state / f"{stem}.variates", follower)
+        worker = _worker(ready, rule, log, follower, record.close, variates)
         # From here on they are the worker's to close.
         files.pop_all()
     return worker
 
 
+def variates_of(ready: Readiness, folder: Path, follower: RunFollower) -> OwnVariates | None:
+    """Return this site's control variates, kept in a folder; None where the plan has none."""
+    plan, layout = ready.site.plan, ready.binding.layout
+    if not plan.training.control_variates:
+        return None
+    store = VariateStore(folder, layout.dimension, lambda: follower.replica.run_id)
+    return OwnVariates(plan, layout, ready.site.participant, store)
+
+
 def _worker(
-    ready: Readiness, rule: Rule, log: WriteAheadLog | None, follower: RunFollower, release: Callable[[], None]
+    ready: Readiness,
+    rule: Rule,
+    log: WriteAheadLog | None,
+    follower: RunFollower,
+    release: Callable[[], None],
+    variates: OwnVariates | None,
 ) -> Worker:
     if log is None:
-        return PlainWorker(ready.task, ready.specs, rule, follower, release)
+        return PlainWorker(ready.task, ready.specs, rule, follower, release, variates)
     plan, binding = ready.site.plan, ready.binding
     parts = header_parts(plan, binding.schema)
     totals = MaskedTotals(plan, binding.layout, binding.schema)
     try:
-        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, release)
+        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, release, variates)
     except LocalProtocolError as fault:
         raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 

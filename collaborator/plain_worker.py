@@ -18,12 +18,13 @@ from collaborator.worker import Rule, WorkerStanding, hold_nothing
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
-from fedfair.errors import PrivacyError, RemoteProtocolError, TrainingError
+from fedfair.errors import PrivacyError, RemoteProtocolError, StateError, TrainingError
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
+from fedfair.training.own_variates import Correction, OwnVariates
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -35,8 +36,14 @@ if TYPE_CHECKING:
 class PlainTask(ScaledTask, Protocol):
     """The task that computes: `training.client.TrainingClient`."""
 
-    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
+    def contribution(
+        self, request: SumRequest, model: GlobalModel, correction: Correction | None = None
+    ) -> Contribution:
         """Return what this site adds to the requested sum."""
+
+    @property
+    def training_weight(self) -> int:
+        """Return what this site's change of the model weighs in a round; 0 without records."""
 
 
 Answer = bytearray | Refusal
@@ -51,6 +58,7 @@ class PlainWorker:
         rule: the site's policy.
         follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
+        variates: its control variates; None where the plan has none.
 
     Attributes:
         standing: what was asked so far.
@@ -64,7 +72,9 @@ class PlainWorker:
         rule: Rule,
         follower: RunFollower,
         release: Callable[[], None] = hold_nothing,
+        variates: OwnVariates | None = None,
     ) -> None:
+        self._variates = variates
         self._task = task
         self._specs = specs
         self._rule = rule
@@ -170,14 +180,22 @@ class PlainWorker:
             said = self._rule(self._follower.asked(question, request))
             if isinstance(said, Refusal):
                 return said
-            due = replace(request, attempt=said.attempt)
-            contribution = self._task.contribution(due, self._follower.replica.state.model)
-            return encode(contribution, self._specs[request.purpose])
-        except OutOfStepError as fault:
-            return Refusal(fault.message, "protocol")
-        except TrainingError as fault:
-            return Refusal(fault.message, "values")
+            return encode(self._contribution(replace(request, attempt=said.attempt)), self._specs[request.purpose])
+        except (OutOfStepError, TrainingError) as fault:
+            return Refusal(fault.message, "values" if isinstance(fault, TrainingError) else "protocol")
         except PrivacyError as fault:
             return standing.may_not_release(fault)
+        except StateError as fault:
+            return standing.may_not_continue(fault)
         finally:
             standing.busy = False
+
+    def _contribution(self, request: SumRequest) -> Contribution:
+        """Return what this site adds; what its control variate becomes by it is on the disk before."""
+        model, variates = self._follower.replica.state.model, self._variates
+        if variates is None or request.variates is None:
+            return self._task.contribution(request, model)
+        correction = variates.correction(request, self._task.training_weight)
+        contribution = self._task.contribution(request, model, correction)
+        variates.adding_in_the_clear(request, contribution)
+        return contribution

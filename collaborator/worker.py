@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from collaborator.run_follower import HeldRun
-from fedfair.errors import FedfairError, PrivacyError
+from fedfair.errors import FedfairError, PrivacyError, StateError
 from fedfair.ids import SumNumber
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
@@ -76,6 +76,11 @@ class WorkerStanding:
         """Note that the budget is spent; return what the sum is answered with."""
         self.exit_reason = fault
         return Refusal(MAY_RELEASE_NOTHING, "budget", leaving=True)
+
+    def may_not_continue(self, fault: StateError) -> Refusal:
+        """Note that this site has lost what it must remember of the run; return what the sum is answered with."""
+        self.exit_reason = fault
+        return Refusal(fault.message, "own-state", leaving=True)
 
 
 class Worker(Protocol):

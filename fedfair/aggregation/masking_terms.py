@@ -92,6 +92,11 @@ def guarantee(plan: Plan) -> str:
             "above 0; two evaluations over different sites show the losses and the number of records of the site "
             "that is left out, unless its policy.evaluation_cohort is same"
         )
+        if plan.training.control_variates:
+            words += (
+                "; training.control_variates: true shows the weight of the sites that a round counts for the "
+                "first time, and so that of a site that joins late and alone"
+            )
     words += "; " + _check_in_words(plan)
     if fewest == MIN_PAIR:
         words += "; every site sees each opened sum, so where two sites make it, each can read the other's part"

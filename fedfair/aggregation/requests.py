@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.control_variates import CountedVariates
 from fedfair.aggregation.loss_histogram import HistogramSpec
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.running_sum import Totals
@@ -75,6 +76,7 @@ class SumRequest:
         attempt: 1, or more after a sum that lost its quorum; part of what seeds the local draws.
         spec: the shape of every contribution.
         query: what an exact evaluation asks; None with any other purpose.
+        variates: what the state counts of control variates, in a round that they correct; otherwise None.
     """
 
     purpose: Purpose
@@ -82,6 +84,7 @@ class SumRequest:
     attempt: int
     spec: SumSpec
     query: QueryStep | None = None
+    variates: CountedVariates | None = None
 
     @property
     def asked(self) -> QueryStep:

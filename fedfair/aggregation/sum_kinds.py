@@ -22,7 +22,7 @@ from fedfair.aggregation.quantile_query import exact_layout
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.aggregation.training_sum import training_layout
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
     evaluates_exactly,
@@ -132,6 +132,11 @@ def _by_algorithm(plan: Plan) -> tuple[Disclosure, ...]:
     return ALGORITHMS[plan.training.algorithm].kinds
 
 
+def _asked_by_training(plan: Plan) -> str:
+    corrected = "; training.control_variates: true" if plan.training.control_variates else ""
+    return f"training.algorithm: {plan.training.algorithm}{corrected}"
+
+
 def _one(disclosure: Disclosure) -> Callable[[Plan], tuple[Disclosure, ...]]:
     return lambda _plan: (disclosure,)
 
@@ -140,8 +145,8 @@ def _evaluated(plan: Plan) -> tuple[Disclosure, ...]:
     return ("loss-sums", "score-sums") if plan.evaluation.scores else ("loss-sums",)
 
 
-def _training_header(_plan: Plan, _schema: FeatureSchema) -> Header:
-    return TRAINING_LAYOUT
+def _training_header(plan: Plan, _schema: FeatureSchema) -> Header:
+    return training_layout(plan)
 
 
 def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
@@ -178,7 +183,7 @@ _KINDS: Mapping[Purpose, SumKind] = {
             planned=_always,
             policy_word="training",
             discloses=_by_algorithm,
-            asked_by=lambda plan: f"training.algorithm: {plan.training.algorithm}",
+            asked_by=_asked_by_training,
             release="training",
             possible=_as_it_is,
             largest_real=_weighted_threshold,

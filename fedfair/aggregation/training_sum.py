@@ -14,11 +14,22 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.header import Field, Header, Number
 from fedfair.errors import RemoteProtocolError
+from fedfair.plan.schema import Plan
 
 BLOCK = 1 << 16
 
 TRAINING_LAYOUT = Header(Field("weight", Number.WEIGHT), Field("threshold", Number.REAL))
 """The header of a training sum: a site's weight, and its change of the threshold times that."""
+
+COUNTING_LAYOUT = Header(
+    Field("weight", Number.WEIGHT), Field("new_weight", Number.COUNT), Field("threshold", Number.REAL)
+)
+"""The same under control variates: in between, a site's weight again where no sum has counted it before, or 0."""
+
+
+def training_layout(plan: Plan) -> Header:
+    """Return the header of a plan's training sums."""
+    return COUNTING_LAYOUT if plan.training.control_variates else TRAINING_LAYOUT
 
 
 def check_mean(vector: NDArray[np.floating], total: NDArray[np.floating], weight: float) -> None:

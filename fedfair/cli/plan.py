@@ -1,4 +1,7 @@
-"""`fedfair plan`: check, show, digest and approve what a consortium agrees on, and enrol its members' keys."""
+"""`fedfair plan`: check, show, digest and approve what a consortium agrees on, and enrol its members' keys.
+
+What a group size is worth is another matter: `advise` is in `advise.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
+from fedfair.cli.advise import advise_command
 from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
@@ -37,6 +41,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+app.command(name="advise")(advise_command)
 
 PLAN = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")

@@ -14,17 +14,27 @@ rho n with sum(z_i grad l_i) = 0. Hence
                     sum_i z_i (1/classes - [y_i = k]) (x_i, 1) = 0
 
 in words: the largest share of the records that can be weighted so that every class has the same total weight
-and the same weighted mean of every feature.
+and the same weighted mean of every feature. The dual of this program is
+
+    critical size = min over Theta of mean (1 + sum_k (1/classes - [y_i = k]) <Theta_k, (x_i, 1)>)+
+
+the least mean hinge loss of a linear model; with two classes, that of a support vector machine without a margin
+penalty. Any Theta is an upper bound. A smoothed hinge has slopes in [0, 1] that at its minimum are such z_i, and
+their mean is a lower bound. So many records need no linear program.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
 
 from fedfair.errors import DataError
+from fedfair.fairness.linear_design import check_records, linear_design, with_constant
+
+_HINGE_WIDTHS = (1.0, 0.1, 0.01, 0.001)
+_HINGE_SOLVER = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-8}
 
 
 def critical_group_size(features: NDArray[np.floating], labels: NDArray[np.integer], classes: int) -> float:
@@ -48,8 +58,8 @@ def critical_group_size(features: NDArray[np.floating], labels: NDArray[np.integ
     Raises:
         DataError: the shapes do not fit, a value is not finite, a label is out of range, or the solver fails.
     """
-    _check(features, labels, classes)
-    design = np.column_stack([np.asarray(features, np.float64), np.ones(len(labels))])
+    check_records(features, labels, classes)
+    design = with_constant(features)
     # The scale of a column does not change the feasible set, but the solver's tolerance is absolute.
     design /= np.maximum(np.abs(design).max(axis=0), np.finfo(np.float64).tiny)
     residuals = 1.0 / classes - (np.asarray(labels)[:, None] == np.arange(classes - 1))
@@ -67,14 +77,32 @@ def critical_group_size(features: NDArray[np.floating], labels: NDArray[np.integ
     return min(max(0.0, -float(solution.fun) / len(labels)), 1.0)
 
 
-def _check(features: NDArray[np.floating], labels: NDArray[np.integer], classes: int) -> None:
-    if features.ndim != 2 or labels.shape != features.shape[:1] or not len(labels):
-        raise DataError(
-            f"features of shape {features.shape} and labels of shape {labels.shape} do not fit together"
-        )
-    if not np.isfinite(features).all():
-        raise DataError(f"{int((~np.isfinite(features)).sum())} features are NaN or infinite")
-    if classes < 2 or labels.min() < 0 or labels.max() >= classes:
-        raise DataError(
-            f"labels run from {labels.min()} to {labels.max()}; {classes} classes allow 0 to {classes - 1}"
-        )
+def critical_size_bounds(
+    features: NDArray[np.floating], labels: NDArray[np.integer], classes: int
+) -> tuple[float, float]:
+    """Return a lower and an upper bound of `critical_group_size` by the dual, for many records.
+
+    The upper bound holds for any end of the solver. The lower one holds up to the gradient that is left at its
+    end, which is taken off in proportion to the parameters found.
+
+    Args and faults as in `critical_group_size`.
+    """
+    design = linear_design(features, labels, classes)
+    residuals, point = design.residuals, design.start
+    lower, upper = 0.0, 1.0
+
+    def hinge(vector: NDArray[np.float64], width: float) -> tuple[float, NDArray[np.float64]]:
+        margins = 1.0 + (residuals * (design.rows @ vector.reshape(point.shape))).sum(axis=1)
+        share = np.clip(margins / width + 0.5, 0.0, 1.0)
+        plus = np.where(margins >= 0.5 * width, margins, 0.5 * width * share**2)
+        gradient = design.rows.T @ (residuals * share[:, None]) / len(margins)
+        return float(plus.mean()), gradient.ravel()
+
+    for width in _HINGE_WIDTHS:
+        found = minimize(hinge, point.ravel(), args=(width,), jac=True, method="L-BFGS-B", options=_HINGE_SOLVER)
+        point = np.asarray(found.x).reshape(point.shape)
+        margins = 1.0 + (residuals * (design.rows @ point)).sum(axis=1)
+        left = float(np.abs(found.jac).max() * np.abs(found.x).sum())
+        lower = max(lower, float(np.clip(margins / width + 0.5, 0.0, 1.0).mean()) - left)
+        upper = min(upper, float(np.maximum(margins, 0.0).mean()))
+    return min(lower, upper), upper

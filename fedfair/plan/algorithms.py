@@ -294,3 +294,21 @@ def step_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | 
     if work != "any" and local_epochs is not None:
         message = f"is {local_epochs}, but a round of {algorithm} is counted in local steps"
         yield Fault(("local_epochs",), message, "state local_steps")
+
+
+def variate_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | None) -> Iterator[Fault]:
+    """Yield a fault where control variates cannot correct the local steps, or have nothing to correct."""
+    place = ("control_variates",)
+    if not ALGORITHMS[algorithm].deployed:
+        able = " and ".join(name for name, facts in ALGORITHMS.items() if facts.deployed)
+        yield Fault(place, f"is true, but {algorithm} has none", f"remove it; {able} can have control variates")
+    if local_epochs is not None:
+        yield Fault(
+            place,
+            "is true, but local_epochs makes a number of steps that differs by collaborator, so that the sum of "
+            "the changes does not tell the sum of the variates",
+            "state local_steps, which everybody makes, in place of local_epochs",
+        )
+    elif local_steps == 1:
+        message = "is true, but with local_steps: 1 a correction changes no sum over everybody"
+        yield Fault(place, message, "remove it, or set local_steps above 1")

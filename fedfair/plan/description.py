@@ -56,7 +56,7 @@ def _task(plan: Plan) -> str:
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
-    return f"{_model(plan)} on {data}{dealt}{_scaled(plan)}"
+    return f"{model_in_words(plan)} on {data}{dealt}{_scaled(plan)}"
 
 
 def _scaled(plan: Plan) -> str:
@@ -65,7 +65,8 @@ def _scaled(plan: Plan) -> str:
     return ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
 
 
-def _model(plan: Plan) -> str:
+def model_in_words(plan: Plan) -> str:
+    """Return what kind of model a plan trains, with its article."""
     match plan.task.model:
         case LinearModel():
             return "a linear model"
@@ -94,6 +95,8 @@ def _training(plan: Plan) -> str:
     steps = f"{training.local_steps} local steps" if training.local_steps > 1 else "1 local step"
     if training.local_epochs is not None:
         steps = f"{training.local_epochs} local epochs"
+    if training.control_variates:
+        steps += " (corrected by control variates)"
     threshold = stated_threshold_rate(plan)
     return (
         f"{training.rounds} rounds of {training.algorithm}, {steps} each in batches of {size}, "
@@ -163,6 +166,8 @@ def _egress(plan: Plan) -> Iterator[str]:
         yield "each round, its clipped change of model and threshold, in whole numbers with its share of noise"
         return
     yield "each round, its weight and the weighted change of model and threshold"
+    if plan.training.control_variates:
+        yield "in its first round, its weight again: how much of a sum control variates count for the first time"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
     if plan.evaluation.scores:
         yield (

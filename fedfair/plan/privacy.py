@@ -87,6 +87,14 @@ def privacy_faults(
     privacy: PrivacySection, training: TrainingSection, task: TaskSection, evaluation: EvaluationSection
 ) -> Iterator[Fault]:
     """Yield what in a plan would make its promise of differential privacy false; places start from the plan."""
+    asked = [name for name in type(privacy).model_fields if getattr(privacy, name) is not None]
+    if training.control_variates and asked:
+        yield Fault(
+            ("training", "control_variates"),
+            f"is true, but privacy.{asked[0]} does not cover a site's control variate, which carries what its "
+            "records did in earlier rounds into later ones",
+            f"set control_variates: false, or {asked[0]}: null",
+        )
     if privacy.sample_level is not None:
         yield from _step_faults(privacy.sample_level, training)
         yield from _model_faults(task)

@@ -11,7 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName, OptionsSection, option_faults, step_faults
+from fedfair.plan.algorithms import (
+    ALGORITHMS,
+    AlgorithmName,
+    OptionsSection,
+    option_faults,
+    step_faults,
+    variate_faults,
+)
 from fedfair.plan.fields import (
     BatchSize,
     Clip,
@@ -214,6 +221,11 @@ class TrainingSection(Section):
     resample: Literal["step", "round"] = Field(
         default="step", description="step: a fresh batch for every step; round: one batch for all steps of a round"
     )
+    control_variates: bool = Field(
+        default=False,
+        description="true corrects every local step by how a collaborator differs from all of them (SCAFFOLD); "
+        "for local_steps above 1",
+    )
     batch_size: BatchSize = Field(
         default=256,
         description="records in a batch, an integer of at least 1, or full for all of a site's records",
@@ -280,6 +292,8 @@ class TrainingSection(Section):
                 f"is stated, but {self.algorithm} makes a step of its own",
                 "leave server_optimizer out",
             )
+        if self.control_variates:
+            yield from variate_faults(self.algorithm, self.local_steps, self.local_epochs)
         if self.algorithm == "fedminmax" and self.weights != "samples":
             yield Fault(("weights",), f"is {self.weights}, but fedminmax counts records", "use weights: samples")
 

@@ -22,6 +22,7 @@ class RefusalReason(enum.Enum):
     BUDGET = "its privacy budget allows no further release, so it withdraws"
     VALUES = "it has no finite numbers to add in the clear"
     PROTOCOL = "it refuses a message of the aggregator"
+    OWN_STATE = "it lost what it must remember of the run, so it withdraws"
     POLICY = "its own rules refuse the request"
     POLICY_ALLOW_PLAIN_SUMS = "its own policy refuses the request: allow_plain_sums"
     POLICY_ALLOW_MODULE_CODE = "its own policy refuses the request: allow_module_code"
@@ -93,6 +94,7 @@ _NAMED: Mapping[str, RefusalReason] = MappingProxyType(
         "exact-evaluation": RefusalReason.EXACT_QUERY,
         "budget": RefusalReason.BUDGET,
         "values": RefusalReason.VALUES,
+        "own-state": RefusalReason.OWN_STATE,
         "protocol": RefusalReason.PROTOCOL,
         "secure aggregation": RefusalReason.SECAGG,
     }

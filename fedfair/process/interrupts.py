@@ -32,6 +32,9 @@ SAME_REQUEST_SECONDS = 1.0
 parent of this process (`timeout`, a script, a service) may pass it on. Nobody could have read the answer
 sooner."""
 
+BEGINS_ITSELF = "begins_itself"
+"""The attribute of a command that calls `Interrupts.begin` by itself, where it can say what SIGTERM does."""
+
 AGAIN_SECONDS = 0.02
 """After this time a lost signal is sent again: the callback is over by then, or the signal is lost once more."""
 
@@ -43,12 +46,15 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """The handler of SIGINT and SIGTERM in a command; it raises once for each request.
 
+    SIGTERM waits until the command has begun: only then does anybody know whether a service is to be stopped.
     It lives in the table of signals, where `interrupts_of_this_process` finds it.
     """
 
     def __init__(self) -> None:
         self._requested: float | None = None
         self._ending = False
+        self._begun = False
+        self._early = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal.
@@ -61,8 +67,23 @@ class Interrupts:
             return
         if self._ending:
             os._exit(EXIT_BY_SIGNAL)
+        if number == signal.SIGTERM and not self._begun:
+            self._early = True
+            return
         self._requested = now
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    def begin(self) -> None:
+        """Take SIGTERM from now on, also one that came before.
+
+        Raises:
+            Terminated: SIGTERM came before.
+        """
+        self._begun = True
+        if self._early:
+            self._early = False
+            self._requested = time.monotonic()
+            raise Terminated
 
     def end(self) -> None:
         """Raise nothing any more: the process ends. A signal of a later request ends it at once."""
@@ -79,6 +100,19 @@ def interrupts_of_this_process() -> Interrupts | None:
     """Return the handler that the command line of this process has installed."""
     handler = signal.getsignal(signal.SIGTERM)
     return handler if isinstance(handler, Interrupts) else None
+
+
+def taken_by_an_import(fault: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the request to stop behind a fault, where an import has put a fault of its own in its place.
+
+    So does a module in C that is interrupted while it is initialised: it raises an `ImportError`.
+    """
+    while fault is not None:
+        behind = fault.__cause__ or fault.__context__
+        if isinstance(fault, ImportError) and isinstance(behind, KeyboardInterrupt):
+            return behind
+        fault = behind
+    return None
 
 
 def ignore_interrupts() -> None:

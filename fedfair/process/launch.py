@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from fedfair.process.interrupts import EXIT_BY_SIGNAL, kept_interrupts
+from fedfair.process.interrupts import EXIT_BY_SIGNAL, kept_interrupts, taken_by_an_import
 
 if TYPE_CHECKING:
     import typer
@@ -28,4 +28,8 @@ def launch(load: Callable[[], typer.Typer]) -> NoReturn:
             from fedfair.process.terminal import run_app
         run_app(app)
     except KeyboardInterrupt:
+        sys.exit(EXIT_BY_SIGNAL)
+    except ImportError as fault:
+        if taken_by_an_import(fault) is None:
+            raise
         sys.exit(EXIT_BY_SIGNAL)

@@ -11,18 +11,24 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import FrameType
+from typing import ParamSpec
 
 from fedfair.errors import StoppedError
 from fedfair.process.interrupts import (
+    BEGINS_ITSELF,
     EXIT_BY_SIGNAL,
     SAME_REQUEST_SECONDS,
     SIGNALS,
     Terminated,
     interrupts_of_this_process,
+    taken_by_an_import,
 )
 
 WAKE_BYTES = 64
+
+Arguments = ParamSpec("Arguments")
 
 
 class StopRequests:
@@ -98,13 +104,48 @@ def service(what: str) -> Iterator[None]:
         what: the service, for the message.
 
     Raises:
-        StoppedError: SIGTERM came.
+        StoppedError: SIGTERM came, in the block or before it.
     """
+    interrupts = interrupts_of_this_process()
     try:
-        yield
+        if interrupts is not None:
+            interrupts.begin()
+        try:
+            yield
+        finally:
+            # The service is over; a signal from now on asks for what happens already.
+            if interrupts is not None:
+                interrupts.end()
     except Terminated as stop:
-        name = signal.SIGTERM.name
-        raise StoppedError(f"{what} was stopped by its operator ({name})", signal_name=name) from stop
+        raise _stopped(what) from stop
+    except Exception as fault:
+        if not isinstance(taken_by_an_import(fault), Terminated):
+            raise
+        raise _stopped(what) from fault
+
+
+def _stopped(what: str) -> StoppedError:
+    name = signal.SIGTERM.name
+    return StoppedError(f"{what} was stopped by its operator ({name})", signal_name=name)
+
+
+def as_service(what: str) -> Callable[[Callable[Arguments, None]], Callable[Arguments, None]]:
+    """Make a command a service: SIGTERM shuts it down cleanly, also where it comes before the command has begun.
+
+    Args:
+        what: the service, for the message.
+    """
+
+    def made(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
+        @wraps(command)
+        def serve(*words: Arguments.args, **options: Arguments.kwargs) -> None:
+            with service(what):
+                command(*words, **options)
+
+        serve.__dict__[BEGINS_ITSELF] = True
+        return serve
+
+    return made
 
 
 @contextmanager

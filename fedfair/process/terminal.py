@@ -13,7 +13,7 @@ import os
 import pathlib
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -24,7 +24,14 @@ from rich.text import Text
 
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.process.exit_status import ExitStatus, exit_status
-from fedfair.process.interrupts import SIGNALS, Interrupts, ignore_interrupts, kept_interrupts
+from fedfair.process.interrupts import (
+    BEGINS_ITSELF,
+    SIGNALS,
+    Interrupts,
+    ignore_interrupts,
+    kept_interrupts,
+    taken_by_an_import,
+)
 from fedfair.process.printable import printable
 from fedfair.process.streams import accept_every_text
 from fedfair.process.terminal_tables import fitting
@@ -121,12 +128,32 @@ def _carry_out(app: typer.Typer, words: Sequence[str]) -> None:
         atexit.register(ignore_interrupts)
         accept_every_text()
         with kept_interrupts():
-            app(args=words)
+            _begun_by_its_commands(typer.main.get_command(app), interrupts)(args=words)
     except KeyboardInterrupt:
         # It came before the command line could take it, or when it no longer did.
         sys.exit(ExitStatus.INTERRUPTED)
+    except Exception as fault:
+        # A service that SIGTERM has stopped says so, and has its own status.
+        if isinstance(fault, StoppedError) or taken_by_an_import(fault) is None:
+            raise
+        sys.exit(ExitStatus.INTERRUPTED)
     finally:
         interrupts.end()
+
+
+def _begun_by_its_commands(command: Any, interrupts: Interrupts) -> Callable[..., Any]:  # noqa: ANN401 - typer hides the class
+    """Let SIGTERM, which waits until then, interrupt each command from its first step."""
+    for inner in getattr(command, "commands", {}).values():
+        _begun_by_its_commands(inner, interrupts)
+    work = command.callback
+    if not hasattr(command, "commands") and not getattr(work, BEGINS_ITSELF, False):
+
+        def begin(**options: Any) -> None:  # noqa: ANN401 - as typer calls it
+            interrupts.begin()
+            work(**options)
+
+        command.callback = begin
+    return command  # type: ignore[no-any-return]
 
 
 def _was_interrupted(ended: BaseException) -> bool:

@@ -20,6 +20,7 @@ from fedfair.report.sentences import Reported
 from fedfair.report.tables import ESTIMATE, TOO_FEW
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
+from fedfair.results.served_groups import served_groups, served_sentence
 from fedfair.results.verdict import RunVerdict
 
 _PREFERRED = "fedsrcvar"
@@ -50,7 +51,7 @@ def subject(documents: Mapping[str, ResultDocument]) -> tuple[str, ResultDocumen
 def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) -> Iterator[PageSection]:
     about = results[0]
     yield PageSection("summary", "", _summary(results))
-    yield PageSection("groups", "Every size of group at once", charts.group_sizes(results) + _groups_table(about))
+    yield PageSection("groups", "Every size of group at once", _groups(results))
     if len(results) > 1:
         yield PageSection(
             "trade-off", "The worst-off against everybody", charts.trade_off(results) + _comparison(results)
@@ -91,6 +92,13 @@ def _verdict(verdict: RunVerdict) -> Markup:
     else:
         opening = Markup('<p id="verdict">{}</p>').format(first)
     return opening + bullets(rest) if rest else opening
+
+
+def _groups(results: Sequence[Reported]) -> Markup:
+    """Return the picture, the size from which on the model beats guessing, and the figures."""
+    document = results[0].document
+    served = served_groups(document.shown[1], document.uniform_floor)
+    return charts.group_sizes(results) + paragraph(served_sentence(served)) + _groups_table(results[0])
 
 
 def _groups_table(about: Reported) -> Markup:

@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
 from fedfair.results.risks import Moment, ReportedGroupRisk, SplitRisk
 from fedfair.results.scores import FROZEN
+from fedfair.results.served_groups import ServedGroups, served_groups
 
 MARGIN = 0.001
 """A smaller difference of losses (nats) or shares is not told: result pages and tables show thousandths."""
@@ -167,6 +168,7 @@ class Comparison:
         compared: whether the objective or the worst group was compared with anything.
         estimated: whether a figure that was compared is an estimate.
         better_than_guess_from: as in `RunVerdict`.
+        served: which group sizes are served better than by guessing, also between the reported ones.
     """
 
     faults: tuple[FoundFault, ...]
@@ -174,6 +176,7 @@ class Comparison:
     compared: bool
     estimated: bool
     better_than_guess_from: float | None
+    served: ServedGroups
 
 
 def compare(
@@ -213,6 +216,7 @@ def compare(
         compared=bool(figures),
         estimated=returned.counts_noised or not all(figure.proved for figure in figures),
         better_than_guess_from=_better_from(risk, uniform_floor),
+        served=served_groups(risk, uniform_floor),
     )
 
 

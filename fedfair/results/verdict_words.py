@@ -12,6 +12,7 @@ from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import learns_threshold
 from fedfair.plan.description import percent
 from fedfair.plan.schema import Plan
+from fedfair.results.served_groups import served_sentence
 from fedfair.results.verdict import (
     Comparison,
     FoundFault,
@@ -49,7 +50,7 @@ def worded(comparison: Comparison, plan: Plan) -> RunVerdict:
     findings = tuple(_finding(fault, size) for fault in comparison.faults)
     sentences = [_opening(comparison, plan), *_fault_sentences(comparison, size)]
     if any((fault.subject, fault.reference) == ("worst_group", "uniform_guess") for fault in comparison.faults):
-        sentences.append(_better_sentence(comparison.better_than_guess_from))
+        sentences.append(served_sentence(comparison.served, group_size=size))
     sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
     return RunVerdict(
         state=state_of(comparison),
@@ -140,12 +141,6 @@ def _reference(fault: FoundFault) -> str:
             return f"the {100 * fault.limit:.1f} % of always naming the most frequent class"
         case "finite":
             return "so others were counted in their place"
-
-
-def _better_sentence(size: float | None) -> str:
-    if size is None:
-        return "At no reported size is the worst group served better than by the uniform guess."
-    return f"From the worst {percent(size)} on, every reported group is served better than by the uniform guess."
 
 
 def _omission(omission: Omission, size: float) -> str:

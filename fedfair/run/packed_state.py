@@ -27,12 +27,12 @@ _Bytes = bytes | bytearray | memoryview
 
 
 def greatest_state_bytes(dimension: int) -> int:
-    """Return the greatest length of a packed state: five vectors of the model's length in float64, and the header.
+    """Return the greatest length of a packed state: six vectors of the model's length in float64, and the header.
 
     Args:
         dimension: of the model.
     """
-    return 5 * 8 * dimension + 2 * MAX_HEADER_BYTES
+    return 6 * 8 * dimension + 2 * MAX_HEADER_BYTES
 
 
 def pack_state(state: RunState) -> list[bytes | memoryview]:

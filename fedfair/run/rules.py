@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.clip_rule import ClipRule, clip_rule
+from fedfair.aggregation.control_variates import CountedChange, VariateRule
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.feature_scaling import scaling_from_sums
@@ -41,7 +42,7 @@ from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT, IterateMean, check_mean
+from fedfair.aggregation.training_sum import IterateMean, check_mean, training_layout
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
@@ -97,6 +98,7 @@ class RunRules:
         self._evaluator = Evaluator.from_plan(plan, schema)
         self._optimizer = ServerOptimizer(plan, layout)
         self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
+        self._variates = VariateRule(plan, layout) if self._training.control_variates else None
 
     @property
     def evaluator(self) -> Evaluator:
@@ -123,6 +125,7 @@ class RunRules:
             GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
             clip=None if self._clips is None else self._clips.first,
             moments=self._optimizer.first_moments,
+            variates=None if self._variates is None else self._variates.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
         )
 
@@ -154,7 +157,15 @@ class RunRules:
             and is_scaled == (schedule.standardises and state.stage is not Stage.STANDARDISATION)
             and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
+            and self._may_count(state)
         )
+
+    def _may_count(self, state: RunState) -> bool:
+        """Return whether what is counted of control variates can be."""
+        rule, counted = self._variates, state.variates
+        if rule is None or counted is None:
+            return rule is None and counted is None
+        return rule.may_be(counted, state.rounds_done)
 
     def _is_query(self, query: ExactQuery | None) -> bool:
         """Return whether this is a query of the plan with a step to be asked."""
@@ -177,7 +188,8 @@ class RunRules:
         purpose = PURPOSE_OF[state.stage]
         number = RoundNumber(state.rounds_done + sum_kind(purpose).is_round)
         step = None if state.query is None else state.query.step
-        return SumRequest(purpose, number, 1, self._specs[purpose], step)
+        variates = state.variates if sum_kind(purpose).is_round else None
+        return SumRequest(purpose, number, 1, self._specs[purpose], step, variates)
 
     # -------------------------------------------------------------- what an opened sum does
 
@@ -187,7 +199,8 @@ class RunRules:
         Args:
             state: the state; it stays as it is.
             totals: the total of that sum.
-            members: who took part; the steps of an exact evaluation need the same members.
+            members: who took part. The steps of an exact evaluation need the same members, and control variates
+                count them.
 
         Raises:
             LocalProtocolError: the run is finished, or the totals have another shape than the sum.
@@ -201,7 +214,7 @@ class RunRules:
             totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
         evaluation, is_best, after = None, False, state
         if state.stage is Stage.TRAINING:
-            after = self._trained(state, totals)
+            after = self._trained(state, totals, members)
         elif state.stage in {Stage.EVALUATION, Stage.OUTPUT_EVALUATION}:
             after, evaluation, is_best = self._evaluated(state, totals)
         elif state.stage is Stage.EXACT_EVALUATION:
@@ -265,9 +278,9 @@ class RunRules:
 
     # -------------------------------------------------------------- one kind of sum each
 
-    def _trained(self, state: RunState, totals: Totals) -> RunState:
+    def _trained(self, state: RunState, totals: Totals, members: Collection[str]) -> RunState:
         """Step with the mean change sum(w dtheta) / W, sum(w dc) / W; project the threshold on [0, B]."""
-        sums = TRAINING_LAYOUT.read(totals.header)
+        sums = training_layout(self._plan).read(totals.header)
         weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
         check_mean(state.model.vector, totals.body, weight)
         self._check_threshold_sum(state, weighted_change, weight)
@@ -279,6 +292,10 @@ class RunRules:
             RoundNumber(state.rounds_done + 1),
         )
         self._check_threshold(state, threshold)
+        if self._variates is not None and state.variates is not None:
+            change = CountedChange(totals.body, weighted_change, weight, float(sums["new_weight"]))
+            number = RoundNumber(state.rounds_done + 1)
+            state = replace(state, variates=self._variates.after(state.variates, change, number, members))
         return replace(self._after_round(state, vector, threshold), moments=moments)
 
     def _after_round(self, state: RunState, vector: NDArray[np.floating], threshold: float) -> RunState:

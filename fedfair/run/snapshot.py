@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
+from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
@@ -30,6 +31,7 @@ LATEST_SUMS = "evaluated.latest"
 EARLIER_SUMS = "evaluated.earlier"
 BEST_SUMS = "evaluated.best"
 FIRST_MOMENTS, SECOND_MOMENTS = "moments.first", "moments.second"
+VARIATES = "variates"
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -57,6 +59,15 @@ class MomentWords:
 
 
 @dataclass(frozen=True, slots=True)
+class VariateWords:
+    """What is counted of control variates but V's vector; attributes as in `CountedVariates`."""
+
+    threshold: float
+    weight: float
+    rounds: tuple[_Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Words:
     """Everything of a state but its vectors; attributes as in `RunState`."""
 
@@ -75,6 +86,7 @@ class _Words:
     query: ExactQuery | None
     query_fault: str
     subjects: Mapping[str, EvaluationSubject]
+    variates: VariateWords | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ class RunSnapshot:
 
     Attributes:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
-        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `moments.first`,
+        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `variates`, `moments.first`,
             `moments.second`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier`,
             `evaluated.best` where the state has them.
     """
@@ -103,6 +115,9 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         vectors["mean"] = mean.vector
     if best is not None:
         vectors["best"] = best.vector
+    counted = state.variates
+    if counted is not None:
+        vectors[VARIATES] = counted.total.vector
     if moments is not None:
         vectors |= {FIRST_MOMENTS: moments.first, SECOND_MOMENTS: moments.second}
     sums = {
@@ -130,6 +145,7 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         query=state.query,
         query_fault=state.query_fault,
         subjects={name: _subject_of(evaluated) for name, evaluated in kept.items()},
+        variates=None if counted is None else _variate_words(counted),
     )
     packed: dict[str, object] = _ADAPTER.dump_python(words)
     return RunSnapshot(packed, vectors)
@@ -148,11 +164,13 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
     words, vectors = _words_of(snapshot.state), snapshot.vectors
     stage = next((stage for stage in Stage if stage.value == words.stage), None)
     like = initial.model.vector
-    wanted = {"model"} | ({"mean"} if initial.mean else set())
-    fits = all(vectors[name].shape == like.shape for name in ("model", "mean", "best") if name in vectors)
+    wanted = {"model"} | ({"mean"} if initial.mean else set()) | ({VARIATES} if initial.variates else set())
+    long = {"model", "mean", "best", VARIATES} & vectors.keys()
+    fits = all(vectors[name].shape == like.shape for name in long)
     fits = fits and _fit(words.moments, vectors, initial.moments)
-    clips = (words.clip is None) == (initial.clip is None)
-    if stage is None or not wanted <= vectors.keys() or not (fits and clips):
+    same = (words.clip is None) == (initial.clip is None)
+    same &= (words.variates is None) == (initial.variates is None)
+    if stage is None or not wanted <= vectors.keys() or not (fits and same):
         raise LocalProtocolError(
             f"a snapshot at stage {words.stage!r} with {sorted(vectors)} does not fit this training run",
             "it belongs to another plan; start the run again",
@@ -172,6 +190,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         scaling=scaling,
         clip=words.clip,
         moments=_moments_of(words.moments, vectors, like.dtype),
+        variates=_counted_variates(words, vectors),
         mean=mean,
         best=best,
         best_objective=words.best_objective,
@@ -195,6 +214,18 @@ def _words_of(packed: Mapping[str, object]) -> _Words:
             f"the snapshot of the training run cannot be read: {error.error_count()} entries are wrong",
             "it is damaged or of another version of fedfair; start the run again",
         ) from error
+
+
+def _variate_words(counted: CountedVariates) -> VariateWords:
+    return VariateWords(counted.total.threshold, counted.weight, counted.rounds)
+
+
+def _counted_variates(words: _Words, vectors: Mapping[str, NDArray[np.floating]]) -> CountedVariates | None:
+    told = words.variates
+    if told is None:
+        return None
+    total = Variate(np.array(vectors[VARIATES], np.float64), told.threshold)
+    return CountedVariates(total, told.weight, told.rounds)
 
 
 def _subject_of(evaluated: EvaluatedModel) -> EvaluationSubject:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from fedfair.aggregation.control_variates import CountedVariates
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
@@ -45,6 +46,7 @@ class RunState:
         clip: the largest change of one parameter that the next masked sum takes unclipped; None where nothing is
             clipped.
         moments: the memory of the server optimizer; None where it has none.
+        variates: what is counted of control variates; None where the plan has none.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
         best_objective: the lowest objective so far; infinity before the first evaluation.
@@ -66,6 +68,7 @@ class RunState:
     scaling: FeatureScaling | None = None
     clip: float | None = None
     moments: Moments | None = None
+    variates: CountedVariates | None = None
     mean: IterateMean | None = None
     best: GlobalModel | None = None
     best_objective: float = math.inf
@@ -111,6 +114,8 @@ class RunState:
             *(b"" if kept is None else _evaluated_bytes(kept) for kept in sums),
             b"" if self.query is None else _canonical(_QUERY.dump_python(self.query)),
             bytes([bool(self.query_fault)]),
+            # Last, and only where there are any: a state without them has the digest that it always had.
+            *(() if self.variates is None else (_variates_bytes(self.variates),)),
         ]
 
 
@@ -156,6 +161,12 @@ def _moments_bytes(moments: Moments) -> bytes:
     vectors = vector_sha256(moments.first) + vector_sha256(moments.second)
     thresholds = moments.threshold_first, moments.threshold_second
     return vectors + struct.pack("<4d", *thresholds, moments.first_power, moments.second_power)
+
+
+def _variates_bytes(counted: CountedVariates) -> bytes:
+    numbers = struct.pack("<dd", counted.total.threshold, counted.weight)
+    rounds = struct.pack(f"<{len(counted.rounds)}Q", *counted.rounds)
+    return vector_sha256(counted.total.vector) + numbers + rounds
 
 
 def _mean_bytes(mean: IterateMean) -> bytes:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import BodyCode
@@ -146,7 +149,12 @@ class Contributing:
     check_key: Secret | None
 
     def upload(
-        self, update: Update, draws: bytes, history: History, randomness: Randomness
+        self,
+        update: Update,
+        draws: bytes,
+        history: History,
+        randomness: Randomness,
+        encoded: NDArray[np.uint32] | None = None,
     ) -> tuple[Uploaded, bytes, bytearray]:
         """Return the next phase, the upload and its masked vector.
 
@@ -155,6 +163,7 @@ class Contributing:
             draws: 32 bytes, equal for two updates that are one and the same computation, whatever they hold.
             history: what left this site before, and what may have become of it.
             randomness: source of b, of shares and of rounding.
+            encoded: as `masked_vector`.
 
         Raises:
             SecaggError: REUSED_UPDATE: two sums over different sets would tell this update from the others.
@@ -168,7 +177,7 @@ class Contributing:
         shape = site.shapes[self.start.purpose]
         tagging = None if self.check_key is None else Tagging(check_of(self.check_key, shape), site.member)
         vector, vector_hash = masked_vector(
-            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging
+            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded
         )
         rounding_key.erase()
         shares = self._shares(own_seed, randomness)

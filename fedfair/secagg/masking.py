@@ -85,6 +85,7 @@ def masked_vector(
     rounding_key: Secret,
     threads: int = 1,
     tagging: Tagging | None = None,
+    encoded: NDArray[np.uint32] | None = None,
 ) -> tuple[bytearray, bytes]:
     """Return the vector that leaves the site, and its digest.
 
@@ -96,6 +97,8 @@ def masked_vector(
         rounding_key: 32 fresh bytes for the stochastic rounding.
         threads: how many threads share the blocks.
         tagging: makes the check tag; None just where the shape has none.
+        encoded: uint32 (body_length,), filled with the body as it is added, clipped and rounded, before it is
+            masked; `fixedpoint.decode_body` reads it. None where nobody wants to know. It is a secret of the site.
 
     Raises:
         LocalProtocolError: the update does not have the shape, or there is a tag too many or too few.
@@ -105,7 +108,7 @@ def masked_vector(
     if shape.checked != (tagging is not None):
         raise LocalProtocolError("a contribution carries a check tag exactly where the shape of its sum has one")
     vector = bytearray(shape.vector_bytes(code.ring_bits))
-    work = _BodyWork(update, shape, code, segment_masks(seeds, "body"), rounding_key, vector, tagging)
+    work = _BodyWork(update, shape, code, segment_masks(seeds, "body"), rounding_key, vector, tagging, encoded)
     blocks = -(-shape.body_length // BLOCK_VALUES)
     bounds = [blocks * thread // threads for thread in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
@@ -231,8 +234,10 @@ class _BodyWork:
         rounding_key: Secret,
         vector: bytearray,
         tagging: Tagging | None,
+        encoded: NDArray[np.uint32] | None,
     ) -> None:
         self._tagging = tagging
+        self._encoded = encoded
         self._update = update
         self._code = code
         self._masks = masks
@@ -259,6 +264,8 @@ class _BodyWork:
             encoder.encode(self._update.body, start, uniform[:size], words)
             if self._tagging is not None:
                 tag += self._tagging.check.body(words, number)
+            if self._encoded is not None:
+                self._encoded[start : start + size] = words
             streams.apply(words)
             if code.ring_bits != 32:
                 pack(words, code.ring_bits, packed)

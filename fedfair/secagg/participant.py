@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.acceptance import AwaitedSum
 from fedfair.secagg.checks import Check, SecaggError, require
@@ -124,12 +127,15 @@ class Participant:
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is never for a site")
 
-    def contribute(self, update: Update, draws: bytes) -> list[SiteEffect]:
+    def contribute(
+        self, update: Update, draws: bytes, encoded: NDArray[np.uint32] | None = None
+    ) -> list[SiteEffect]:
         """Return the upload of this site's update for the round under way.
 
         Args:
             update: what it adds.
             draws: 32 bytes that stand for what was drawn to make it, and for no value (see `history.fingerprint`).
+            encoded: where to put the body as it is added, before it is masked; as `masking.masked_vector`.
 
         Raises:
             LocalProtocolError: no update is due, it does not have the shape of the sum, or the draws do not have
@@ -139,7 +145,7 @@ class Participant:
         """
         if not isinstance(self._phase, Contributing):
             raise LocalProtocolError("no update is due; wait for Contribute")
-        uploaded, message, vector = self._phase.upload(update, draws, self._history, self._randomness)
+        uploaded, message, vector = self._phase.upload(update, draws, self._history, self._randomness, encoded)
         # Nothing of this round has left the site yet, so one step on the disk ends the round before and begins it.
         settled, before = self._settle(), history_record(self._history)
         record = frame(Record.UPLOAD, upload_fields(uploaded, self._due, self._start, message), vector)

@@ -25,6 +25,7 @@ from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.secagg.fixedpoint import SizeReport, clipped_values, size_histogram
 from fedfair.training.client import TrainingClient, weighted
+from fedfair.training.own_variates import Correction, OwnVariates
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,16 @@ class LoopClients:
     Args:
         tasks: one for each collaborator; they may share one model.
         noised: how training sums are noised for whole collaborators; None where they are not.
+        variates: the control variates of each; None where the plan has none.
     """
 
-    def __init__(self, tasks: Mapping[ParticipantId, TrainingClient], noised: DistributedDp | None = None) -> None:
-        self._noised = noised
+    def __init__(
+        self,
+        tasks: Mapping[ParticipantId, TrainingClient],
+        noised: DistributedDp | None = None,
+        variates: Mapping[ParticipantId, OwnVariates] | None = None,
+    ) -> None:
+        self._noised, self._variates = noised, variates
         self._tasks = tuple(tasks.values())
         self._names = tuple(tasks)
 
@@ -140,14 +147,27 @@ class LoopClients:
             return self._clipped_totals(request, model, clip)
         total = PlainSum(request.spec)
         for task in self._tasks:
-            total.add(encode(task.contribution(request, model), request.spec))
+            addend = task.contribution(request, model, self._correction(task, request))
+            self._note(task, request, addend)
+            total.add(encode(addend, request.spec))
         return total.totals()
+
+    def _correction(self, task: TrainingClient, request: SumRequest) -> Correction | None:
+        """Return what control variates correct a member's steps by; None where they correct none."""
+        if self._variates is None or not sum_kind(request.purpose).is_round:
+            return None
+        return self._variates[task.participant].correction(request, task.training_weight)
+
+    def _note(self, task: TrainingClient, request: SumRequest, addend: Contribution) -> None:
+        if self._variates is not None and sum_kind(request.purpose).is_round:
+            self._variates[task.participant].adding_in_the_clear(request, addend)
 
     def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:
         """Return a training sum of what the encoding of a masked one would let through, and the sizes it tells."""
         total, reports = PlainSum(request.spec), list[SizeReport]()
         for task in self._tasks:
-            change = task.bounded_change(model, request.round, request.attempt)
+            correction = self._correction(task, request)
+            change = task.bounded_change(model, request.round, request.attempt, correction)
             if change is None:
                 addend = Contribution(np.zeros(request.spec.header_length), np.zeros_like(model.vector))
             else:
@@ -155,6 +175,7 @@ class LoopClients:
                 # What is no number is not clipped to one here: `encode` refuses it, and the simulation ends.
                 addend = weighted(change if report.replaced else replace(change, model=values))
                 reports.append(report)
+            self._note(task, request, addend)
             total.add(encode(addend, request.spec))
         sizes = size_histogram(*(report.largest for report in reports))
         clipped = sum(report.clipped for report in reports)

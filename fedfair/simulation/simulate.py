@@ -11,7 +11,7 @@ can never know is known here: exact risks, at every evaluation, and per-site mea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,6 +51,7 @@ from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 from fedfair.training.dp_sgd import simulated_protection
 from fedfair.training.flat_model import FlatModel
+from fedfair.training.own_variates import OwnVariates, VariatesInMemory
 
 OnProgress = Callable[[Progress], None]
 
@@ -188,15 +189,23 @@ def cohort_of(
         return VectorisedClients(plan, sites, model)
     steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
     if not is_noised(plan):
-        return LoopClients(
-            {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
-        )
+        tasks = {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
+        return LoopClients(tasks, variates=simulated_variates(plan, model.layout, sites))
     protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
     tasks = {
         name: TrainingClient(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
     }
     loop = LoopClients(tasks, distributed_dp(plan, model.layout.dimension))
     return PrivateClients(plan, sites, model, protections, loop) if vectorised else loop
+
+
+def simulated_variates(
+    plan: Plan, layout: Layout, names: Iterable[ParticipantId]
+) -> dict[ParticipantId, OwnVariates] | None:
+    """Return the control variates of simulated sites; None where the plan has none."""
+    if not plan.training.control_variates:
+        return None
+    return {name: OwnVariates(plan, layout, name, VariatesInMemory()) for name in names}
 
 
 def _judged(
@@ -235,7 +244,7 @@ def play(
             )
         else:
             totals = cohort.totals(request, training_run.model, training_run.state.clip if clips else None)
-            progress = training_run.apply_aggregate(totals)
+            progress = training_run.apply_aggregate(totals, cohort.names)
         if training_run.scaling is not None and not sum_kind(request.purpose).is_about_model:
             cohort.apply_scaling(training_run.scaling)
         if on_progress is not None:

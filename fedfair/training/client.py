@@ -29,7 +29,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.aggregation.training_sum import COUNTING_LAYOUT, TRAINING_LAYOUT, training_layout
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.seeds import derived_seed
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -63,8 +63,9 @@ from fedfair.training.dp_sgd import (
 from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation_header
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
-from fedfair.training.local_sgd import Batch, LocalSteps
+from fedfair.training.local_sgd import Batch, Drift, LocalSteps
 from fedfair.training.model_faults import training_faults
+from fedfair.training.own_variates import Correction
 from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
 
 FIRST_EVALUATION = RoundNumber(0)
@@ -80,19 +81,24 @@ class LocalChange:
         model: array (d,): change of every parameter, in memory that the model's next round overwrites; a caller
             that needs it for longer copies it.
         replaced: how many of these numbers are zeros because there was no change to be had.
+        new_weight: the weight again where control variates count this site for the first time, or 0; None where
+            the plan has no control variates.
     """
 
     weight: int
     threshold: float
     model: NDArray[np.floating]
     replaced: int = 0
+    new_weight: int | None = None
 
 
 def weighted(change: LocalChange) -> Contribution:
     """Return what a change adds to a sum: w, w * change of c, and w * change of theta, which takes its memory."""
     np.multiply(change.model, change.weight, out=change.model)
-    header = TRAINING_LAYOUT.built(weight=change.weight, threshold=change.weight * change.threshold)
-    return Contribution(header, change.model)
+    sums = {"weight": change.weight, "threshold": change.weight * change.threshold}
+    if change.new_weight is None:
+        return Contribution(TRAINING_LAYOUT.built(**sums), change.model)
+    return Contribution(COUNTING_LAYOUT.built(**sums, new_weight=change.new_weight), change.model)
 
 
 class TrainingClient:
@@ -151,10 +157,20 @@ class TrainingClient:
         self.last_losses: SiteLosses = {}
         self.last_fault = ""
 
-    def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
-        """Return what this site adds to the requested sum over the broadcast model."""
+    def contribution(
+        self, request: SumRequest, model: GlobalModel, correction: Correction | None = None
+    ) -> Contribution:
+        """Return what this site adds to the requested sum over the broadcast model.
+
+        Args:
+            request: the sum.
+            model: the model.
+            correction: what control variates correct a round's steps by; None where there are none.
+        """
         computed: Mapping[Purpose, Callable[[], Contribution]] = {
-            Purpose.TRAINING: lambda: self.training_contribution(model, request.round, request.attempt),
+            Purpose.TRAINING: lambda: self.training_contribution(
+                model, request.round, request.attempt, correction
+            ),
             Purpose.EVALUATION: lambda: self.evaluation_contribution(model, request.round, request.attempt),
             Purpose.STANDARDISATION: lambda: self.standardisation_contribution(request.attempt),
             Purpose.EXACT_EVALUATION: lambda: self.exact_contribution(model, request.asked),
@@ -210,18 +226,30 @@ class TrainingClient:
             labelled_message("fedfair/draws/v1", [str(word).encode() for word in words])
         ).digest()
 
-    def training_contribution(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> Contribution:
+    def training_contribution(
+        self,
+        model: GlobalModel,
+        round_number: RoundNumber,
+        attempt: int,
+        correction: Correction | None = None,
+    ) -> Contribution:
         """Return w, w * change of c, and w * change of theta, after this round's local steps.
 
         Raises:
             TrainingError: as `bounded_change`.
         """
-        change = self.bounded_change(model, round_number, attempt)
+        change = self.bounded_change(model, round_number, attempt, correction)
         if change is None:
-            return Contribution(TRAINING_LAYOUT.zeros(), np.zeros_like(model.vector))
+            return Contribution(training_layout(self._plan).zeros(), np.zeros_like(model.vector))
         return weighted(change)
 
-    def bounded_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+    def bounded_change(
+        self,
+        model: GlobalModel,
+        round_number: RoundNumber,
+        attempt: int,
+        correction: Correction | None = None,
+    ) -> LocalChange | None:
         """Return `training_change` with the change of c clipped to `derived.threshold_limit`.
 
         None for a site without training records, which adds zeros. Where single records are protected and training
@@ -236,7 +264,7 @@ class TrainingClient:
             )
         self.last_fault = ""
         try:
-            change = self.training_change(model, round_number, attempt)
+            change = self.training_change(model, round_number, attempt, correction=correction)
         except TrainingError as fault:
             change = self._noise_alone(model, round_number, attempt)
             if change is None:
@@ -247,7 +275,13 @@ class TrainingClient:
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
         return replace(change, threshold=threshold)
 
-    def summable_change(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
+    def summable_change(
+        self,
+        model: GlobalModel,
+        round_number: RoundNumber,
+        attempt: int,
+        correction: Correction | None = None,
+    ) -> LocalChange | None:
         """Return `training_change` for a masked sum, which this site never leaves because of a value.
 
         Where training fails, every change is 0, with the weight as it is; where single records are protected, it
@@ -260,13 +294,14 @@ class TrainingClient:
         """
         self.last_fault = ""
         try:
-            change = self.training_change(model, round_number, attempt)
+            change = self.training_change(model, round_number, attempt, correction=correction)
         except TrainingError as fault:
             self.last_fault = fault.diagnostics()
             zeros = np.zeros_like(model.vector)
             # Under noise nothing is counted: what became of single records would need noise of its own.
+            new = None if correction is None else correction.new_weight
             change = self._noise_alone(model, round_number, attempt) or LocalChange(
-                self.training_weight, 0.0, zeros, zeros.size + 1
+                self.training_weight, 0.0, zeros, zeros.size + 1, new
             )
         if change is None:
             return None
@@ -330,6 +365,7 @@ class TrainingClient:
         round_number: RoundNumber,
         attempt: int,
         *,
+        correction: Correction | None = None,
         steps: int | None = None,
         record_weights: NDArray[np.floating] | None = None,
     ) -> LocalChange | None:
@@ -339,6 +375,7 @@ class TrainingClient:
             model: what was broadcast.
             round_number: the round, which decides the batches.
             attempt: which attempt at the round, which decides them too.
+            correction: what control variates correct every step by; None where there are none.
             steps: only the first so many local steps; None makes all of them.
             record_weights: array (training records,): by how much each record's coefficient is multiplied.
 
@@ -357,9 +394,13 @@ class TrainingClient:
         with self._own_draws(round_number, attempt), training_faults(), plain_arithmetic():
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
             descent, batches = self._descent(records, round_number, attempt, weights, steps)
-            moved = descent.descend(batches, threshold)
+            if isinstance(descent, LocalSteps):
+                moved = descent.descend(batches, threshold, self._drift(correction))
+            else:
+                moved = descent.descend(batches, threshold)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
-        return LocalChange(weight, float(moved) - float(threshold), own.take_change())
+        new = None if correction is None else correction.new_weight
+        return LocalChange(weight, float(moved) - float(threshold), own.take_change(), new_weight=new)
 
     def evaluation_contribution(
         self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
@@ -458,6 +499,14 @@ class TrainingClient:
     def _steps_of(self, number: RoundNumber) -> LocalSteps | PrivateStepping:
         """Return how a step of a round is made."""
         return self._steps.at(local_rates(self._plan, number))
+
+    def _drift(self, correction: Correction | None) -> Drift | None:
+        """Return a correction on the model's device, in its width."""
+        if correction is None:
+            return None
+        like = self._model.flat
+        threshold = torch.tensor(correction.threshold, dtype=like.dtype, device=like.device)
+        return Drift(torch.from_numpy(correction.vector).to(like), threshold)
 
     def _batches(
         self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None = None

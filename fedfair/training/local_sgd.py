@@ -34,6 +34,18 @@ class Batch(NamedTuple):
     weights: Tensor | None = None
 
 
+class Drift(NamedTuple):
+    """What control variates add to every gradient of a round.
+
+    Attributes:
+        model: tensor (d,) beside the model, in its width.
+        threshold: scalar tensor.
+    """
+
+    model: Tensor
+    threshold: Tensor
+
+
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """From features (batch, *input_shape) and labels (batch,) to per-sample losses (batch,)."""
 
@@ -105,7 +117,7 @@ class LocalSteps:
         """Return the same steps at the rates of another round."""
         return self if rates == self.rates else replace(self, rates=rates)
 
-    def descend(self, batches: Iterable[Batch], threshold: Tensor) -> Tensor:
+    def descend(self, batches: Iterable[Batch], threshold: Tensor, drift: Drift | None = None) -> Tensor:
         """Make one step for each batch; change the model in place.
 
         Nothing here waits for the device: the threshold stays a tensor on it until everything is done.
@@ -113,6 +125,7 @@ class LocalSteps:
         Args:
             batches: one for each step, on the model's device.
             threshold: scalar tensor on that device, in the width of the losses.
+            drift: what is added to every gradient; None for nothing.
 
         Returns:
             The threshold after the last step; not projected, so it may be negative.
@@ -131,9 +144,13 @@ class LocalSteps:
                 scale = _scaled_backward(self.model, losses, coefficients, scale)
             else:
                 torch.autograd.backward(losses, coefficients)
+            if drift is not None:
+                self.model.gradient.add_(drift.model)
             self.model.step(self.rates.model)
             if self.rates.threshold is not None:
                 slope = one - coefficients.sum()
+                if drift is not None:
+                    slope = slope + drift.threshold
                 threshold = torch.sub(threshold, slope, alpha=self.rates.threshold)
         return threshold
 

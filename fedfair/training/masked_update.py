@@ -23,7 +23,9 @@ def training_update(change: LocalChange) -> Update:
         change: what its local steps did; NaN and infinities in its body are replaced where it is encoded.
     """
     limbs, replaced = _limbs(np.array([change.weight * change.threshold]))
-    return Update(limbs, change.model, change.weight, replaced=change.replaced + replaced)
+    counts = [] if change.new_weight is None else [float(change.new_weight)]
+    header = np.concatenate([counts, limbs])
+    return Update(header, change.model, change.weight, replaced=change.replaced + replaced)
 
 
 def noised_update(numbers: NDArray[np.int64]) -> Update:

@@ -81,8 +81,10 @@ task:
   model: {{name: linear}}            # or {{name: mlp, hidden: [64]}}, {{name: resnet18}}, module:function
 objective:
   name: rcvar
-  worst_group_size: 0.1            # protect every group of at least this share of the people
-  tradeoff: 0.01                   # weight of the mean of everybody: 0 is the worst group alone, 1 the mean alone
+  # Protect every group of at least this share of the people. A small share is not free: below the critical size of
+  # your data the best model for the worst group is a guess. `fedfair plan advise` finds that size, and the price.
+  worst_group_size: 0.3
+  tradeoff: 0.3                    # weight of the mean of everybody: 0 is the worst group alone, 1 the mean alone
 training:
   algorithm: fedsrcvar             # or fedavg
   rounds: 300

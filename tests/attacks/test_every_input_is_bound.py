@@ -22,6 +22,7 @@ import pytest
 
 from collaborator import masked_worker, plain_worker, run_follower
 from collaborator.masked_worker import MaskedWorker
+from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
@@ -42,6 +43,7 @@ from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
+from fedfair.training.own_variates import Correction
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests.plans import small_plan
@@ -49,8 +51,8 @@ from tests.plans import small_plan
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
 """What `masked_worker` calls; everything that these methods call in turn is looked into as well."""
 
-OTHER_READS = {"last_fault", "scaling", "apply_scaling"}
-"""What a site asks of its task beside them: words for its operator, and the scaling of its own state."""
+OTHER_READS = {"last_fault", "scaling", "apply_scaling", "training_weight"}
+"""What a site asks of its task beside them: words for its operator, the scaling of its own state, its weight."""
 
 OWN, PLAN, STATE, REQUEST = "the site's own", "follows from the plan", "in the state", "in the request"
 UNUSED = "never given"
@@ -67,6 +69,7 @@ ARGUMENTS: Mapping[str, str] = {
     "records": OWN,
     "splits": PLAN,  # Which splits are evaluated: always all.
     "header": OWN,
+    "correction": OWN,  # The variates of the state, less the site's own of the round that the state names.
     "steps": UNUSED,  # A simulation makes fewer steps.
     "record_weights": UNUSED,  # A simulation weighs records.
     "weights": UNUSED,
@@ -98,9 +101,25 @@ HANDED: Mapping[type, Mapping[str, str]] = {
     GlobalModel: {"vector": STATE, "threshold": STATE},
     FeatureScaling: {"mean": STATE, "scale": STATE},
     QueryStep: {"number": REQUEST, "prefixes": REQUEST},
-    SumRequest: {"purpose": REQUEST, "round": REQUEST, "attempt": OWN, "spec": PLAN, "query": REQUEST},
+    SumRequest: {
+        "purpose": REQUEST,
+        "round": REQUEST,
+        "attempt": OWN,
+        "spec": PLAN,
+        "query": REQUEST,
+        "variates": STATE,
+    },
+    CountedVariates: {"total": STATE, "weight": STATE, "rounds": STATE},
+    Correction: {"vector": OWN, "threshold": OWN, "new_weight": OWN},
 }
 """Every field of what a contribution is handed."""
+
+UPDATING = (
+    MaskedWorker._contribution,
+    MaskedWorker._corrected,
+    MaskedWorker._update,
+)
+"""What makes the update of a site."""
 
 COMPARED, NAME, UNREAD = "compared with the site's own", "a name, for order and records", "not read"
 
@@ -182,9 +201,9 @@ def test_what_an_aggregator_states_is_read_only_to_be_compared_or_as_a_name() ->
     read = set().union(*(reads(module, "start") for module in modules)) & {one.name for one in fields(SumStart)}
     assert read == {name for name, kind in STATED[SumStart].items() if kind is not UNREAD}
     # What makes the update is given nothing that was stated: only the request that the site's own state makes.
-    for method in (MaskedWorker._contribution, MaskedWorker._update):
+    for method in UPDATING:
         taken = set(inspect.signature(method).parameters)
-        assert taken <= {"self", "request", "attempt"}
+        assert taken <= {"self", "request", "attempt", "draws", "variates", "correction"}
         names = {part.id for part in ast.walk(_tree(method)) if isinstance(part, ast.Name)}
         assert names.isdisjoint({"question", "start", "said", "message"})
 
@@ -192,7 +211,8 @@ def test_what_an_aggregator_states_is_read_only_to_be_compared_or_as_a_name() ->
 def test_the_update_is_made_from_the_state_of_the_sites_own_copy_and_nothing_else_of_it() -> None:
     used = {
         ast.unparse(part)
-        for part in ast.walk(_tree(MaskedWorker._update))
+        for method in UPDATING
+        for part in ast.walk(_tree(method))
         if isinstance(part, ast.Attribute) and "_follower" in ast.unparse(part)
     }
     assert max(used, key=len) == "self._follower.replica.state.model"
@@ -200,7 +220,8 @@ def test_the_update_is_made_from_the_state_of_the_sites_own_copy_and_nothing_els
 
 
 def test_a_collaborator_never_gives_what_only_a_simulation_gives() -> None:
-    calls = [part for part in ast.walk(_tree(MaskedWorker._update)) if isinstance(part, ast.Call)]
+    nodes = (part for method in UPDATING for part in ast.walk(_tree(method)))
+    calls = [part for part in nodes if isinstance(part, ast.Call)]
     given = {keyword.arg for call in calls for keyword in call.keywords}
     assert given.isdisjoint(name for name, kind in ARGUMENTS.items() if kind is UNUSED)
 
@@ -268,6 +289,12 @@ STATES: Mapping[str, Mapping[str, object]] = {
         "none": None,
     },
     "clip": {"": up(1.0), "none": None},
+    "variates": {
+        "total": CountedVariates(Variate(np.array([0.0, up(1.0)]), 0.5), 3.0, (6, 0)),
+        "threshold": CountedVariates(Variate(np.array([0.0, 1.0]), up(0.5)), 3.0, (6, 0)),
+        "weight": CountedVariates(Variate(np.array([0.0, 1.0]), 0.5), up(3.0), (6, 0)),
+        "rounds": CountedVariates(Variate(np.array([0.0, 1.0]), 0.5), 3.0, (6, 1)),
+    },
     "mean": {"": IterateMean(np.ones(2), 0.25, 4)},
     "best": {"": MODEL},
     "best_objective": {"": 1.0},
@@ -342,9 +369,10 @@ def test_no_two_changes_have_one_transcript() -> None:
 
 def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> None:
     assert {one.name for one in fields(RunState)} == {*STATES, BY_ITS_DIGEST}
-    for kind, name in ((GlobalModel, "model"), (FeatureScaling, "scaling")):
+    for kind, name in ((GlobalModel, "model"), (FeatureScaling, "scaling"), (CountedVariates, "variates")):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
-    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec"} <= REQUESTS.keys()
+    # What a request says of variates is the state's, which the transcript holds.
+    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec", "variates"} <= REQUESTS.keys()
     assert {one.name for one in fields(SessionTerms)} == set(TERMS_CHANGED)
     assert {one.name for one in fields(Held)} == {"state", "request", "terms", *ROUNDS}
     # A round start holds nothing but these, the session and its own number.

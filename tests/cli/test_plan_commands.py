@@ -54,7 +54,7 @@ def enrolled(workspace: Path) -> Path:
 @pytest.mark.usefixtures("enrolled")
 def test_check_says_what_the_plan_does_and_warns() -> None:
     output = " ".join(run("check").split())
-    assert "99 % the mean loss of the worst 10 % plus 1 % the mean loss of everybody" in output
+    assert "70 % the mean loss of the worst 30 % plus 30 % the mean loss of everybody" in output
     promised = "an aggregator that may do anything, alone, learns one sum over at least 2 sites a round"
     assert promised in output
     assert "warning" not in output

@@ -2,8 +2,9 @@
 
 Otherwise, `python dying_site.py STEP ROUND start ...` is `python -m collaborator start ...`.
 ROUND is that of a training sum, or `evaluation:N`.
-Steps: before-upload, after-upload, before-vote, before-answer, before-opened (it is told the sum, and has not yet
-taken it), slow (a second passes before the upload).
+Steps: before-upload, variate-kept (its control variate is on the disk, its upload is nowhere yet), after-upload,
+before-vote, before-answer, before-opened (it is told the sum, and has not yet taken it), slow (a second passes
+before the upload).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import time
 
 from collaborator import masked_worker
 from collaborator.commands import app
+from collaborator.variate_store import VariateStore
+from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.training.own_variates import KeptVariate
 from fedfair.wire.frames import CollaboratorFrame
 from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
 
@@ -63,6 +67,14 @@ def main() -> None:
             die()
         return hear_sum(self, said)
 
+    keep = VariateStore.keep
+
+    def fatally_kept(self: VariateStore, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
+        keep(self, number, kept, counted)
+        if step == "variate-kept" and number == wanted[1]:
+            die()
+
+    VariateStore.keep = fatally_kept  # type: ignore[method-assign]
     masked_worker.MaskedWorker._hear_sum = fatally_told  # type: ignore[method-assign]
     masked_worker.MaskedWorker._hear = fatally  # type: ignore[method-assign]  # this process is the experiment
     sys.argv = ["collaborator", *sys.argv[3:]]

@@ -69,6 +69,68 @@ def test_ctrl_c_where_nothing_can_be_raised_still_interrupts_a_command(how: str)
     assert "Traceback" not in ended.stderr
 
 
+IMPORTING = """
+import signal, sys
+import typer
+from fedfair.errors import PlanError
+from fedfair.process.launch import launch
+from fedfair.process.stopping import as_service
+
+number, how = signal.Signals[sys.argv.pop(1)], sys.argv.pop(1)
+
+def initialise():
+    try:
+        signal.raise_signal(number)
+        signal.pause()
+    except KeyboardInterrupt as stop:
+        raise ImportError("initialization failed") from stop
+
+app = typer.Typer()
+
+@app.command()
+@as_service("the work")
+def work() -> None:
+    try:
+        initialise()
+    except ImportError as fault:
+        if how == "wrapped":
+            raise PlanError("the module of the plan cannot be loaded") from fault
+        raise
+
+@app.command()
+def other() -> None:
+    initialise()
+
+def load() -> typer.Typer:
+    if how == "load":
+        initialise()
+    return app
+
+launch(load)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "command", "status", "words"),
+    [
+        ("SIGTERM", "bare", "work", 0, "the work was stopped by its operator (SIGTERM)\n"),
+        ("SIGTERM", "wrapped", "work", 0, "the work was stopped by its operator (SIGTERM)\n"),
+        ("SIGTERM", "bare", "other", 130, ""),
+        ("SIGINT", "bare", "work", 130, ""),
+        ("SIGINT", "wrapped", "work", 130, ""),
+        ("SIGINT", "bare", "other", 130, ""),
+        ("SIGINT", "load", "other", 130, ""),
+    ],
+)
+def test_a_signal_of_which_an_import_makes_a_fault_of_its_own_still_ends_the_program(
+    name: str, how: str, command: str, status: int, words: str
+) -> None:
+    # So does a module in C that is interrupted while it is initialised, such as one of SciPy's.
+    line = [sys.executable, "-c", IMPORTING, name, how, command]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", words)
+
+
 def test_any_other_fault_that_cannot_be_raised_is_told_as_ever() -> None:
     ended = run("SIGINT", "other")
     assert ended.returncode == 0

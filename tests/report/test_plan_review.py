@@ -17,7 +17,7 @@ PLAN = plans.stated(
     ["a", "b"],
     federation={"roster": {"a": format_public_key(b"a" * 32), "b": format_public_key(b"b" * 32)}},
     task={"data": "digits"},
-    objective={"worst_group_size": 0.1, "tradeoff": 0.0},
+    objective={"worst_group_size": 0.4, "tradeoff": 0.0},
     training={"threshold_learning_rate": 0.02},
 )
 
@@ -33,12 +33,12 @@ def test_a_plan_without_surprises_has_no_warning() -> None:
 def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     limit = objective_of(plan()).stable_threshold_learning_rate
     assert len(plan_review(plan(training={"threshold_learning_rate": limit}))) == 0
-    above = plan_review(plan(training={"threshold_learning_rate": 0.0201}))
+    above = plan_review(plan(training={"threshold_learning_rate": 0.0801}))
     assert above[0] == (
-        "training.threshold_learning_rate is 0.0201, above the stable limit 0.02: the threshold may oscillate"
+        "training.threshold_learning_rate is 0.0801, above the stable limit 0.08: the threshold may oscillate"
     )
-    both = plan_review(plan(training={"threshold_learning_rate": None, "learning_rate": 0.05}))
-    assert both[0].startswith("training.learning_rate, which the threshold uses too, is 0.05, above the stable")
+    both = plan_review(plan(training={"threshold_learning_rate": None, "learning_rate": 0.09}))
+    assert both[0].startswith("training.learning_rate, which the threshold uses too, is 0.09, above the stable")
     assert len(plan_review(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
 
 
@@ -61,7 +61,7 @@ def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
         ("federation", {"roster": {}}, "no signing key is pinned for a, b"),
         ("objective", {"tradeoff": 1}, "this is plain averaging"),
         ("objective", {"worst_group_size": 1}, "this is plain averaging"),
-        ("training", {"batch_size": 9}, "a batch of 9 holds less than one record of the worst 10 %"),
+        ("training", {"batch_size": 2}, "a batch of 2 holds less than one record of the worst 40 %"),
     ],
 )
 def test_what_is_probably_not_meant_is_said(section: str, values: dict[str, object], expected: str) -> None:
@@ -78,14 +78,24 @@ def test_standardising_images_is_said_to_do_nothing() -> None:
 def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
     private = {"sample_level": {"noise_multiplier": 2.0, "clip": 1.0}}
     told = plan_review(plan(privacy=private))
-    # rho = 0.1 and eps = 0: the sensitivity is the root of 10^2 + 9^2, 13.45.
+    # rho = 0.4 and eps = 0: the sensitivity is the root of 2.5^2 + 1.5^2, 2.915.
     assert len(told) == 1
     assert told[0].startswith(
-        "privacy.sample_level adds noise of deviation 26.91 (noise_multiplier x 13.45, what one record can"
+        "privacy.sample_level adds noise of deviation 5.831 (noise_multiplier x 2.915, what one record can"
     )
     releases = planned_releases(plan(privacy=private), 1000)
     assert [(release.purpose, release.steps) for release in releases] == [("training", 1), ("evaluation", 2)]
     assert f"epsilon at a site is {epsilon(releases, 1e-5):.3g} with 1000" in told[0]
+
+
+def test_a_small_group_is_asked_whether_it_is_above_its_critical_size() -> None:
+    said = plan_review(plan(objective={"worst_group_size": 0.1}, training={"threshold_learning_rate": 0.01}))
+    assert len(said) == 1
+    assert said[0].startswith("worst_group_size is 10 %: by log-loss and with noisy labels, the best model for so")
+    assert "`fedfair plan advise` finds the smallest size that makes sense" in said[0]
+    # Plain averaging has no worst group that it was trained for.
+    assert not any("plan advise" in one for one in plan_review(plan(training={"algorithm": "fedavg"})))
+    assert not any("plan advise" in one for one in plan_review(plan(objective={"worst_group_size": 0.3})))
 
 
 def test_joint_clipping_is_warned_of() -> None:

@@ -49,6 +49,14 @@ def test_a_change_for_the_worse_or_none_is_said_as_it_is(worst: float, said: str
     assert said in sentences.headline(reported, ())
 
 
+def test_the_page_says_from_which_group_size_on_the_model_beats_guessing() -> None:
+    page = text_of(run_page({"result.json": read(complete(worst=0.9))}))
+    assert re.search(
+        r"This model serves the worst \d+ % no better than guessing; from \d+ % on it certainly does\.",
+        page.replace("\N{NO-BREAK SPACE}", " "),
+    )
+
+
 def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
     page = run_page({"result.json": read(complete())})
     assert {"summary", "groups", "training", "plan", "privacy", "cost", "limits", "files"} <= ids(page)

@@ -17,6 +17,7 @@ from fedfair.fairness.metrics import summarise_losses
 from fedfair.results.document import ResultDocument, to_json
 from fedfair.results.reading import parse_result
 from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
+from fedfair.results.served_groups import served_groups
 from fedfair.results.verdict import (
     MARGIN,
     Aim,
@@ -73,7 +74,10 @@ THREE = ("start", "uniform_guess", "best_constant")
 
 def test_a_model_that_serves_everybody_better_than_guessing_has_no_fault() -> None:
     comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(split(0.5), split(0.6), BALANCED))
-    assert comparison == Comparison((), (), compared=True, estimated=False, better_than_guess_from=0.1)
+    served = served_groups(split(0.6), LOG2)
+    assert comparison == Comparison(
+        (), (), compared=True, estimated=False, better_than_guess_from=0.1, served=served
+    )
     verdict = worded(comparison, plans.parsed())
     assert (verdict.state, verdict.findings) == ("fine", ())
     assert told(verdict) == (
@@ -106,7 +110,7 @@ def test_the_bank_of_the_issue_is_told_in_plain_sentences() -> None:
         "0.693 of the uniform guess and the 0.693 of the best constant prediction.\n"
         "The accuracy over 1000 test records is 71.4 %, below the 88.7 % of always naming the most frequent "
         "class.\n"
-        "From the worst 40 % on, every reported group is served better than by the uniform guess."
+        "This model serves the worst 10 % no better than guessing; from 27 % on it certainly does."
     )
     sentences = [finding.sentence for finding in verdict.findings]
     assert sentences[3] == (
@@ -229,7 +233,7 @@ def test_no_size_is_named_where_none_is_served_better_than_guessing() -> None:
     comparison = compare(AIM, LOG2, None, ReturnedEvaluation(risk, None, BALANCED))
     assert comparison.better_than_guess_from is None
     verdict = worded(comparison, plans.parsed())
-    assert "At no reported size is the worst group served better than by the uniform guess." in verdict.sentences
+    assert "This model serves no group, not even everybody, certainly better than guessing." in verdict.sentences
     assert "objective.worst_group_size: 0.3 (now 0.1)" in verdict.sentences[0]
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
@@ -47,6 +48,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "scaling": FeatureScaling(np.ones(1), np.full(1, 2.0)),
         "clip": 3.0,
         "moments": Moments(np.ones(3), np.ones(3), 0.5, 0.25, 0.9, 0.99),
+        "variates": CountedVariates(Variate(np.ones(3), 0.5), 2.0, (1, 0)),
         "mean": IterateMean(np.ones(state.model.vector.shape), 0.25, 4),
         "best": GlobalModel(state.model.vector + 2, 0.125),
         "best_objective": -1.0,
@@ -86,6 +88,19 @@ def test_every_part_of_an_optimizers_memory_changes_the_digest_of_the_state() ->
     state = states()[-1]
     assert len(others) == len(dataclasses.fields(Moments))
     assert len({replace(state, moments=one).digest(PLAN_DIGEST) for one in (moments, *others)}) == len(others) + 1
+
+
+def test_every_part_of_what_is_counted_of_control_variates_changes_the_digest_of_the_state() -> None:
+    counted = CountedVariates(Variate(np.ones(3), 0.5), 2.0, (1, 0))
+    others = (
+        replace(counted, total=Variate(np.array([1.0, 1.0, 3.0]), 0.5)),
+        replace(counted, total=Variate(np.ones(3), 0.6)),
+        replace(counted, weight=3.0),
+        replace(counted, rounds=(0, 1)),
+    )
+    state = states()[-1]
+    found = {replace(state, variates=one).digest(PLAN_DIGEST) for one in (None, counted, *others)}
+    assert len(found) == len(others) + 2
 
 
 def test_an_evaluation_of_the_history_changes_the_digest_of_the_state() -> None:

@@ -27,7 +27,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.aggregation.training_sum import training_layout
 from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
@@ -48,6 +48,7 @@ from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
+from fedfair.simulation.vectorised.variates import PooledVariates
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.batches import round_length, round_weight, stated_batch_size
 from fedfair.training.device import plain_arithmetic
@@ -84,9 +85,12 @@ class VectorisedClients:
         self._counts = np.array([len(site.train) for site in self._sites])
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._with_records = np.flatnonzero(self._counts)
-        # A change that is clipped must exist, and so everybody needs a model of its own.
-        clips = clips_in_simulation(plan)
-        self._groups = self._grouped(self._with_records, None, own_models=clips)
+        self._variates: PooledVariates | None = None
+        if plan.training.control_variates:
+            self._variates = PooledVariates(plan, len(self._names), model.layout.dimension)
+        # A change that is clipped, or counted, must exist, and so everybody needs a model of its own.
+        kept = clips_in_simulation(plan) or self._variates is not None
+        self._groups = self._grouped(self._with_records, None, own_models=kept)
         self._last: list[SiteLosses] = [{} for _ in self._sites]
 
     @property
@@ -162,27 +166,37 @@ class VectorisedClients:
     @training_faults()
     @plain_arithmetic()
     def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
-        start, header = self._on_device(model.vector), TRAINING_LAYOUT.zeros()
-        sums = TRAINING_LAYOUT.read(header)
+        layout = training_layout(self._plan)
+        start, header = self._on_device(model.vector), layout.zeros()
+        sums = layout.read(header)
         total, weights = torch.zeros_like(start), self.weights
         limit, descent = threshold_limit(self._plan, self._schema.classes), self._descent(request.round)
+        variates = self._variates
+        counted = None if variates is None else variates.begin(request)
         for places in self._groups:
             group = self._with_records[places]
             batches = self._batches(group, request.round, request.attempt, None)
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
-            # Nobody's last step is needed by itself, unless it is clipped.
-            apart = self._length(group) - (clipping is None)
-            models, last = descent.walk(start, first, itertools.islice(batches, apart))
+            drift = None if variates is None or counted is None else variates.drift(counted, group, start)
+            # Nobody's last step is needed by itself, unless it is clipped or counted.
+            summed = clipping is None and drift is None
+            apart = self._length(group) - summed
+            models, last = descent.walk(start, first, itertools.islice(batches, apart), drift)
             column = self._on_device(weights[group])[:, None]
-            if clipping is None:
+            if summed:
                 last = descent.add_last_step(models, last, next(batches), column, total)
-            if clipping is not None:
-                clipping.limit(models.sub_(start))
+            if models is not start:
+                models.sub_(start)
+                if clipping is not None:
+                    clipping.limit(models)
                 total.addmv_(models.t(), column[:, 0])
-            elif models is not start:
-                total.addmv_(models.sub_(start).t(), column[:, 0])
+            moved = np.clip(_difference(last, first), -limit, limit)
+            if variates is not None and counted is not None:
+                variates.adding(counted, group, models, moved)
             sums["weight"] += weights[group].sum()
-            sums["threshold"] += weights[group] @ np.clip(_difference(last, first), -limit, limit)
+            sums["threshold"] += weights[group] @ moved
+        if variates is not None:
+            sums["new_weight"] = variates.new_weight(weights)
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(

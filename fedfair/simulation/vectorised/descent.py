@@ -23,7 +23,7 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.simulation.vectorised.group_batch import GroupBatch
 from fedfair.simulation.vectorised.layers import Layers, backward, cross_entropy, forward, layers_in
-from fedfair.training.local_sgd import LossWeighting
+from fedfair.training.local_sgd import Drift, LossWeighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,16 @@ class Descent:
     rule: LossWeighting
     rates: LearningRates
 
-    def walk(self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch]) -> tuple[Tensor, Tensor]:
+    def walk(
+        self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch], drift: Drift | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Make one step for each batch.
 
         Args:
             start: tensor (d,), from where everybody starts; it stays as it is.
             thresholds: tensor (k, 1).
             batches: of the group.
+            drift: what is added to everybody's every gradient, tensors (k, d) and (k, 1); None for nothing.
 
         Returns:
             Everybody's model (k, d), or `start` itself after no step; and the thresholds (k, 1).
@@ -57,6 +60,10 @@ class Descent:
                 models = start.expand(len(thresholds), -1).clone()
             moved = layers_in(models, self.layout)
             thresholds = self._step(layers, batch, thresholds, moved)
+            if drift is not None:
+                models.sub_(drift.model, alpha=self.rates.model)
+                if self.rates.threshold is not None:
+                    thresholds = torch.sub(thresholds, drift.threshold, alpha=self.rates.threshold)
             layers = moved
         return models, thresholds
 

@@ -122,6 +122,7 @@ class Abstain(_message.Message):
         REASON_SECAGG_PLAUSIBILITY: _ClassVar[Abstain.Reason]
         REASON_SECAGG_SUM: _ClassVar[Abstain.Reason]
         REASON_POLICY_MAX_REOPENED_SUMS: _ClassVar[Abstain.Reason]
+        REASON_OWN_STATE: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -185,6 +186,7 @@ class Abstain(_message.Message):
     REASON_SECAGG_PLAUSIBILITY: Abstain.Reason
     REASON_SECAGG_SUM: Abstain.Reason
     REASON_POLICY_MAX_REOPENED_SUMS: Abstain.Reason
+    REASON_OWN_STATE: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]

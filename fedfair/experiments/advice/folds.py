@@ -1,0 +1,88 @@
+"""Divides training and validation records into folds, each held out once; test records are never among them.
+
+A person's records are all in one fold. The parts are a function of the plan's seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.holdout import hold_out
+from fedfair.data.seeds import derived_seed
+from fedfair.errors import DataError
+from fedfair.ids import ParticipantId
+
+_POOLED = ParticipantId("pooled")
+_SAMPLE = ParticipantId("sample")
+
+
+def pooled_records(sites: Mapping[ParticipantId, Splits]) -> Dataset:
+    """Return everybody's training and validation records as one data set, in order, with the person's column."""
+    held = [part for site in sites.values() for part in _known(site)]
+    person, schema = held[0].person_column, held[0].schema
+    columns = {} if person is None else {person: np.concatenate([part.columns[person] for part in held])}
+    features = np.concatenate([part.features for part in held])
+    labels = np.concatenate([part.labels for part in held])
+    return Dataset(features, labels, schema, columns, person)
+
+
+def sampled(records: Dataset, most: int, seed: int) -> Dataset:
+    """Return the records, or a random share of about `most` of them where there are more."""
+    if len(records) <= most:
+        return records
+    drawn = hold_out(records, most / len(records), 0.0, derived_seed(seed, "advice", "sample"), _SAMPLE).test
+    return records if drawn is None else drawn
+
+
+def pooled_folds(records: Dataset, folds: int, seed: int) -> list[tuple[Dataset, Dataset]]:
+    """Return, for each fold, the records outside it and those in it.
+
+    Raises:
+        DataError: there are too few records for so many folds.
+    """
+    return [_parted(records, folds, fold, seed, _POOLED) for fold in range(1, folds + 1)]
+
+
+def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> list[dict[ParticipantId, Splits]]:
+    """Return, for each fold, everybody's records: to train on, and held out as test records.
+
+    A collaborator with fewer records than folds holds none out.
+
+    Raises:
+        DataError: nobody has as many records as there are folds.
+    """
+    own = {name: _own(site) for name, site in sites.items()}
+    if not any(len(records) >= folds for records in own.values()):
+        raise DataError(
+            f"no collaborator has the {folds} training records that {folds} folds need",
+            "simulate with more records, or with fewer collaborators",
+        )
+    return [{name: _site_part(name, records, folds, fold, seed) for name, records in own.items()}
+            for fold in range(1, folds + 1)]  # fmt: skip
+
+
+def _site_part(name: ParticipantId, records: Dataset, folds: int, fold: int, seed: int) -> Splits:
+    if len(records) < folds:
+        return Splits(records)
+    train, held_out = _parted(records, folds, fold, seed, name)
+    # In the place of test records, because a run may choose its model by validation records.
+    return Splits(train, test=held_out if len(held_out) else None)
+
+
+def _parted(records: Dataset, folds: int, fold: int, seed: int, name: ParticipantId) -> tuple[Dataset, Dataset]:
+    # Where persons are held out whole, the plan's own seed would put those it has left to train on into few folds.
+    parts = hold_out(records, 1.0 / folds, 0.0, derived_seed(seed, "advice", "folds"), name, fold)
+    if parts.test is None or (name == _POOLED and not len(parts.test)):
+        raise DataError(f"{len(records)} records are too few for {folds} folds", "give more records")
+    return parts.train, parts.test
+
+
+def _own(site: Splits) -> Dataset:
+    return pooled_records({_POOLED: site})
+
+
+def _known(site: Splits) -> tuple[Dataset, ...]:
+    return (site.train,) if site.validation is None else (site.train, site.validation)

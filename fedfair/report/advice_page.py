@@ -1,0 +1,191 @@
+"""The page of advice on a plan: what to protect, the trade-off, the critical group size, the price, in one file.
+
+Decides what is drawn and tabled; the sentences are those of the advice. Figures are of held-out records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from markupsafe import Markup
+
+from fedfair.experiments.advice.document import AdviceDocument, AdvisedModel
+from fedfair.experiments.advice.words import advised, loss_with_error
+from fedfair.plan.description import percent
+from fedfair.report.blocks import bullets, facts, figure, paragraph, table
+from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
+from fedfair.report.html import PageSection, page
+
+GROUP_SIZES, TRADE_OFF = "group-sizes", "trade-off"
+
+_ERRORS = 2.0
+
+
+def advice_page(advice: AdviceDocument) -> str:
+    """Return the page."""
+    first, *rest = advice.sentences
+    pictures = advice_pictures(advice)
+    sections = [
+        PageSection("advice", "", paragraph(first, "lead") + Markup("").join(map(paragraph, rest))),
+        PageSection(
+            "groups",
+            "How the worst-off group of each size fares",
+            figure(pictures[GROUP_SIZES], _GROUP_WORDS) + _size_table(advice),
+        ),
+        PageSection(
+            "trade-off",
+            "What protection costs everybody else",
+            figure(pictures[TRADE_OFF], _TRADE_OFF_WORDS) + _model_table(advice),
+        ),
+        PageSection("limits", "What these figures are, and what they are not", bullets(advice.notes)),
+        PageSection("made", "How they were made", _made(advice)),
+    ]
+    return page(f"{advice.federation}: which group size makes sense", sections)
+
+
+_GROUP_WORDS = (
+    "Mean loss of the worst-off group against its size, on held-out records, with two standard errors. A model "
+    "serves the groups better than guessing where its curve is below the line of guessing."
+)
+_TRADE_OFF_WORDS = (
+    "Each line is one group size: the models trained for it with less and less weight on the mean, from plain "
+    "average training at the left. Right is worse for everybody; down is better for the worst-off group."
+)
+
+
+def advice_pictures(advice: AdviceDocument) -> Mapping[str, Markup]:
+    """Return the pictures by their names."""
+    return {GROUP_SIZES: _group_sizes(advice), TRADE_OFF: _trade_off(advice)}
+
+
+def _group_sizes(advice: AdviceDocument) -> Markup:
+    curves = [_by_size("plain average training", advice.plain)]
+    chosen = advised(advice)
+    if chosen is not None and chosen is not advice.plain:
+        curves.append(_by_size(f"recommended: {_setting(chosen)}", chosen))
+    own = _plans_own(advice)
+    if own is not None and own is not chosen:
+        curves.append(_by_size(f"the plan's own: {_setting(own)}", own))
+    return draw(
+        [group_size_chart(curves, [_guess(advice)])],
+        GROUP_SIZES,
+        "Mean loss of the worst-off group against its size",
+        f"{_GROUP_WORDS} The table below has the numbers.",
+    )
+
+
+def _by_size(label: str, model: AdvisedModel) -> Series:
+    held = model.held_out
+    sizes = [*(group.size for group in held.groups), 1.0]
+    worst = [*(group.worst for group in held.groups), held.mean]
+    errors = [*(group.error for group in held.groups), held.error]
+    low = [max(value - _ERRORS * error, 0.0) for value, error in zip(worst, errors, strict=True)]
+    high = [value + _ERRORS * error for value, error in zip(worst, errors, strict=True)]
+    return Series(label, sizes, worst, low, high)
+
+
+def _trade_off(advice: AdviceDocument) -> Markup:
+    series = []
+    for size in sorted({model.worst_group_size for model in advice.models}):
+        models = [advice.plain, *sorted(_trained_for(advice, size), key=lambda model: -model.tradeoff)]
+        across = [model.held_out.mean for model in models]
+        series.append(
+            Series(f"worst {percent(size)}", across, [model.held_out.group(size).worst for model in models])
+        )
+    chosen = advised(advice)
+    if chosen is not None and advice.recommendation is not None:
+        size = advice.recommendation.worst_group_size
+        where = [chosen.held_out.mean], [chosen.held_out.group(size).worst]
+        series.append(Series("recommended", *where, points=True))
+    chart = Chart(
+        ChartAxis("mean loss of everybody (nats)"),
+        ChartAxis("mean loss of the worst-off group of that size (nats)", zero=False),
+        series,
+        [_guess(advice)],
+    )
+    return draw([chart], TRADE_OFF, "The worst-off against everybody", _TRADE_OFF_WORDS)
+
+
+def _size_table(advice: AdviceDocument) -> Markup:
+    rows = []
+    for size in sorted({model.worst_group_size for model in advice.models}):
+        best = min(_trained_for(advice, size), key=lambda model: model.held_out.group(size).worst)
+        group, plain = best.held_out.group(size), advice.plain.held_out.group(size)
+        rows.append(
+            (
+                percent(size),
+                loss_with_error(plain.worst, plain.error),
+                loss_with_error(group.worst, group.error),
+                f"{best.tradeoff:g}",
+                _against_guess(min(group.worst, plain.worst), advice.guess),
+                f"{best.mean_cost:+.3f}",
+            )
+        )
+    return table(
+        f"Held-out mean loss ± standard error (nats); guessing gives {advice.guess:.3f}.",
+        ("worst group", "plain training", "best for this size", "its tradeoff", "served", "everybody pays"),
+        rows,
+    )
+
+
+def _model_table(advice: AdviceDocument) -> Markup:
+    rows = [_row("plain average training", advice.plain, None)]
+    chosen = advised(advice)
+    for model in advice.models:
+        mark = " (recommended)" if model is chosen else ""
+        rows.append(_row(f"{_setting(model)}{mark}", model, model.worst_group_size))
+    rows.append(("always the most frequent class", "-", "-", "-", f"{advice.majority:.1%}"))
+    return table(
+        "Every model looked at, on held-out records; losses in nats.",
+        ("model", "its worst group", "everybody", "more than plain training", "accuracy"),
+        rows,
+    )
+
+
+def _row(name: str, model: AdvisedModel, size: float | None) -> tuple[str, str, str, str, str]:
+    group = None if size is None else model.held_out.group(size)
+    return (
+        name,
+        "-" if group is None else loss_with_error(group.worst, group.error),
+        loss_with_error(model.held_out.mean, model.held_out.error),
+        "-" if size is None else loss_with_error(model.mean_cost, model.mean_cost_error),
+        f"{model.held_out.accuracy:.1%}",
+    )
+
+
+def _made(advice: AdviceDocument) -> Markup:
+    method = "a convex solver" if advice.fitted == "solver" else f"{advice.rounds} simulated rounds each"
+    how = {
+        "linear-program": "a linear program over the records, exact",
+        "hinge-bounds": "the dual of the linear program, from both sides",
+        "training": "training for single sizes",
+    }
+    return facts(
+        [
+            ("model", f"{advice.model}, by {method}"),
+            ("records", f"{advice.records} of {advice.records_available}, in {advice.folds} folds"),
+            ("critical group size", how[advice.family.method]),
+            ("time", f"{advice.seconds:.0f} s"),
+        ]
+    )
+
+
+def _against_guess(worst: float, guess: float) -> str:
+    return "better than guessing" if worst < guess else "no better"
+
+
+def _guess(advice: AdviceDocument) -> Level:
+    return Level(f"guessing: {advice.guess:.3f}", advice.guess)
+
+
+def _setting(model: AdvisedModel) -> str:
+    return f"{percent(model.worst_group_size)}, tradeoff {model.tradeoff:g}"
+
+
+def _trained_for(advice: AdviceDocument, size: float) -> Iterator[AdvisedModel]:
+    return (model for model in advice.models if model.worst_group_size == size)
+
+
+def _plans_own(advice: AdviceDocument) -> AdvisedModel | None:
+    own = (advice.plan_size, advice.plan_tradeoff)
+    return next((model for model in advice.models if (model.worst_group_size, model.tradeoff) == own), None)

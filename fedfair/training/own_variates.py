@@ -1,0 +1,196 @@
+"""One site's own control variates: which of them the run counts, and the one that a contribution would make.
+
+Nothing is committed here. What the site adds in round r is kept under r before it is sent. The state of the run
+says which round counted this site last, and the variate of that round is v_k. So a sum that is lost, repeated or
+opened without this site leaves v_k as it is, wherever a process ends in between. Each attempt at a round replaces
+the one before.
+
+A site whose variate is lost cannot go on: the run counts a number that nobody knows any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.control_variates import NEVER, CountedVariates, Variate, VariateRule, round_of
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.training_sum import COUNTING_LAYOUT
+from fedfair.errors import LocalProtocolError, StateError
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.schema import Plan
+
+NEW_RUN = "have the aggregator begin a new run with --fresh, in which every variate begins at zero"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptVariate:
+    """One variate of a site.
+
+    Attributes:
+        variate: v_k.
+        weight: w_k, with which it is counted; 0 where the site had no records and nothing is counted.
+    """
+
+    variate: Variate
+    weight: int
+
+
+class VariateMemory(Protocol):
+    """The memory of one site's variates in one run."""
+
+    def found(self, number: RoundNumber) -> KeptVariate | None:
+        """Return what was kept for a round; None where nothing is."""
+
+    def keep(self, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
+        """Keep a variate for a round; it lasts when this returns.
+
+        Args:
+            number: the round.
+            kept: what the site is about to add comes to.
+            counted: the round whose variate the run counts now; it stays, and so does the one before.
+        """
+
+
+class VariatesInMemory:
+    """The memory of a simulated site: it is never put back by more than one round."""
+
+    def __init__(self) -> None:
+        self._kept: dict[RoundNumber, KeptVariate] = {}
+
+    def found(self, number: RoundNumber) -> KeptVariate | None:
+        """Return what was kept for a round; None where nothing is."""
+        return self._kept.get(number)
+
+    def keep(self, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
+        """Keep a variate for a round."""
+        staying = set(staying_rounds(self._kept, number, counted))
+        self._kept = {past: held for past, held in self._kept.items() if past in staying} | {number: kept}
+
+
+def staying_rounds(
+    known: Iterable[RoundNumber], number: RoundNumber, counted: RoundNumber
+) -> Iterator[RoundNumber]:
+    """Yield the rounds whose variates are still needed beside that of a new one: the counted, and one before it.
+
+    An aggregator whose journal lacks the last sum puts a run back by one round.
+
+    Args:
+        known: the rounds of everything that is kept.
+        number: the new one.
+        counted: the last round that counted this site.
+    """
+    rounds = set(known)
+    yield from {counted} & rounds
+    yield from sorted(past for past in rounds if past < counted and past != number)[-1:]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What a round's local steps are corrected by.
+
+    Attributes:
+        vector: float64 array (d,), v - v_k.
+        threshold: the same of the threshold.
+        new_weight: the site's weight where no sum has counted it before; otherwise 0.
+    """
+
+    vector: NDArray[np.float64]
+    threshold: float
+    new_weight: int
+
+
+class OwnVariates:
+    """One site's variates under one plan.
+
+    Args:
+        plan: a plan with control variates.
+        layout: of its model.
+        participant: whose they are.
+        memory: where they are kept.
+    """
+
+    def __init__(self, plan: Plan, layout: Layout, participant: ParticipantId, memory: VariateMemory) -> None:
+        self._rule, self._names = VariateRule(plan, layout), plan.federation.collaborators
+        self._participant, self._memory = participant, memory
+
+    def correction(self, request: SumRequest, weight: int) -> Correction:
+        """Return what this round's steps are corrected by.
+
+        Args:
+            request: the round that the state of the run asks for.
+            weight: of this site, 0 without records.
+
+        Raises:
+            StateError: the run counts a variate of this site that it does not have, or with another weight.
+        """
+        counted = _counted(request)
+        own, mean = self._counted_own(counted, weight), counted.mean
+        return Correction(
+            mean.vector - own.variate.vector,
+            mean.threshold - own.variate.threshold,
+            0 if own.weight else weight,
+        )
+
+    def adding(self, request: SumRequest, weight: int, change: NDArray[np.floating], threshold: float) -> None:
+        """Keep what v_k becomes if the sum counts what is about to be sent; call it before anything is sent.
+
+        Args:
+            request: the round.
+            weight: of this site, 0 without records.
+            change: array (d,): the change of the model that is really added, not weighted.
+            threshold: the same of the threshold.
+
+        Raises:
+            StateError: as `correction`.
+            FedfairError: it cannot be kept.
+        """
+        counted = _counted(request)
+        kept = self._counted_own(counted, weight)
+        if weight:
+            renewed = self._rule.renewed(kept.variate, counted.mean, change, threshold, request.round)
+            kept = KeptVariate(renewed, weight)
+        self._memory.keep(request.round, kept, self._counted_round(counted))
+
+    def adding_in_the_clear(self, request: SumRequest, addend: Contribution) -> None:
+        """Keep what v_k becomes if the sum counts this contribution; as `adding`."""
+        sums = COUNTING_LAYOUT.read(addend.header)
+        weight = int(sums["weight"])
+        share = 1.0 / weight if weight else 0.0
+        self.adding(request, weight, addend.body.astype(np.float64) * share, float(sums["threshold"]) * share)
+
+    def counted(self, variates: CountedVariates) -> KeptVariate | None:
+        """Return what the run counts of this site: v_k and w_k; None where it is lost."""
+        number = self._counted_round(variates)
+        return KeptVariate(self._rule.zero, 0) if number == NEVER else self._memory.found(number)
+
+    def _counted_round(self, variates: CountedVariates) -> RoundNumber:
+        return round_of(variates, self._names, self._participant)
+
+    def _counted_own(self, variates: CountedVariates, weight: int) -> KeptVariate:
+        own = self.counted(variates)
+        if own is None:
+            raise StateError(
+                f"the control variate of round {self._counted_round(variates)} is lost: the run counts it, and no "
+                "other number may take its place",
+                f"copy this site's state folder back from its newest backup; or {NEW_RUN}",
+            )
+        if own.weight and weight and own.weight != weight:
+            raise StateError(
+                f"the run counts this site's control variate with weight {own.weight}, and its training records "
+                f"have weight {weight} now",
+                f"bring back the records with which it began this run; or {NEW_RUN}",
+            )
+        return own
+
+
+def _counted(request: SumRequest) -> CountedVariates:
+    if request.variates is None:
+        raise LocalProtocolError(f"a request for {request.purpose.value} counts no control variates")
+    return request.variates

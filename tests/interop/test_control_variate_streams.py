@@ -1,0 +1,146 @@
+"""Whole federations with control variates over real sockets: the model of the simulation, whoever drops out."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfair.cli.loopback import prepare
+from fedfair.errors import StateError
+from tests.interop.counted_variates import assert_sites_add_up
+from tests.interop.federation_kit import FIVE, Federation, model_files_agree, play, states_agree
+from tests.interop.test_masked_streams import fixed_point_bound
+from tests.plans import small_plan
+
+CORRECTED: Mapping[str, object] = {"control_variates": True, "local_steps": 4, "precision": "fp64"}
+ROUNDING = 1e-12
+"""Of V in float64 over a few rounds, whose numbers are below 10, divided by a pace of a fifth."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def test_a_run_in_the_clear_gives_the_model_of_the_simulation_bit_for_bit(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=10, **CORRECTED))
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    # The loop adds in the order of the plan, the aggregator in that of arrival; vectorised sums differ likewise.
+    deployed, simulated = (result["traffic"] for result in model_files_agree(workspace, 1e-12))
+    assert isinstance(deployed, dict)
+    assert isinstance(simulated, dict)
+    assert deployed["bytes_up"] == simulated["bytes_up"]
+    states_agree(workspace)
+    assert assert_sites_add_up(workspace, "clinic-a", ROUNDING) == (10, 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("terms", "precision"),
+    [
+        ({"mode": "malicious", "clip": 1.0}, "fp64"),
+        ({"mode": "semi-honest"}, "fp64"),
+        ({"mode": "malicious", "ring_bits": 16, "clip": 0.02}, "fp64"),
+        ({"mode": "malicious", "ring_bits": 20}, "fp32"),
+    ],
+)
+def test_a_masked_run_counts_what_sites_really_added(
+    tmp_path: Path, terms: dict[str, object], precision: str
+) -> None:
+    protection = {"most_records": 512, **terms}
+    plan = small_plan(rounds=10, protection=protection, names=FIVE, **{**CORRECTED, "precision": precision})
+    workspace = prepare(tmp_path, plan)
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    states_agree(workspace)
+    # With 16 bits a step of the ring is a thousandth of the clip; V follows the sites all the same. A total in
+    # float32 is off by a relative 2^-24 each round.
+    tolerance = ROUNDING if precision == "fp64" else 10 * 10 * 2.0**-24
+    assert assert_sites_add_up(workspace, "clinic-a", tolerance) == (10,) * 5
+
+
+def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
+    protection = {"mode": "malicious", "most_records": 512}
+    workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection, **CORRECTED))
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    # A round's error enters the next one's correction once more: a factor of 4 covers both.
+    model_files_agree(workspace, 4 * fixed_point_bound(workspace))
+
+
+@pytest.mark.parametrize("protection", [{"mode": "off"}, {"mode": "malicious", "most_records": 512}])
+def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: dict[str, object]) -> None:
+    federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0, "join_deadline_seconds": 60}
+    plan = small_plan(
+        rounds=60, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
+    )
+    workspace = prepare(tmp_path, plan)
+
+    async def scenario(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in FIVE[1:]]
+        leaving = asyncio.create_task(federation.take_part("clinic-a"))
+        await federation.watching.until_round(5)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        await federation.watching.until_round(federation.watching.progress[-1].round + 5)
+        back = asyncio.create_task(federation.take_part("clinic-a"))
+        await asyncio.gather(*others, back)
+
+    assert play(workspace, scenario).state.value == "finished"
+    states_agree(workspace)
+    assert assert_sites_add_up(workspace, "clinic-b", 10 * ROUNDING) == (60,) * 5
+
+
+@pytest.mark.parametrize("protection", [{"mode": "off"}, {"mode": "malicious", "most_records": 512}])
+def test_a_site_that_has_lost_its_variate_withdraws_in_words(
+    tmp_path: Path, protection: dict[str, object]
+) -> None:
+    federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
+    plan = small_plan(
+        rounds=40, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
+    )
+    workspace = prepare(tmp_path, plan)
+
+    async def scenario(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in FIVE[1:]]
+        leaving = asyncio.create_task(federation.take_part("clinic-a"))
+        await federation.watching.until_round(5)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        (kept,) = (tmp_path / "state").glob("clinic-a-*.variates")
+        shutil.rmtree(kept)
+        with pytest.raises(StateError, match=r"the control variate of round \d+ is lost") as fault:
+            await federation.take_part("clinic-a")
+        assert "--fresh" in fault.value.remedy
+        await asyncio.gather(*others)
+        assert any("lost what it must remember of the run" in note for note in federation.watching.notes)
+
+    assert play(workspace, scenario).state.value == "finished"
+
+
+def test_a_new_run_begins_with_variates_of_zero(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=4, **CORRECTED))
+
+    async def everybody(federation: Federation) -> None:
+        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
+
+    assert play(workspace, everybody).state.value == "finished"
+    first = (tmp_path / "save" / "last.safetensors").read_bytes()
+    assert play(workspace, everybody, fresh=True).state.value == "finished"
+    assert assert_sites_add_up(workspace, "clinic-a", ROUNDING) == (4, 4, 4)
+    # The same plan in the clear draws the same batches but for the sites' own count of attempts.
+    assert len((tmp_path / "save" / "last.safetensors").read_bytes()) == len(first)

@@ -1,0 +1,109 @@
+"""SIGTERM at any instant of a service that starts: it shuts down cleanly, or as the system ends a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from signal import SIGTERM
+
+import pytest
+
+STEP = 97
+"""One of so many instants is tried. An instant is the begin of a line in what reads a command line and ends it."""
+
+PLAYED = """
+import json, mmap, os, signal, sys, tempfile
+import typer
+from fedfair.process.launch import launch
+from fedfair.process.stopping import as_service
+from fedfair.process.terminal import console
+
+step = int(sys.argv[1])
+app = typer.Typer()
+reached = mmap.mmap(-1, 1)  # shared with the children
+wanted = seen = 0
+
+def trace(frame, event, argument):
+    global seen
+    if not any(part in frame.f_code.co_filename for part in ("/fedfair/", "/typer/", "contextlib", "<string>")):
+        return None
+    if event == "line" and not reached[0]:
+        seen += 1
+        if seen == wanted:
+            reached[0] = 1
+            os.kill(os.getpid(), signal.SIGTERM)
+    return trace
+
+@app.command()
+@as_service("the work")
+def serve(rounds: int = 3) -> None:
+    console.print(f"{rounds} rounds")
+
+@app.command()
+def look() -> None:
+    pass
+
+def play():
+    '''Fork, and return what became of the child; the child gets None.'''
+    reached[0] = 0
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if child == 0:
+            for descriptor in (1, 2):
+                os.dup2(output.fileno(), descriptor)
+            sys.argv[1:] = ["serve"]
+            return None
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        return wanted, status, output.read().decode()
+
+endings = []
+while True:
+    wanted += step
+    ending = play()
+    if ending is None:
+        sys.settrace(trace)
+        launch(lambda: app)
+    endings.append(ending)
+    if not reached[0]:
+        break
+print(json.dumps(endings))
+"""
+
+DONE = "3 rounds\n"
+STOPPED = "the work was stopped by its operator (SIGTERM)\n"
+
+
+def test_sigterm_at_any_instant_of_a_service_is_no_failure() -> None:
+    command = [sys.executable, "-c", PLAYED, str(STEP)]
+    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    endings = [(status, words) for _, status, words in json.loads(played.stdout)]
+    # By the system before the command line is read; cleanly from then on, whether it had begun or not.
+    assert set(endings) <= {(-SIGTERM, ""), (0, STOPPED), (0, DONE + STOPPED), (0, DONE)}
+    assert {(0, STOPPED), (0, DONE)} <= set(endings)
+
+
+OTHER = """
+import os, signal, sys, typer
+from fedfair.process.terminal import run_app
+
+app = typer.Typer()
+
+def arrived(value: str) -> str:
+    os.kill(os.getpid(), signal.Signals[value])
+    return value
+
+@app.command()
+def work(name: str = typer.Argument(callback=arrived)) -> None:
+    print("nobody stopped it")
+
+run_app(app)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_before_a_command_has_begun_interrupts_it(name: str) -> None:
+    command = [sys.executable, "-c", OTHER, name]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
