@@ -55,7 +55,7 @@ class Variate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedVariates:
-    """What the state of a run holds of control variates.
+    """The control variates that the state of a run counts.
 
     Attributes:
         total: V, the weighted sum of the variates of everybody who was ever counted.
@@ -95,7 +95,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class CountedChange:
-    """What an opened training sum says.
+    """The words of an opened training sum.
 
     Attributes:
         model: array (d,): the weighted sum of the changes of the model.

@@ -60,7 +60,7 @@ class MomentWords:
 
 @dataclass(frozen=True, slots=True)
 class VariateWords:
-    """What is counted of control variates but V's vector; attributes as in `CountedVariates`."""
+    """The counted control variates without V's vector; attributes as in `CountedVariates`."""
 
     threshold: float
     weight: float

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """What control variates add to every gradient of a round.
+    """The addend of control variates to every gradient of a round.
 
     Attributes:
         model: tensor (d,) beside the model, in its width.

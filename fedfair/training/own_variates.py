@@ -93,7 +93,7 @@ def staying_rounds(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """What a round's local steps are corrected by.
+    """The correction of a round's local steps.
 
     Attributes:
         vector: float64 array (d,), v - v_k.
