@@ -101,6 +101,7 @@ def _marks(done: Finished) -> list[dict[str, object]]:
             "worst_group_size": mark.cell.group_size,
             "tradeoff": mark.cell.tradeoff,
             "local_steps": mark.cell.local_steps,
+            "uniform_floor": mark.uniform_floor,
             "settings": [dict(settings) for settings in mark.settings],
             **{
                 split: {name: [value.mean, value.standard_error] for name, value in figures.items()}

@@ -100,3 +100,15 @@ def test_who_is_in_the_worst_group_of_other_data_stands_without_the_papers_rows(
     rows = composition({"everybody": {("f", 0): 0.25, ("m", 1): 0.75}}, paper=False)
     assert rows.head == ("", "f, label 0", "m, label 1")
     assert rows.body == (("everybody", "25.0", "75.0"),)
+
+
+def test_a_repetition_whose_time_is_up_reports_what_there_is_and_goes_on_later(tmp_path: Path) -> None:
+    small = study(Figure.BASELINES, methods=("fedavg",))
+    ended: list[Event] = []
+    prepared = PreparedStudy(small, SIZE, tmp_path, tmp_path)
+    part = prepared.run(1, ended.append, lambda: any(isinstance(event, PointFinished) for event in ended))
+    assert len(part.results) == 1
+    assert part.unfinished == len(part.runs.points) - 1
+    summary = reproduction_summary("T", "fedfair", [(part, conclude(part))])
+    assert f"{part.unfinished} of {len(part.runs.points)} runs are not finished" in summary
+    assert PreparedStudy(small, SIZE, tmp_path, tmp_path).run(1, lambda _: None).unfinished == 0

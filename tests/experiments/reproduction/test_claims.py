@@ -106,3 +106,12 @@ def test_no_group_is_above_the_worst_group_risk_and_a_false_bound_would_be_found
     losses = np.random.default_rng(5).exponential(size=400)
     assert no_group_above(losses, rho).holds
     assert "301 groups" in no_group_above(losses, rho).sentence
+
+
+def test_a_claim_with_unfinished_marks_is_open_however_well_the_others_speak_for_it() -> None:
+    whole = marks(ours_or(0.7, 1.5), Figure.BASELINES)
+    lost = next(mark for mark in whole.marks if mark.cell.method == "fedminmax")
+    part = Evidence(tuple(mark for mark in whole.marks if mark is not lost), (lost.cell,))
+    assert decided(part)["C6"].verdict is Verdict.UNDECIDED
+    assert decided(part)["C6"].reason == "1 of its marks have unfinished runs"
+    assert decided(part)["C9"].verdict is decided(whole)["C9"].verdict

@@ -113,3 +113,10 @@ def test_every_published_study_makes_valid_plans_in_both_sizes(tmp_path: Path) -
                 runs = RunList(each, size, tmp_path)
                 assert len(runs.points) == len({point.id for point in runs.points}) > 0
                 assert all(point.plan.task.validation_fraction > 0 for point in runs.points), each.name
+
+
+def test_the_tables_are_run_first_and_every_run_belongs_to_a_figure() -> None:
+    runs = RunList(study(*Figure, methods=("fedsrcvar-zang", "fedavg")), SIZE, Path())
+    stages = list(runs.by_figure())
+    assert {point.plan.objective.tradeoff for point in stages[0] if point.settings["method"] != "fedavg"} == {0.05}
+    assert {point.id for stage in stages for point in stage} == {point.id for point in runs.points}
