@@ -28,10 +28,11 @@ class PointRunner:
 
     Args:
         root: the workspace of the plan.
+        as_trained: keep what training ends with, even where an earlier model is better (`simulate_sites`).
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, *, as_trained: bool = False) -> None:
+        self._root, self._as_trained = root, as_trained
         self._key = ""
         self._sites: Mapping[ParticipantId, Splits] = {}
 
@@ -55,7 +56,13 @@ class PointRunner:
     def outcome(self, plan: Plan, on_round: OnRound = lambda _: None) -> SimulationOutcome:
         """Return the result of a plan with its model and its losses; raises as `run`."""
         sites = self.records(plan)
-        return simulate_sites(plan, sites, self._root, on_progress=lambda progress: on_round(int(progress.round)))
+        return simulate_sites(
+            plan,
+            sites,
+            self._root,
+            on_progress=lambda progress: on_round(int(progress.round)),
+            as_trained=self._as_trained,
+        )
 
     def records(self, plan: Plan) -> Mapping[ParticipantId, Splits]:
         """Return everybody's records, read anew only where they are not those of the last plan.
