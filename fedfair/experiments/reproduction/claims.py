@@ -58,7 +58,7 @@ statements about its figures (the test panels of Figure 2, Table A.1 and Table A
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of one claim on one data set.
+    """The verdict about one claim on one data set.
 
     Attributes:
         claim: its name.
@@ -75,7 +75,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What claims are decided by.
+    """The grounds on which claims are decided.
 
     Attributes:
         evidence: the marks.

@@ -1,4 +1,4 @@
-"""What a study shows once it was run: who is in the worst groups, and what became of every claim."""
+"""Draws the conclusions from a study: who is in the worst groups, and the verdict about every claim."""
 
 from __future__ import annotations
 

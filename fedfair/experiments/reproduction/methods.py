@@ -28,7 +28,7 @@ GAMMA = 0.05
 
 
 class Criterion(enum.StrEnum):
-    """What validation records choose a method's candidate by: the least of this."""
+    """The figure of validation records by which a method's candidate is chosen: the least one."""
 
     OBJECTIVE = "objective"
     """(1 - tradeoff) worst-group risk + tradeoff mean; the worst-group risk where the tradeoff is about 0."""
@@ -40,7 +40,7 @@ class Criterion(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run of a method varies.
+    """A run's own values of what a method varies.
 
     Attributes:
         learning_rate: of the model, in the first round.

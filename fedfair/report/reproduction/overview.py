@@ -22,7 +22,7 @@ SIGNS: Mapping[str, str] = {Verdict.HOLDS: "holds", Verdict.FAILS: "**no**", Ver
 
 @dataclass(frozen=True, slots=True)
 class StoredMark:
-    """What the tables need of a mark in marks.json; other fields are not looked at."""
+    """The part of a mark in marks.json that the tables need; other fields are not looked at."""
 
     study: str
     figure: str
@@ -34,7 +34,7 @@ class StoredMark:
 
 @dataclass(frozen=True, slots=True)
 class StoredClaim:
-    """What the tables need of a claim in claims.json; other fields are not looked at."""
+    """The part of a claim in claims.json that the tables need; other fields are not looked at."""
 
     study: str
     claim: str

@@ -1,4 +1,4 @@
-"""What becomes of the paper's claims: every one has a verdict and a reason, whatever was run."""
+"""The fate of the paper's claims: every one has a verdict and a reason, whatever was run."""
 
 from __future__ import annotations
 
