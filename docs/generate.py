@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from docs import results_tables
 from fedfair.report import disclosure_table, plan_keys, presets_page
-from fedfair.report.reproduction import overview
 from fedfair.rounds.phases import PHASES
 from fedfair.rounds.plain_sum import TRANSITIONS
 from fedfair.rounds.sum_round import MemberStanding, Step
@@ -74,8 +74,8 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "explain/rounds.md": {"phases": phase_diagram, "standings": standing_diagram},
     "explain/secure-aggregation.md": {"thresholds": threshold_table, "guarantees": guarantees},
     "results/README.md": {
-        "worst-tenths": lambda: overview.worst_tenths(DOCS / "results"),
-        "claims": lambda: overview.verdicts(DOCS / "results"),
+        "worst-tenths": lambda: results_tables.worst_tenths(DOCS / "results"),
+        "claims": lambda: results_tables.verdicts(DOCS / "results"),
     },
 }
 

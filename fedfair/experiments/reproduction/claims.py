@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedfair.experiments.reproduction.comparison import (
     LEVEL,
-    Comparison,
+    RiskComparison,
     Values,
     Verdict,
     alike,
@@ -70,7 +70,7 @@ class Decision:
     claim: str
     verdict: Verdict
     reason: str
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[RiskComparison, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _decision(claim: str, grounds: Grounds) -> Decision:
     return Decision(claim, came_out, _reason(came_out, found, claim), found)
 
 
-def _reason(came_out: Verdict, found: Sequence[Comparison], claim: str) -> str:
+def _reason(came_out: Verdict, found: Sequence[RiskComparison], claim: str) -> str:
     if not found:
         return f"{_NOT_RUN[claim]} not run at this size"
     if came_out is Verdict.FAILS:
@@ -176,7 +176,7 @@ _NOT_RUN: Mapping[str, str] = {
 # ------------------------------------------------------------------------------------------------ one claim each
 
 
-def _meet(grounds: Grounds) -> Iterator[Comparison]:
+def _meet(grounds: Grounds) -> Iterator[RiskComparison]:
     sizes = _sizes(grounds)
     if not sizes or sizes[-1] < 0.7:
         return
@@ -184,7 +184,7 @@ def _meet(grounds: Grounds) -> Iterator[Comparison]:
         yield _alike(ours, theirs, "train")
 
 
-def _no_worse_than_guessing(grounds: Grounds) -> Iterator[Comparison]:
+def _no_worse_than_guessing(grounds: Grounds) -> Iterator[RiskComparison]:
     for ours in _baseline(grounds, grounds.ours, _sizes(grounds)[:1]):
         values = ours.worst_values("train")
         sentence = f"{_place(ours, 'train')}: {_told(ours, 'train')}, guessing {ours.uniform_floor:.3f}"
@@ -205,7 +205,7 @@ def _better_than_guessing(grounds: Grounds) -> str | None:
     return None
 
 
-def _fan(grounds: Grounds) -> Iterator[Comparison]:
+def _fan(grounds: Grounds) -> Iterator[RiskComparison]:
     marks = grounds.evidence.of(Figure.TRADEOFFS, method=grounds.ours)
     for size in sorted({mark.cell.group_size for mark in marks}):
         fan = sorted((mark for mark in marks if mark.cell.group_size == size), key=_tradeoff)
@@ -220,15 +220,15 @@ def _fan(grounds: Grounds) -> Iterator[Comparison]:
             yield not_above(means, last.values("train", "mean"), first.values("train", "mean"), margin)
 
 
-def _not_above_others(split: str) -> Callable[[Grounds], Iterator[Comparison]]:
-    def compared(grounds: Grounds) -> Iterator[Comparison]:
+def _not_above_others(split: str) -> Callable[[Grounds], Iterator[RiskComparison]]:
+    def compared(grounds: Grounds) -> Iterator[RiskComparison]:
         for ours, theirs in _pairs(grounds, _FEDERATED, _sizes(grounds)):
             yield _not_above(ours, theirs, split)
 
     return compared
 
 
-def _local_steps(grounds: Grounds) -> Iterator[Comparison]:
+def _local_steps(grounds: Grounds) -> Iterator[RiskComparison]:
     marks = grounds.evidence.of(Figure.LOCAL_STEPS, method=grounds.ours)
     one = {mark.cell.group_size: mark for mark in marks if mark.cell.local_steps == LOCAL_STEPS[0]}
     ten = {mark.cell.group_size: mark for mark in marks if mark.cell.local_steps == LOCAL_STEPS[-1]}
@@ -250,7 +250,7 @@ def _local_steps(grounds: Grounds) -> Iterator[Comparison]:
         yield not_above(sentence, costs[large], costs[small], margin)
 
 
-def _central(grounds: Grounds) -> Iterator[Comparison]:
+def _central(grounds: Grounds) -> Iterator[RiskComparison]:
     for ours, theirs in _pairs(grounds, _CENTRAL, _sizes(grounds)):
         yield _alike(ours, theirs, "train")
         if theirs.cell.method == "dro":
@@ -259,7 +259,7 @@ def _central(grounds: Grounds) -> Iterator[Comparison]:
             yield not_above(sentence, ours.values("train", "mean"), theirs.values("train", "mean"), margin)
 
 
-def _wrong_groups(grounds: Grounds) -> Iterator[Comparison]:
+def _wrong_groups(grounds: Grounds) -> Iterator[RiskComparison]:
     for size in KNOWN_GROUP_SIZES:
         known = grounds.evidence.of(Figure.KNOWN_GROUPS, group_size=size)
         for ours in [mark for mark in known if mark.cell.method == grounds.ours]:
@@ -267,14 +267,14 @@ def _wrong_groups(grounds: Grounds) -> Iterator[Comparison]:
                 yield _not_above(ours, theirs, "test")
 
 
-def _local_thresholds(grounds: Grounds) -> Iterator[Comparison]:
+def _local_thresholds(grounds: Grounds) -> Iterator[RiskComparison]:
     marks = grounds.evidence.of(Figure.LOCAL_THRESHOLDS)
     for theirs in [mark for mark in marks if mark.cell.method == "localbpf"]:
         for ours in [mark for mark in marks if mark.cell.method != "localbpf"]:
             yield _not_above(ours, theirs, "train")
 
 
-def _like_everybody(grounds: Grounds) -> Iterator[Comparison]:
+def _like_everybody(grounds: Grounds) -> Iterator[RiskComparison]:
     words = list(grounds.distances)
     if len(words) < 2:
         return
@@ -284,7 +284,7 @@ def _like_everybody(grounds: Grounds) -> Iterator[Comparison]:
     yield not_above(sentence, grounds.distances[large], grounds.distances[small], SHARE_TOLERANCE)
 
 
-_COMPARISONS: Mapping[str, Callable[[Grounds], Iterator[Comparison]]] = {
+_COMPARISONS: Mapping[str, Callable[[Grounds], Iterator[RiskComparison]]] = {
     "C3": _meet,
     "C4": _no_worse_than_guessing,
     "C5": _fan,
@@ -320,14 +320,14 @@ def _pairs(grounds: Grounds, others: Sequence[str], sizes: Sequence[float]) -> I
                     yield ours, theirs
 
 
-def _not_above(ours: Mark, theirs: Mark, split: str) -> Comparison:
+def _not_above(ours: Mark, theirs: Mark, split: str) -> RiskComparison:
     margin = TOLERANCE * ours.uniform_floor
     return not_above(
         _both(ours, theirs, split), ours.worst_values(split), _their_values(ours, theirs, split), margin
     )
 
 
-def _alike(ours: Mark, theirs: Mark, split: str) -> Comparison:
+def _alike(ours: Mark, theirs: Mark, split: str) -> RiskComparison:
     margin = NEAR * ours.uniform_floor
     return alike(_both(ours, theirs, split), ours.worst_values(split), _their_values(ours, theirs, split), margin)
 

@@ -37,7 +37,7 @@ class Verdict(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RiskComparison:
     """One comparison of a claim.
 
     Attributes:
@@ -51,7 +51,7 @@ class Comparison:
     fails: float | None
 
 
-def not_above(sentence: str, one: Values, other: Values, tolerance: float) -> Comparison:
+def not_above(sentence: str, one: Values, other: Values, tolerance: float) -> RiskComparison:
     """Compare two means: the claim is that the first is above the second by no more than a tolerance.
 
     Args:
@@ -61,25 +61,25 @@ def not_above(sentence: str, one: Values, other: Values, tolerance: float) -> Co
         tolerance: in the unit of the figures, at least 0.
     """
     above = _greater(one, other, tolerance)
-    return Comparison(sentence, None if above is None else 1.0 - above, above)
+    return RiskComparison(sentence, None if above is None else 1.0 - above, above)
 
 
-def alike(sentence: str, one: Values, other: Values, tolerance: float) -> Comparison:
+def alike(sentence: str, one: Values, other: Values, tolerance: float) -> RiskComparison:
     """Compare two means: the claim is that they are at most a tolerance apart (two one-sided tests)."""
     above, below = _greater(one, other, tolerance), _greater(other, one, tolerance)
     if above is None or below is None:
-        return Comparison(sentence, None, None)
+        return RiskComparison(sentence, None, None)
     # Either side may refute the claim, which is two tests.
-    return Comparison(sentence, max(1.0 - above, 1.0 - below), min(1.0, 2.0 * min(above, below)))
+    return RiskComparison(sentence, max(1.0 - above, 1.0 - below), min(1.0, 2.0 * min(above, below)))
 
 
-def not_above_level(sentence: str, values: Values, level: float, tolerance: float) -> Comparison:
+def not_above_level(sentence: str, values: Values, level: float, tolerance: float) -> RiskComparison:
     """Compare a mean with a number: the claim is that it is above it by no more than a tolerance."""
     above = _greater(values, None, level + tolerance)
-    return Comparison(sentence, None if above is None else 1.0 - above, above)
+    return RiskComparison(sentence, None if above is None else 1.0 - above, above)
 
 
-def verdict(comparisons: Sequence[Comparison], level: float = LEVEL) -> Verdict:
+def verdict(comparisons: Sequence[RiskComparison], level: float = LEVEL) -> Verdict:
     """Return what several comparisons say together about one claim; undecided without any."""
     fails = holm([found.fails for found in comparisons if found.fails is not None])
     if any(adjusted <= level for adjusted in fails):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfair.experiments.reproduction.methods import METHODS, Criterion
+from fedfair.experiments.reproduction.methods import METHODS, ChosenBy
 from fedfair.experiments.reproduction.runs import Candidate, Cell, RunList
 from fedfair.experiments.reproduction.study import Figure, Study, Values
 from fedfair.experiments.sweep.figures import WORST, Spread, figure_name, split_figures
@@ -139,13 +139,13 @@ def own_objective(cell: Cell, study: Study, result: ResultDocument) -> float | N
     criterion = METHODS[cell.method].criterion
     figures = split_figures([result], "validation") or {}
     mean, worst = figures.get("mean"), figures.get(figure_name(WORST, cell.group_size))
-    if criterion is Criterion.OBJECTIVE:
+    if criterion is ChosenBy.OBJECTIVE:
         if mean is None or worst is None:
             return None
         tradeoff = cell.tradeoff or 0.0
         return (1.0 - tradeoff) * worst.mean + tradeoff * mean.mean
-    by_collaborator = criterion is Criterion.WORST_COLLABORATOR or (
-        criterion is Criterion.WORST_GROUP and study.groups_are_collaborators
+    by_collaborator = criterion is ChosenBy.WORST_COLLABORATOR or (
+        criterion is ChosenBy.WORST_GROUP and study.groups_are_collaborators
     )
     if by_collaborator:
         return _worst_collaborator(result)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.data.dataset import Splits
+from fedfair.data.seeds import array_generator
 from fedfair.experiments.reproduction.study import Values, merged
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
@@ -121,7 +122,7 @@ def no_group_above(losses: NDArray[np.float64], group_size: float) -> ExactCheck
         losses: float64 array (n,), at least one.
         group_size: share of all records (rho), in (0, 1].
     """
-    bound, count, draw = cvar(losses, group_size), len(losses), np.random.default_rng(12)
+    bound, count, draw = cvar(losses, group_size), len(losses), array_generator(0, "groups")
     smallest = math.ceil(group_size * count)
     means = [float(np.sort(losses)[::-1][:smallest].mean())]
     for size in draw.integers(smallest, count, GROUPS, endpoint=True):

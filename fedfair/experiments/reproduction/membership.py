@@ -23,7 +23,7 @@ from fedfair.plan.schema import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class WorstGroupMembers:
     """Who is in the worst groups of FedSRCVaR's models, over the test records.
 
     Attributes:
@@ -38,7 +38,7 @@ class Membership:
     no_group_above: ExactCheck | None
 
 
-def membership(done: Done, runner: PointRunner) -> Membership:
+def membership(done: Done, runner: PointRunner) -> WorstGroupMembers:
     """Return who is in the worst groups of the study's models; nobody where no such run finished.
 
     Args:
@@ -65,7 +65,7 @@ def membership(done: Done, runner: PointRunner) -> Membership:
         rows[words] = _mean([worst for worst, _ in pairs])
         rows["everybody"] = _mean([whole for _, whole in pairs])
         distances[words] = tuple(distance(worst, whole) for worst, whole in pairs)
-    return Membership(rows, distances, check)
+    return WorstGroupMembers(rows, distances, check)
 
 
 def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tuple[Shares, Shares, np.ndarray]:

@@ -27,7 +27,7 @@ GAMMA = 0.05
 """Width of every smoothing, as the paper states it."""
 
 
-class Criterion(enum.StrEnum):
+class ChosenBy(enum.StrEnum):
     """The figure of validation records by which a method's candidate is chosen: the least one."""
 
     OBJECTIVE = "objective"
@@ -39,7 +39,7 @@ class Criterion(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Variation:
     """A run's own values of what a method varies.
 
     Attributes:
@@ -79,7 +79,7 @@ class Method:
     name: str
     label: str
     algorithm: AlgorithmName
-    criterion: Criterion
+    criterion: ChosenBy
     smoothed: str | None = None
     knows_group_size: bool = False
     has_tradeoff: bool = False
@@ -89,7 +89,7 @@ class Method:
     pooled: bool = False
     by_epochs: bool = False
 
-    def changes(self, study: Study, size: Size, setting: Setting, base: Plan) -> Values:
+    def changes(self, study: Study, size: Size, setting: Variation, base: Plan) -> Values:
         """Return what this method changes in a study's base plan.
 
         Args:
@@ -138,7 +138,7 @@ def _everybodys_batch(base: Plan) -> int | str:
     return own if isinstance(own, str) else own * len(base.federation.collaborators)
 
 
-def _stable_rate(smoothed: str, setting: Setting) -> float:
+def _stable_rate(smoothed: str, setting: Variation) -> float:
     """Return the threshold's rate: the model's, or the largest with which plain descent cannot overshoot."""
     stated = Objective(setting.group_size, setting.tradeoff or 0.0, smoothing(smoothed, GAMMA))
     return min(setting.learning_rate, float(f"{stated.stable_threshold_learning_rate:.3g}"))
@@ -154,7 +154,7 @@ METHODS: Mapping[str, Method] = {
             OURS,
             "FedSRCVaR (Zang)",
             "fedsrcvar",
-            Criterion.OBJECTIVE,
+            ChosenBy.OBJECTIVE,
             smoothed="zang",
             knows_group_size=True,
             has_tradeoff=True,
@@ -163,27 +163,27 @@ METHODS: Mapping[str, Method] = {
             "fedsrcvar",
             "FedSRCVaR (soft ReLU, the paper's)",
             "fedsrcvar",
-            Criterion.OBJECTIVE,
+            ChosenBy.OBJECTIVE,
             smoothed="softplus",
             knows_group_size=True,
             has_tradeoff=True,
         ),
-        Method("fedavg", "FedAvg", "fedavg", Criterion.MEAN, by_epochs=True),
-        Method("afl", "AFL", "afl", Criterion.WORST_COLLABORATOR, adversary_steps=True),
+        Method("fedavg", "FedAvg", "fedavg", ChosenBy.MEAN, by_epochs=True),
+        Method("afl", "AFL", "afl", ChosenBy.WORST_COLLABORATOR, adversary_steps=True),
         Method(
             "fedminmax",
             "FedMinMax (told the groups)",
             "fedminmax",
-            Criterion.WORST_GROUP,
+            ChosenBy.WORST_GROUP,
             knows_groups=True,
             adversary_steps=True,
         ),
-        Method("erm", "ERM (central)", "erm", Criterion.MEAN, pooled=True),
+        Method("erm", "ERM (central)", "erm", ChosenBy.MEAN, pooled=True),
         Method(
             "dro",
             "DRO (central)",
             "dro",
-            Criterion.OBJECTIVE,
+            ChosenBy.OBJECTIVE,
             knows_group_size=True,
             answers_batches=True,
             pooled=True,
@@ -192,7 +192,7 @@ METHODS: Mapping[str, Method] = {
             "bpf",
             "BPF (central)",
             "bpf",
-            Criterion.OBJECTIVE,
+            ChosenBy.OBJECTIVE,
             knows_group_size=True,
             has_tradeoff=True,
             answers_batches=True,
@@ -202,7 +202,7 @@ METHODS: Mapping[str, Method] = {
             "localbpf",
             "FedSRCVaR, a threshold for each collaborator",
             "localbpf",
-            Criterion.OBJECTIVE,
+            ChosenBy.OBJECTIVE,
             smoothed="zang",
             knows_group_size=True,
             has_tradeoff=True,

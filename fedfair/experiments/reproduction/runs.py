@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfair.experiments.reproduction.methods import METHODS, OURS, Method, Setting
+from fedfair.experiments.reproduction.methods import METHODS, OURS, Method, Variation
 from fedfair.experiments.reproduction.study import Figure, Repeats, Size, Study, Values, merged
 from fedfair.experiments.sweep.grid import Point, point_id
 from fedfair.plan.schema import Plan
@@ -104,7 +104,7 @@ class RunList:
             size.adversary_rates if method.adversary_steps else (None,),
         )
         for rate, tradeoff, adversary_rate in varied:
-            setting = Setting(rate, cell.group_size, tradeoff, cell.local_steps, adversary_rate)
+            setting = Variation(rate, cell.group_size, tradeoff, cell.local_steps, adversary_rate)
             whole = merged(self.base, method.changes(self._study, size, setting, self._plan))
             settings = _in_words(method, setting)
             yield Candidate(settings, tuple(self._repeated(whole, settings)))
@@ -123,7 +123,7 @@ def _distinct(groups: Iterable[tuple[Candidate, ...]]) -> tuple[Point, ...]:
     return tuple(sorted(distinct.values(), key=lambda point: (str(point.settings["repetition"]), point.id)))
 
 
-def _in_words(method: Method, setting: Setting) -> dict[str, Value]:
+def _in_words(method: Method, setting: Variation) -> dict[str, Value]:
     """Return a setting as it is written beside a result."""
     settings: dict[str, Value] = {"method": method.name, "learning_rate": setting.learning_rate}
     settings |= {} if setting.tradeoff is None else {"tradeoff": setting.tradeoff}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from fedfair.experiments.reproduction.comparison import (
-    Comparison,
+    RiskComparison,
     Verdict,
     alike,
     holm,
@@ -92,7 +92,11 @@ def test_repetitions_without_any_spread_decide_by_their_difference() -> None:
 
 
 def test_a_claim_holds_where_every_comparison_says_so_and_fails_by_one_that_survives_holm() -> None:
-    sure, open_, against = Comparison("", 0.01, 0.99), Comparison("", 0.4, 0.6), Comparison("", 0.99, 0.02)
+    sure, open_, against = (
+        RiskComparison("", 0.01, 0.99),
+        RiskComparison("", 0.4, 0.6),
+        RiskComparison("", 0.99, 0.02),
+    )
     assert verdict([sure, sure]) is Verdict.HOLDS
     assert verdict([sure, open_]) is Verdict.UNDECIDED
     assert verdict([sure, against]) is Verdict.FAILS
