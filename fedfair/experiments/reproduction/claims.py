@@ -105,7 +105,7 @@ def _decision(claim: str, grounds: Grounds) -> Decision:
         return Decision(claim, Verdict.UNDECIDED, "no model was there to check it on")
     found = tuple(made(grounds))
     if open_cells := _unfinished(claim, grounds):
-        return Decision(claim, Verdict.UNDECIDED, f"{open_cells} of its marks have unfinished runs", found)
+        return Decision(claim, Verdict.UNDECIDED, f"unfinished runs are behind {open_cells} of its marks", found)
     if claim == "C4" and found and (better := _better_than_guessing(grounds)) is not None:
         return Decision(claim, Verdict.UNDECIDED, better, found)
     came_out = verdict(found)

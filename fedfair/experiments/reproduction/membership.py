@@ -20,6 +20,7 @@ from fedfair.experiments.reproduction.runs import KNOWN_GROUP_SIZES, ours
 from fedfair.experiments.reproduction.study import Figure
 from fedfair.experiments.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
+from fedfair.simulation.baselines.fedminmax import group_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tu
     if not parts:
         raise LocalProtocolError("a study of known groups has test records")
     labels = np.concatenate([test.labels for test, _ in parts])
-    groups = np.concatenate([test.columns[column] if column else test.labels.astype(str) for test, _ in parts])
+    groups = np.concatenate([group_names(test.columns[column] if column else test.labels) for test, _ in parts])
     pooled = np.concatenate([values for _, values in parts])
     train = np.concatenate([site["train"].values for site in losses.values() if "train" in site])
     return worst_group(pooled, groups, labels, size), everybody(groups, labels), train

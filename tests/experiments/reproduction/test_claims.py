@@ -113,5 +113,5 @@ def test_a_claim_with_unfinished_marks_is_open_however_well_the_others_speak_for
     lost = next(mark for mark in whole.marks if mark.cell.method == "fedminmax")
     part = Evidence(tuple(mark for mark in whole.marks if mark is not lost), (lost.cell,))
     assert decided(part)["C6"].verdict is Verdict.UNDECIDED
-    assert decided(part)["C6"].reason == "1 of its marks have unfinished runs"
+    assert decided(part)["C6"].reason == "unfinished runs are behind 1 of its marks"
     assert decided(part)["C9"].verdict is decided(whole)["C9"].verdict
