@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from docs import results_tables
 from fedfair.report import disclosure_table, plan_keys, presets_page
 from fedfair.rounds.phases import PHASES
 from fedfair.rounds.plain_sum import TRANSITIONS
@@ -72,6 +73,10 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "explain/algorithms.md": {"algorithms": lambda: disclosure_table.table().rstrip("\n")},
     "explain/rounds.md": {"phases": phase_diagram, "standings": standing_diagram},
     "explain/secure-aggregation.md": {"thresholds": threshold_table, "guarantees": guarantees},
+    "results/README.md": {
+        "worst-tenths": lambda: results_tables.worst_tenths(DOCS / "results"),
+        "claims": lambda: results_tables.verdicts(DOCS / "results"),
+    },
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import typer
@@ -26,6 +27,13 @@ def reproduce_command(
     workers: int = typer.Option(
         0, "--workers", min=0, help="Number of processes; 0 takes one for each processor."
     ),
+    hours: float = typer.Option(
+        None,
+        "--hours",
+        min=0,
+        help="Start no run after so many hours, and report what there is.",
+        show_default="no limit",
+    ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
     """Reproduce the paper's experiments. Finished runs are kept; the same command resumes."""
@@ -42,10 +50,22 @@ def reproduce_command(
 
     crew = workers or os.cpu_count() or 1
     command = shlex.join(["fedfair", *sys.argv[1:]])
-    summary = reproduce(data_set, data, place, quick=quick, workers=crew, command=command, quiet=quiet)
+    began = time.monotonic()
+    summary = reproduce(
+        data_set,
+        data,
+        place,
+        quick=quick,
+        workers=crew,
+        command=command,
+        quiet=quiet,
+        is_over=lambda: hours is not None and time.monotonic() - began >= 3600 * hours,
+    )
     if not quiet:
         for table in summary.tables:
             console.print(table)
     console.print(f"The page: {place / 'index.html'}   the tables: {place / 'README.md'}")
+    if summary.unfinished:
+        console.print(f"{summary.unfinished} runs are left; the same command runs them")
     if summary.failures:
         raise FedfairError(f"{summary.failures} runs failed; the figures omit them", f"see {place}/*/runs/failed")

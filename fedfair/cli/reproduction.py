@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,16 +11,15 @@ from rich.table import Table
 
 from fedfair.atomic_file import write_whole
 from fedfair.cli.points_bar import PointsBar
-from fedfair.experiments.reproduction.claims import findings
-from fedfair.experiments.reproduction.composition import Shares
+from fedfair.experiments.reproduction.claims import CLAIMS
+from fedfair.experiments.reproduction.conclusions import Conclusions, conclude
 from fedfair.experiments.reproduction.execution import Done, PreparedStudy
-from fedfair.experiments.reproduction.membership import worst_group_shares
 from fedfair.experiments.reproduction.studies import STUDIES
 from fedfair.process.terminal import error_console
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
-from fedfair.report.reproduction.tables import Rows, verdicts, worst_groups
+from fedfair.report.reproduction.tables import Rows, verdict_counts, worst_groups
 
-Finished = list[tuple[Done, Mapping[str, Shares]]]
+Finished = list[tuple[Done, Conclusions]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +28,27 @@ class Summary:
 
     Attributes:
         tables: for the terminal.
-        failures: runs without a result.
+        failures: runs that failed.
+        unfinished: runs that were not begun, because the time was up.
     """
 
     tables: tuple[Table, ...]
     failures: int
+    unfinished: int
 
 
 def reproduce(
-    data_set: str, data: Path, out: Path, *, quick: bool, workers: int, command: str, quiet: bool
+    data_set: str,
+    data: Path,
+    out: Path,
+    *,
+    quick: bool,
+    workers: int,
+    command: str,
+    quiet: bool,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Summary:
-    """Run the studies of a data set, and write index.html, README.md and marks.json.
+    """Run the studies of a data set, and write index.html, README.md, marks.json and claims.json.
 
     Args:
         data_set: a name of `STUDIES`.
@@ -49,6 +58,7 @@ def reproduce(
         workers: processes.
         command: how it was called, for the summary.
         quiet: show no progress.
+        is_over: asked whenever a run has ended; true starts no further one.
 
     Raises:
         FedfairError: the data are not what was published, or `out` belongs to other settings.
@@ -58,14 +68,18 @@ def reproduce(
         prepared = PreparedStudy(study, study.quick if quick else study.full, data, out)
         points, before = len(prepared.runs.points), prepared.finished()
         with PointsBar(points, before, error_console, quiet=quiet, title=study.name) as bar:
-            finished = prepared.run(workers, bar.take)
-        done.append((finished, worst_group_shares(finished)))
+            finished = prepared.run(workers, bar.take, is_over)
+        done.append((finished, conclude(finished)))
     title = f"{data_set}: the paper's experiments again ({'quick' if quick else 'full'} size)"
     write_whole(out / "index.html", reproduction_page(title, done))
     write_whole(out / "README.md", reproduction_summary(title, command, done))
     write_whole(out / "marks.json", json.dumps(_marks(done), indent=1) + "\n")
-    tables = [_terminal(rows) for one, _ in done for rows in (worst_groups(one), verdicts(findings(one.evidence)))]
-    return Summary(tuple(tables), sum(len(one.failures) for one, _ in done))
+    write_whole(out / "claims.json", json.dumps(_claims(done), indent=1, ensure_ascii=False) + "\n")
+    tables = [
+        _terminal(rows) for one, shown in done for rows in (worst_groups(one), verdict_counts(shown.decisions))
+    ]
+    failures = sum(len(one.failures) for one, _ in done)
+    return Summary(tuple(tables), failures, sum(one.unfinished for one, _ in done))
 
 
 def _terminal(rows: Rows) -> Table:
@@ -87,6 +101,7 @@ def _marks(done: Finished) -> list[dict[str, object]]:
             "worst_group_size": mark.cell.group_size,
             "tradeoff": mark.cell.tradeoff,
             "local_steps": mark.cell.local_steps,
+            "uniform_floor": mark.uniform_floor,
             "settings": [dict(settings) for settings in mark.settings],
             **{
                 split: {name: [value.mean, value.standard_error] for name, value in figures.items()}
@@ -95,4 +110,23 @@ def _marks(done: Finished) -> list[dict[str, object]]:
         }
         for one, _ in done
         for mark in one.evidence.marks
+    ]
+
+
+def _claims(done: Finished) -> list[dict[str, object]]:
+    """Return what became of every claim as JSON, with every comparison and its two p values."""
+    return [
+        {
+            "study": one.study.name,
+            "claim": decision.claim,
+            "words": CLAIMS[decision.claim],
+            "verdict": decision.verdict.value,
+            "reason": decision.reason,
+            "comparisons": [
+                {"sentence": made.sentence, "p_if_false": made.holds, "p_if_true": made.fails}
+                for made in decision.comparisons
+            ],
+        }
+        for one, shown in done
+        for decision in shown.decisions
     ]

@@ -81,6 +81,11 @@ class OptionsSection(Section):
     divergence: Literal["cvar", "chi2"] | None = Field(
         default=None, description="dro: cvar (the worst group counts) or chi2; null takes cvar"
     )
+    best_response: Literal["all", "batch"] | None = Field(
+        default=None,
+        description="dro, bpf: whose losses the adversary answers exactly, those of all training records or of "
+        "the step's own batch; null takes all for dro, and steps of the adversary for bpf",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +246,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         masked="nothing",
         kinds=("records",),
         centralised=True,
-        options=("divergence", _ADVERSARY[1]),
+        options=("divergence", _ADVERSARY[1], "best_response"),
     ),
     "bpf": AlgorithmFacts(
         title="BPF",
@@ -252,7 +257,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         masked="nothing",
         kinds=("records",),
         centralised=True,
-        options=_ADVERSARY,
+        options=(*_ADVERSARY, "best_response"),
     ),
 }
 
@@ -283,6 +288,22 @@ def option_faults(algorithm: AlgorithmName, options: OptionsSection) -> Iterator
                 f"has no meaning for {algorithm}",
                 f"remove it; it is an option of {' and '.join(takers)}",
             )
+    yield from _best_response_faults(algorithm, options)
+
+
+def _best_response_faults(algorithm: AlgorithmName, options: OptionsSection) -> Iterator[Fault]:
+    """Yield a fault for every option of an adversary that a best response leaves nothing to decide."""
+    if options.best_response is None:
+        return
+    if algorithm == "bpf" and options.adversary_learning_rate is not None:
+        message = "has no meaning where the adversary answers at once (best_response)"
+        yield Fault(("options", "adversary_learning_rate"), message, "remove one of the two")
+    if options.best_response == "batch" and options.adversary_interval is not None:
+        message = "has no meaning where the adversary answers every batch (best_response: batch)"
+        yield Fault(("options", "adversary_interval"), message, "remove it, or use best_response: all")
+    if options.best_response == "batch" and options.divergence == "chi2":
+        message = "is chi2, whose answer is computed for all records only"
+        yield Fault(("options", "divergence"), message, "use best_response: all, or divergence: cvar")
 
 
 def step_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | None) -> Iterator[Fault]:

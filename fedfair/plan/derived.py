@@ -115,6 +115,11 @@ def learns_threshold(plan: Plan) -> bool:
     return ALGORITHMS[plan.training.algorithm].threshold and not is_plain_mean
 
 
+def answers_batches(plan: Plan) -> bool:
+    """Return whether an adversary answers the losses of the batch of every step, which makes a round a sum."""
+    return plan.training.options.best_response == "batch"
+
+
 def returns_mean(plan: Plan) -> bool:
     """Return whether the output model is a mean of the models of several rounds, and not one of them."""
     return plan.training.output in {"average", "tail"}

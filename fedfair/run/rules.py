@@ -83,9 +83,12 @@ class RunRules:
         plan: the plan.
         layout: of its model.
         schema: of the features.
+        as_trained: return what training ends with, even where an earlier model is better. Only a study that
+            compares algorithms wants this.
     """
 
-    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema) -> None:
+    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, *, as_trained: bool = False) -> None:
+        self._as_trained = as_trained
         self._plan, self._layout, self._schema = plan, layout, schema
         self._training = plan.training
         self._is_noised = protects_records(plan)
@@ -428,7 +431,9 @@ class RunRules:
 
     def _unless_worse(self, state: RunState) -> RunState:
         """Return the state with the best model in place of an output model that is certainly worse."""
-        if not state.history or not state.latest.is_certainly_worse_than(_best_of(state.history)):
+        if self._as_trained or not state.history:
+            return state
+        if not state.latest.is_certainly_worse_than(_best_of(state.history)):
             return state
         return self._returning_best(state)
 

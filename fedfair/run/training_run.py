@@ -54,6 +54,7 @@ class TrainingRun:
         layout: of its model.
         schema: of the features.
         vector: array (d,), the model before round 1; it is copied.
+        as_trained: return what training ends with, even where an earlier model is better.
 
     Attributes:
         rules: what moves the state.
@@ -66,8 +67,16 @@ class TrainingRun:
         LocalProtocolError: the vector has another shape than the plan's model.
     """
 
-    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, vector: NDArray[np.floating]) -> None:
-        self.rules = RunRules(plan, layout, schema)
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        schema: FeatureSchema,
+        vector: NDArray[np.floating],
+        *,
+        as_trained: bool = False,
+    ) -> None:
+        self.rules = RunRules(plan, layout, schema, as_trained=as_trained)
         self.initial = self.rules.initial(vector)
         self.state: RunState = self.initial
         self._attempt = 1

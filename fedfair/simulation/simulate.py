@@ -107,12 +107,17 @@ def simulate_sites(
     *,
     engine: Engine = "auto",
     on_progress: OnProgress | None = None,
+    as_trained: bool = False,
 ) -> SimulationOutcome:
-    """Run the plan on records that are in memory already; otherwise as `simulate`."""
+    """Run the plan on records that are in memory already; otherwise as `simulate`.
+
+    With `as_trained` the result is what training ends with, even where an earlier model is better by the plan's
+    objective: a study of algorithms compares what they come to.
+    """
     vectorised = chosen_engine(plan, engine) == "vectorised"
     schema = next(iter(sites.values())).train.schema
     binding = bound(plan, schema, root)
-    training_run = TrainingRun(plan, binding.layout, schema, binding.vector)
+    training_run = TrainingRun(plan, binding.layout, schema, binding.vector, as_trained=as_trained)
     model = flat_model(plan, schema, choose_device(plan.training.device), root)
     logs = {name: ReleaseLog() for name in sites}
     cohort = cohort_of(plan, sites, model, logs, vectorised=vectorised)

@@ -12,9 +12,7 @@ import torch
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.plan.derived import (
-    learns_threshold,
-)
+from fedfair.plan.derived import answers_batches, learns_threshold
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
 from fedfair.plan.schema import Plan, SampleLevelSection
@@ -26,6 +24,7 @@ from fedfair.training.dp_sgd import (
 )
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import LocalSteps, LossWeighting, loss_function
+from fedfair.training.loss_weightings.best_response import best_response
 from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from fedfair.training.models import build_model
@@ -54,6 +53,10 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
 
 def loss_weighting(plan: Plan) -> LossWeighting:
     """Return what the plan makes of losses."""
+    if answers_batches(plan):
+        # DRO has no floor; BPF's objective, put through the inverse map, is the plan's own.
+        floor = plan.objective.tradeoff if plan.training.algorithm == "bpf" else 0.0
+        return best_response(plan.objective.worst_group_size, floor)
     return tail_weighting(objective_of(plan)) if learns_threshold(plan) else equal_coefficients
 
 

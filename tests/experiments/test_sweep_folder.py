@@ -122,6 +122,15 @@ def test_a_folder_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Pat
     assert "--out" in refusal.value.remedy
 
 
+def test_a_key_that_is_new_since_the_folder_was_made_leaves_it_usable(tmp_path: Path) -> None:
+    opened(tmp_path)
+    place = tmp_path / "sweep.json"
+    manifest = json.loads(place.read_text())
+    del manifest["plan"]["evaluation"]["site_means"]
+    place.write_text(json.dumps(manifest))
+    opened(tmp_path)
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(PlanError, match="no folder of a sweep"):

@@ -168,6 +168,21 @@ MISTAKES = [
         "plan.yaml:10: training.options.divergence: must be 'cvar' or 'chi2', found 'kl'",
     ),
     (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: dro\n  options: {best_response: batch, adversary_interval: 2}",
+        "training.options.adversary_interval: has no meaning where the adversary answers every batch",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: dro\n  options: {best_response: batch, divergence: chi2}",
+        "training.options.divergence: is chi2, whose answer is computed for all records only -> use best_response",
+    ),
+    (
+        "rounds: 300",
+        "rounds: 3\n  algorithm: bpf\n  options: {best_response: all, adversary_learning_rate: 1}",
+        "training.options.adversary_learning_rate: has no meaning where the adversary answers at once",
+    ),
+    (
         "rounds: 300\nobjective:",
         "rounds: 3\n  algorithm: bpf\nobjective:\n  tradeoff: 1",
         "objective.tradeoff: is 1, which is no BPF but the mean -> use erm, or less than 1",

@@ -13,7 +13,7 @@ from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
 from fedfair.simulation.baselines.drfa import RobustFederatedAveraging
 from fedfair.simulation.baselines.fedmgda import CommonDescent
-from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
+from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, group_names, groups_of
 from fedfair.simulation.centralised.bpf import BlindParetoFairness
 from tests import bc10
 from tests.oracles.erm import descend_mean
@@ -153,3 +153,8 @@ def test_a_column_that_nobody_keeps_is_named_with_those_that_are_kept() -> None:
     with pytest.raises(PlanError, match="no column 'sex'") as caught:
         groups_of([bc10.dataset()], "sex")
     assert "leave it null" in caught.value.remedy
+
+
+def test_a_group_is_one_however_sites_write_its_number() -> None:
+    written = np.array(["1", "1.0", "0", "0.00", "female", "", "1e0", "10"])
+    assert group_names(written).tolist() == ["1", "1", "0", "0", "female", "", "1", "10"]

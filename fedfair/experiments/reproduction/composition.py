@@ -43,6 +43,11 @@ def worst_group(
     return _shares(groups, labels, worst_weights(losses, equal, group_size))
 
 
+def distance(one: Shares, other: Shares) -> float:
+    """Return half the sum of the absolute differences of two compositions' shares: 0 for the same, at most 1."""
+    return sum(abs(one.get(kind, 0.0) - other.get(kind, 0.0)) for kind in {*one, *other}) / 2.0
+
+
 def _shares(groups: NDArray[np.generic], labels: NDArray[np.int64], member: NDArray[np.float64]) -> Shares:
     kinds, place = np.unique(
         np.stack([groups.astype(str), labels.astype(str)], axis=1), axis=0, return_inverse=True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from fedfair.data.source import load_federation
 from fedfair.experiments.reproduction.evidence import Evidence, Results, evidence_of
 from fedfair.experiments.reproduction.runs import RunList
 from fedfair.experiments.reproduction.study import Size, Study
-from fedfair.experiments.sweep.events import Event, Failure
+from fedfair.experiments.sweep.events import Engine, Event, Failure, PointAdvanced
 from fedfair.experiments.sweep.execution import run_points
 from fedfair.experiments.sweep.folder import SweepFolder
+from fedfair.experiments.sweep.grid import Point
 from fedfair.experiments.sweep.local import run_locally
 from fedfair.plan.schema import Plan
 
@@ -38,6 +40,11 @@ class Done:
     failures: Mapping[str, Failure]
     evidence: Evidence
     workspace: Path
+
+    @property
+    def unfinished(self) -> int:
+        """Return how many runs neither have a result nor failed."""
+        return len(self.runs.points) - len(self.results) - len(self.failures)
 
 
 class PreparedStudy:
@@ -69,17 +76,32 @@ class PreparedStudy:
         """Return how many runs have a result already."""
         return len(self._folder.finished(self.runs.points))
 
-    def run(self, workers: int, on_event: Callable[[Event], None]) -> Done:
-        """Run what has no result yet, and say what everything together shows.
+    def run(
+        self, workers: int, on_event: Callable[[Event], None], is_over: Callable[[], bool] = lambda: False
+    ) -> Done:
+        """Run what has no result yet, figure by figure, and say what everything together shows.
 
         Args:
             workers: processes, at least 1.
             on_event: called after every event.
+            is_over: asked before a figure, and whenever a run has ended; true starts no further one, and loses
+                what other workers are running.
         """
-        root = self.workspace
+        failures: dict[str, Failure] = {}
+        for points in self.runs.by_figure():
+            if not is_over():
+                outcome = run_points(points, self._folder, self._engine(workers, is_over), on_event)
+                failures |= outcome.failures
+        results = self._folder.finished(self.runs.points)
+        evidence = evidence_of(self.runs, results, self.study)
+        return Done(self.study, self.size, self.runs, results, failures, evidence, self.workspace)
 
-        outcome = run_points(
-            self.runs.points, self._folder, lambda points: run_locally(points, root, workers), on_event
-        )
-        evidence = evidence_of(self.runs, outcome.results)
-        return Done(self.study, self.size, self.runs, outcome.results, outcome.failures, evidence, root)
+    def _engine(self, workers: int, is_over: Callable[[], bool]) -> Engine:
+        def run(points: Sequence[Point]) -> Generator[Event, None, None]:
+            with closing(run_locally(points, self.workspace, workers, as_trained=True)) as events:
+                for event in events:
+                    yield event
+                    if not isinstance(event, PointAdvanced) and is_over():
+                        return
+
+        return run

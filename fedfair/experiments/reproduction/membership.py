@@ -1,4 +1,4 @@
-"""The records in the worst groups of the trained models: what Table A.2 counts.
+"""The records in the worst groups of the trained models: what Table A.2 counts, and what C12 and C13 say of them.
 
 A result has no per-record losses, so the chosen runs are made once more; a run is a function of its plan, so these
 are the same models.
@@ -7,50 +7,84 @@ are the same models.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedfair.data.dataset import Dataset
-from fedfair.data.source import load_federation
 from fedfair.errors import LocalProtocolError
-from fedfair.experiments.reproduction.composition import Shares, everybody, worst_group
+from fedfair.experiments.reproduction.composition import Shares, distance, everybody, worst_group
+from fedfair.experiments.reproduction.exact_checks import ExactCheck, no_group_above
 from fedfair.experiments.reproduction.execution import Done
-from fedfair.experiments.reproduction.runs import KNOWN_GROUP_SIZES
+from fedfair.experiments.reproduction.runs import KNOWN_GROUP_SIZES, ours
 from fedfair.experiments.reproduction.study import Figure
+from fedfair.experiments.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
-from fedfair.simulation.simulate import simulate_sites
+from fedfair.simulation.baselines.fedminmax import group_names
 
 
-def worst_group_shares(done: Done) -> dict[str, Shares]:
-    """Return who is in the worst groups of FedSRCVaR's models, and in everybody, over the test records.
+@dataclass(frozen=True, slots=True)
+class WorstGroupMembers:
+    """Who is in the worst groups of FedSRCVaR's models, over the test records.
 
-    Shares are means over the repetitions. Empty where the study has no known groups, or no such run finished.
+    Attributes:
+        shares: by the words of a worst group, and for everybody: means over the repetitions; empty where no such
+            model was trained.
+        distances: by the words of a worst group, for each repetition, its distance from everybody, 0 to 1.
+        no_group_above: C12 on the training records of the first model; None without one.
+    """
+
+    shares: Mapping[str, Shares]
+    distances: Mapping[str, tuple[float, ...]]
+    no_group_above: ExactCheck | None
+
+
+def membership(done: Done, runner: PointRunner) -> WorstGroupMembers:
+    """Return who is in the worst groups of the study's models; nobody where no such run finished.
+
+    Args:
+        done: the study.
+        runner: what makes the runs once more.
     """
     rows: dict[str, Shares] = {}
-    column = done.study.group_column
-    for size in KNOWN_GROUP_SIZES:
-        marks = done.evidence.of(Figure.KNOWN_GROUPS, method="fedsrcvar", group_size=size)
-        if not marks or column is None:
-            continue
-        found = [_shares(done, point.plan, column, size) for point in marks[0].points]
-        rows[f"worst {100 * size:.0f} %"] = _mean([worst for worst, _ in found])
-        rows["everybody"] = _mean([whole for _, whole in found])
-    return rows
+    distances: dict[str, tuple[float, ...]] = {}
+    check: ExactCheck | None = None
+    marks = [
+        (size, mark)
+        for size in KNOWN_GROUP_SIZES
+        for mark in done.evidence.of(Figure.KNOWN_GROUPS, method=ours(done.study), group_size=size)
+    ]
+    found: dict[float, list[tuple[Shares, Shares]]] = {size: [] for size, _ in marks}
+    # By repetition first, so that the records of each are loaded once.
+    for place in range(done.size.repeats if marks else 0):
+        for size, mark in marks:
+            worst, whole, train = _one(runner, mark.points[place].plan, done.study.group_column, size)
+            check = no_group_above(train, size) if check is None else check
+            found[size].append((worst, whole))
+    for size, pairs in found.items():
+        words = f"worst {100 * size:.0f} %"
+        rows[words] = _mean([worst for worst, _ in pairs])
+        rows["everybody"] = _mean([whole for _, whole in pairs])
+        distances[words] = tuple(distance(worst, whole) for worst, whole in pairs)
+    return WorstGroupMembers(rows, distances, check)
 
 
-def _shares(done: Done, plan: Plan, column: str, size: float) -> tuple[Shares, Shares]:
-    sites = load_federation(plan, done.workspace)
-    losses = simulate_sites(plan, sites, done.workspace).losses
-    tested = {name: splits.test for name, splits in sites.items()}
+def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tuple[Shares, Shares, np.ndarray]:
+    """Return the worst group and everybody over the test records of one model, and its training losses."""
+    sites = runner.records(plan)
+    losses = runner.outcome(plan).losses
     parts: list[tuple[Dataset, np.ndarray]] = [
-        (test, losses[name]["test"].values) for name, test in tested.items() if test is not None and len(test)
+        (splits.test, losses[name]["test"].values)
+        for name, splits in sites.items()
+        if splits.test is not None and len(splits.test)
     ]
     if not parts:
         raise LocalProtocolError("a study of known groups has test records")
-    groups = np.concatenate([test.columns[column] for test, _ in parts])
     labels = np.concatenate([test.labels for test, _ in parts])
+    groups = np.concatenate([group_names(test.columns[column] if column else test.labels) for test, _ in parts])
     pooled = np.concatenate([values for _, values in parts])
-    return worst_group(pooled, groups, labels, size), everybody(groups, labels)
+    train = np.concatenate([site["train"].values for site in losses.values() if "train" in site])
+    return worst_group(pooled, groups, labels, size), everybody(groups, labels), train
 
 
 def _mean(shares: Sequence[Shares]) -> Shares:

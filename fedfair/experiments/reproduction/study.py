@@ -11,10 +11,13 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 Values: TypeAlias = Mapping[str, object]
 """A plan, or a part of one, as it would be written in YAML."""
+
+Rates: TypeAlias = Mapping[str, tuple[float, ...]]
+"""Learning rates that are tried, by the name of the method."""
 
 
 class Figure(enum.StrEnum):
@@ -28,6 +31,8 @@ class Figure(enum.StrEnum):
     """Figure 4: one, five and ten local steps (tau)."""
     KNOWN_GROUPS = "known-groups"
     """Tables A.1 and A.2: what knowing the wrong groups costs, and who is in the worst group."""
+    LOCAL_THRESHOLDS = "local-thresholds"
+    """Appendix A.1: a threshold of its own for every collaborator, which is a weaker adversary."""
 
 
 class Repeats(enum.StrEnum):
@@ -50,8 +55,10 @@ class Size:
         group_sizes: worst-group sizes (rho in the paper) that are trained for.
         small_tradeoffs: what stands for a tradeoff (epsilon) of about 0; the best on validation records is taken.
         tradeoffs: the fan of Figure 3.
-        learning_rates: candidates of every method; the best on validation records is taken.
-        adversary_interval: rounds from one look of an adversary at all losses to the next.
+        learning_rates: candidates of each method, by its name; the best on validation records is taken.
+        adversary_rates: candidates of the adversaries of AFL and FedMinMax.
+        adversary_interval: rounds from one look of these at all losses to the next.
+        answered: records in a step of DRO and BPF, whose losses their adversaries answer exactly; or full.
         repeats: folds or seeds.
     """
 
@@ -61,8 +68,10 @@ class Size:
     group_sizes: tuple[float, ...]
     small_tradeoffs: tuple[float, ...]
     tradeoffs: tuple[float, ...]
-    learning_rates: tuple[float, ...]
+    learning_rates: Rates
+    adversary_rates: tuple[float, ...] = (0.001,)
     adversary_interval: int = 1
+    answered: int | Literal["full"] = "full"
     repeats: int = 3
 
 
@@ -77,7 +86,9 @@ class Study:
         repeats: how it is repeated.
         figures: what of the paper it repeats.
         methods: the names of the compared methods (`methods.py`), in the order of the legend.
-        group_column: the column of the groups that FedMinMax knows.
+        group_column: the column of the groups that FedMinMax knows; None takes the labels.
+        groups_are_collaborators: whether every group is one collaborator.
+        paper_tables: whether Tables A.1 and A.2 of the paper are about this study.
         quick: a size for minutes.
         full: a size for hours.
         stated: sentences: what the paper states and this study does.
@@ -95,6 +106,8 @@ class Study:
     stated: tuple[str, ...]
     chosen: tuple[str, ...]
     group_column: str | None = None
+    groups_are_collaborators: bool = False
+    paper_tables: bool = False
 
 
 def merged(base: Values, *changes: Values) -> dict[str, object]:

@@ -32,32 +32,36 @@ Message = int | ResultDocument | Failure
 """A message of a worker: rounds done, the result, or why there is none."""
 
 
-def run_locally(points: Sequence[Point], root: Path, workers: int) -> Generator[Event, None, None]:
+def run_locally(
+    points: Sequence[Point], root: Path, workers: int, *, as_trained: bool = False
+) -> Generator[Event, None, None]:
     """Run points in processes of this machine; an engine.
 
     Args:
         points: what to run.
         root: the workspace of the plan.
         workers: how many at a time, at least 1.
+        as_trained: keep what training ends with, even where an earlier model is better (`simulate_sites`).
     """
+    runner = PointRunner(root, as_trained=as_trained)
     waiting = deque(points)
     crew: list[_Worker] = []
     try:
         while waiting and len(crew) < workers:
-            crew.append(_Worker(root, waiting.popleft()))
+            crew.append(_Worker(runner, waiting.popleft()))
         while crew:
             ready = wait([worker.pipe for worker in crew])
             for worker in [worker for worker in crew if worker.pipe in ready]:
                 event = worker.hear()
                 if not isinstance(event, PointAdvanced):
-                    _occupy(worker, crew, waiting, root)
+                    _occupy(worker, crew, waiting, runner)
                 yield event
     finally:
         for worker in crew:
             worker.dismiss()
 
 
-def _occupy(worker: _Worker, crew: list[_Worker], waiting: deque[Point], root: Path) -> None:
+def _occupy(worker: _Worker, crew: list[_Worker], waiting: deque[Point], runner: PointRunner) -> None:
     """Give a worker that has ended its point the next one, or another worker in its place where it died."""
     if waiting and not worker.died:
         worker.give(waiting.popleft())
@@ -65,18 +69,18 @@ def _occupy(worker: _Worker, crew: list[_Worker], waiting: deque[Point], root: P
     crew.remove(worker)
     worker.dismiss()
     if waiting:
-        crew.append(_Worker(root, waiting.popleft()))
+        crew.append(_Worker(runner, waiting.popleft()))
 
 
 class _Worker:
     """A process and the point that it is running."""
 
-    def __init__(self, root: Path, point: Point) -> None:
+    def __init__(self, runner: PointRunner, point: Point) -> None:
         # Spawned and not forked: torch's threads do not survive a fork.
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.died = False
-        self._process = context.Process(target=_serve, args=(theirs, root), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, runner), daemon=True)
         with _interrupts_ignored():
             self._process.start()
         theirs.close()
@@ -129,11 +133,10 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _serve(pipe: Connection, root: Path) -> None:
+def _serve(pipe: Connection, runner: PointRunner) -> None:
     """Be a worker: run every plan that comes, until no more can come."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    runner = PointRunner(root)
     with contextlib.suppress(EOFError):
         while True:
             pipe.send(runner.attempt(pipe.recv(), _reporter(pipe)))

@@ -17,7 +17,7 @@ from fedfair.experiments.sweep.events import Failure
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument
-from fedfair.simulation.simulate import simulate_sites
+from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 
 OnRound = Callable[[int], None]
 """Called with the number of rounds done, after every sum."""
@@ -28,10 +28,11 @@ class PointRunner:
 
     Args:
         root: the workspace of the plan.
+        as_trained: keep what training ends with, even where an earlier model is better (`simulate_sites`).
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, *, as_trained: bool = False) -> None:
+        self._root, self._as_trained = root, as_trained
         self._key = ""
         self._sites: Mapping[ParticipantId, Splits] = {}
 
@@ -50,13 +51,25 @@ class PointRunner:
         Raises:
             FedfairError: its records cannot be loaded, or training left the finite numbers.
         """
-        sites = self._records(plan)
-        outcome = simulate_sites(
-            plan, sites, self._root, on_progress=lambda progress: on_round(int(progress.round))
-        )
-        return outcome.result
+        return self.outcome(plan, on_round).result
 
-    def _records(self, plan: Plan) -> Mapping[ParticipantId, Splits]:
+    def outcome(self, plan: Plan, on_round: OnRound = lambda _: None) -> SimulationOutcome:
+        """Return the result of a plan with its model and its losses; raises as `run`."""
+        sites = self.records(plan)
+        return simulate_sites(
+            plan,
+            sites,
+            self._root,
+            on_progress=lambda progress: on_round(int(progress.round)),
+            as_trained=self._as_trained,
+        )
+
+    def records(self, plan: Plan) -> Mapping[ParticipantId, Splits]:
+        """Return everybody's records, read anew only where they are not those of the last plan.
+
+        Raises:
+            FedfairError: they cannot be loaded.
+        """
         key = federation_key(plan)
         if key != self._key:
             # What was loaded is let go first: two data sets at once may not fit.

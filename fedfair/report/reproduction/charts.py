@@ -13,7 +13,7 @@ from markupsafe import Markup
 from fedfair.experiments.reproduction.evidence import Evidence, Mark
 from fedfair.experiments.reproduction.execution import Done
 from fedfair.experiments.reproduction.methods import METHODS
-from fedfair.experiments.reproduction.runs import LOCAL_STEPS
+from fedfair.experiments.reproduction.runs import LOCAL_STEPS, ours
 from fedfair.experiments.reproduction.study import Figure
 from fedfair.experiments.sweep.figures import DISPARITY, WORST, figure_name
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw
@@ -53,7 +53,7 @@ def charts(done: Done) -> Iterator[tuple[Figure, Markup]]:
             draw(panels, f"{name}-tradeoffs", "The fan over the tradeoff", _DESCRIPTION, columns=2),
         )
     if Figure.LOCAL_STEPS in done.study.figures:
-        panels = [_panel(_step_lines(found), quantity, "test") for quantity in _PANELS]
+        panels = [_panel(_step_lines(found, ours(done.study)), quantity, "test") for quantity in _PANELS]
         yield (
             Figure.LOCAL_STEPS,
             draw(panels, f"{name}-local-steps", "One, five and ten local steps", _DESCRIPTION, columns=2),
@@ -65,13 +65,13 @@ _DESCRIPTION = (
 )
 
 
-def _step_lines(found: Evidence) -> Lines:
-    ours = [
+def _step_lines(found: Evidence, name: str) -> Lines:
+    own = [
         (f"FedSRCVaR, {steps} local step{'s' if steps > 1 else ''}",
-         found.of(Figure.LOCAL_STEPS, method="fedsrcvar", local_steps=steps))
+         found.of(Figure.LOCAL_STEPS, method=name, local_steps=steps))
         for steps in LOCAL_STEPS
     ]  # fmt: skip
-    return [*ours, ("FedAvg", found.of(Figure.LOCAL_STEPS, method="fedavg"))]
+    return [*own, ("FedAvg", found.of(Figure.LOCAL_STEPS, method="fedavg"))]
 
 
 def _panel(lines: Lines, quantity: str, split: str) -> Chart:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fedfair.experiments.reproduction.claims import Verdict, findings
-from fedfair.experiments.reproduction.composition import Shares
+from fedfair.experiments.reproduction.comparison import Verdict
+from fedfair.experiments.reproduction.conclusions import Conclusions
 from fedfair.experiments.reproduction.execution import Done
+from fedfair.experiments.reproduction.methods import METHODS
 from fedfair.experiments.reproduction.study import Figure
 from fedfair.report.html import PageSection, page, render
 from fedfair.report.reproduction.charts import charts
 from fedfair.report.reproduction.tables import (
     Rows,
     chosen_settings,
+    claims,
     composition,
     known_groups,
-    verdicts,
     worst_groups,
 )
 
@@ -30,25 +31,27 @@ HEADINGS = {
 NOTHING_FAILS = "Nothing that these repetitions could tell."
 
 
-def reproduction_page(title: str, studies: Sequence[tuple[Done, Mapping[str, Shares]]]) -> str:
+def reproduction_page(title: str, studies: Sequence[tuple[Done, Conclusions]]) -> str:
     """Return the whole page.
 
     Args:
         title: its title.
-        studies: what was run, each with the composition of its worst groups (empty for none).
+        studies: what was run, each with what it shows.
     """
-    sections = [PageSection(done.study.name, done.study.title, _body(done, shares)) for done, shares in studies]
+    sections = [PageSection(done.study.name, done.study.title, _body(done, shown)) for done, shown in studies]
     return page(title, sections)
 
 
-def reproduction_summary(title: str, command: str, studies: Sequence[tuple[Done, Mapping[str, Shares]]]) -> str:
+def reproduction_summary(title: str, command: str, studies: Sequence[tuple[Done, Conclusions]]) -> str:
     """Return the tables and the sentences as Markdown; arguments as for the page, and the command that made it."""
     parts = [f"# {title}", f"Made by `{command}`; the charts are in the page beside this file."]
-    for done, shares in studies:
+    for done, shown in studies:
         parts += [f"## {done.study.title}", _summary(done), _markdown(worst_groups(done))]
-        parts += [_markdown(rows) for rows in _more(done, shares)]
-        failing = _failing(done)
+        parts += [_markdown(rows) for rows in _more(done, shown)]
+        failing = _failing(shown)
         parts.append("What does not hold here:\n" + _bullets(failing or [NOTHING_FAILS]))
+        if done.unfinished:
+            parts.append(_unfinished(done))
         if done.evidence.missing:
             parts.append(f"Left out, because no run finished everywhere: {_missing(done)}.")
         parts += ["As the paper states it:\n" + _bullets(done.study.stated)]
@@ -56,26 +59,34 @@ def reproduction_summary(title: str, command: str, studies: Sequence[tuple[Done,
     return "\n\n".join(parts) + "\n"
 
 
-def _body(done: Done, shares: Mapping[str, Shares]) -> Markup:
+def _body(done: Done, shown: Conclusions) -> Markup:
     return render(
         "reproduction.html.jinja",
         summary=_summary(done),
         worst=worst_groups(done),
         pictures=[(HEADINGS[figure], picture) for figure, picture in charts(done)],
-        more=_more(done, shares),
-        failing=_failing(done),
+        more=_more(done, shown),
+        failing=_failing(shown),
         stated=done.study.stated,
         chosen=done.study.chosen,
         nothing_fails=NOTHING_FAILS,
+        unfinished=_unfinished(done),
         missing=_missing(done),
     )
 
 
-def _more(done: Done, shares: Mapping[str, Shares]) -> list[Rows]:
+def _more(done: Done, shown: Conclusions) -> list[Rows]:
     known = known_groups(done)
     tables = [] if known is None else [known]
-    tables += [composition(shares)] if shares else []
-    return [*tables, verdicts(findings(done.evidence)), chosen_settings(done)]
+    tables += [composition(shown.shares, paper=done.study.paper_tables)] if shown.shares else []
+    return [claims(shown.decisions), *tables, chosen_settings(done)]
+
+
+def _unfinished(done: Done) -> str:
+    if not done.unfinished:
+        return ""
+    every = len(done.runs.points)
+    return f"{done.unfinished} of {every} runs are not finished; the same command runs them and nothing else."
 
 
 def _missing(done: Done) -> str:
@@ -83,20 +94,27 @@ def _missing(done: Done) -> str:
     return ", ".join(dict.fromkeys(cells))
 
 
-def _failing(done: Done) -> list[str]:
-    return [
-        f"{finding.claim}: {finding.sentence}"
-        for finding in findings(done.evidence)
-        if finding.verdict is Verdict.FAILS
-    ]
+def _failing(shown: Conclusions) -> list[str]:
+    return [f"{one.claim}: {one.reason}" for one in shown.decisions if one.verdict is Verdict.FAILS]
 
 
 def _summary(done: Done) -> str:
     size = done.size
+    answered = "all records" if size.answered == "full" else f"{size.answered} records"
     return (
         f"{len(done.results)} runs; {size.rounds} rounds of one step (FedAvg: {size.epoch_rounds} rounds of "
-        f"{size.local_epochs} epochs), {size.repeats} {done.study.repeats.value}; learning rates tried: "
-        f"{', '.join(f'{rate:g}' for rate in size.learning_rates)}."
+        f"{size.local_epochs} epochs), {size.repeats} {done.study.repeats.value}; DRO and BPF answer {answered} "
+        f"in every step. Learning rates tried: {_rates(done)}."
+    )
+
+
+def _rates(done: Done) -> str:
+    """Return which learning rates were tried for which methods, those with equal ones together."""
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for name in done.study.methods:
+        groups.setdefault(done.size.learning_rates[name], []).append(METHODS[name].label)
+    return "; ".join(
+        f"{', '.join(labels)} {', '.join(f'{rate:g}' for rate in rates)}" for rates, labels in groups.items()
     )
 
 

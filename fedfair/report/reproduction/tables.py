@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfair.experiments.reproduction.claims import Finding, Verdict, written
+from fedfair.experiments.reproduction.claims import CLAIMS, NEAR, TOLERANCE, Decision, written
+from fedfair.experiments.reproduction.comparison import LEVEL
 from fedfair.experiments.reproduction.composition import Shares
 from fedfair.experiments.reproduction.evidence import Evidence, Mark
 from fedfair.experiments.reproduction.execution import Done
@@ -20,7 +21,7 @@ PAPER_A1: Mapping[tuple[str, float | None], tuple[str, str]] = {
     ("fedsrcvar", 0.3): ("0.724 ± 0.06", "0.695 ± 0.05"),
     ("fedavg", None): ("1.768 ± 0.04", "1.037 ± 0.09"),
 }
-"""Table A.1 of the paper: worst 10 % and worst 30 %, by method and the group size that it was trained for."""
+"""Table A.1 of the paper: worst 10 % and worst 30 %, by algorithm and the group size that it was trained for."""
 
 PAPER_A2: Mapping[str, tuple[str, ...]] = {
     "worst 10 %": ("48.6", "14.9", "4.3", "1.2", "24.1", "6.9"),
@@ -69,58 +70,63 @@ def worst_groups(done: Done) -> Rows:
 
 
 def known_groups(done: Done) -> Rows | None:
-    """Return Table A.1, ours beside the paper's; None where the study has none."""
-    marks = done.evidence.of(Figure.KNOWN_GROUPS)
-    body = []
-    for name in ("fedminmax", "fedsrcvar", "fedavg"):
+    """Return Table A.1, beside the paper's where it is about this study; None where the study has none."""
+    marks, paper = done.evidence.of(Figure.KNOWN_GROUPS), done.study.paper_tables
+    body: list[tuple[str, ...]] = []
+    for name in done.study.methods:
         for mark in [mark for mark in marks if mark.cell.method == name]:
-            knows = METHODS[name].knows_group_size
-            if not knows and mark.cell.group_size != KNOWN_GROUP_SIZES[0]:
+            method = METHODS[name]
+            if not method.knows_group_size and mark.cell.group_size != KNOWN_GROUP_SIZES[0]:
                 continue
-            paper = PAPER_A1[name, mark.cell.group_size if knows else None]
-            trained = f" (trained for {mark.cell.group_size:.0%})" if knows else ""
-            ours = [_text(mark.worst("test", size)) for size in KNOWN_GROUP_SIZES]
-            body.append((METHODS[name].label + trained, ours[0], paper[0], ours[1], paper[1]))
+            trained = f" (trained for {mark.cell.group_size:.0%})" if method.knows_group_size else ""
+            row = [method.label + trained]
+            published = PAPER_A1[method.algorithm, mark.cell.group_size if method.knows_group_size else None]
+            for size, theirs in zip(KNOWN_GROUP_SIZES, published, strict=True):
+                row += [_text(mark.worst("test", size)), *([theirs] if paper else [])]
+            body.append(tuple(row))
     if not body:
         return None
-    head = ("method", "worst 10 %", "paper", "worst 30 %", "paper")
-    return Rows("Table A.1: test risks in nats; tradeoff 0.05 for FedSRCVaR.", head, tuple(body))
+    columns = [part for words in ("worst 10 %", "worst 30 %") for part in (words, *(["paper"] if paper else []))]
+    caption = "Table A.1: test risks in nats; tradeoff 0.05 for FedSRCVaR."
+    return Rows(caption, ("method", *columns), tuple(body))
 
 
-def composition(shares: Mapping[str, Shares]) -> Rows:
-    """Return Table A.2, ours and the paper's in turn.
+def composition(shares: Mapping[str, Shares], *, paper: bool) -> Rows:
+    """Return Table A.2.
 
     Args:
         shares: by the words of the row, those of `PAPER_A2`.
+        paper: whether the paper's own rows belong beside these.
     """
-    head = ("", *(f"{race}, {'employed' if label else 'unemployed'}" for race, label in _A2_COLUMNS))
+    there = [kind for row in shares.values() for kind in row]
+    kinds = _A2_COLUMNS if paper else tuple(dict.fromkeys(sorted(there)))
     body: list[tuple[str, ...]] = []
-    for row, paper in PAPER_A2.items():
+    for row, published in PAPER_A2.items():
         if row in shares:
-            body.append((row, *(f"{100 * shares[row].get(kind, 0.0):.1f}" for kind in _A2_COLUMNS)))
-            body.append((f"{row}, paper", *paper))
-    return Rows("Table A.2: who is in the worst group of the test records, in percent.", head, tuple(body))
+            body.append((row, *(f"{100 * shares[row].get(kind, 0.0):.1f}" for kind in kinds)))
+            body += [(f"{row}, paper", *published)] if paper else []
+    labels = {0: "unemployed", 1: "employed"} if paper else {}
+    head = ("", *(f"{group}, {labels.get(label, f'label {label}')}" for group, label in kinds))
+    caption = "Table A.2: who is in the worst group of the test records, by group and label, in percent."
+    return Rows(caption, head, tuple(body))
 
 
-def verdicts(found: Sequence[Finding]) -> Rows:
-    """Return how often each claim came out how."""
-    claims = {
-        "C5": "more weight on the mean does not lower the worst-group risk (train)",
-        "C6": "FedSRCVaR's worst-group risk is below that of FedAvg, AFL and FedMinMax",
-        "C8": "more local steps do not lower the worst-group risk of the smallest group (train)",
-        "C9": "FedSRCVaR's worst-group risk is below that of the central DRO and BPF (the paper: close to it)",
-    }
-    body = []
-    for claim, sentence in claims.items():
-        own = [finding.verdict for finding in found if finding.claim == claim]
-        if own:
-            counts = [str(own.count(verdict)) for verdict in (Verdict.HOLDS, Verdict.UNDECIDED, Verdict.FAILS)]
-            body.append((f"{claim}: {sentence}", *counts))
+def claims(found: Sequence[Decision]) -> Rows:
+    """Return what became of every claim, and why."""
+    body = tuple((f"{one.claim}: {CLAIMS[one.claim]}", one.verdict.value, one.reason) for one in found)
     caption = (
-        "Comparisons that came out so; a difference counts beyond two standard errors, and never where there is "
-        "one repetition."
+        f"The paper's claims, decided by Welch's t test at a level of {LEVEL:.0%}. A claim holds if each of its "
+        "comparisons rejects the opposite; it does not hold if one of them rejects the claim after Holm's "
+        f"correction. One risk is not above another if it exceeds it by less than {TOLERANCE:.1%} of the loss of "
+        f"guessing, and two are alike if they are less than {NEAR:.0%} of it apart."
     )
-    return Rows(caption, ("claim", "holds", "no difference to tell", "fails"), tuple(body))
+    return Rows(caption, ("claim", "verdict", "what decided it, or why nothing did"), body)
+
+
+def verdict_counts(found: Sequence[Decision]) -> Rows:
+    """Return every claim's verdict, for a terminal."""
+    body = tuple((one.claim, one.verdict.value) for one in found)
+    return Rows("The paper's claims", ("claim", "verdict"), body)
 
 
 def chosen_settings(done: Done) -> Rows:
@@ -133,8 +139,8 @@ def chosen_settings(done: Done) -> Rows:
             body.append((METHODS[name].label, *(_setting(marks[0]) if marks else "" for marks in cells)))
     head = ("method", *(f"for the worst {size:.0%}" for size in sizes))
     caption = (
-        "Chosen on validation records: learning rate, and tradeoff where there is one; where the repetitions "
-        "chose differently, each one's choice."
+        "Chosen on validation records by the method's own objective: learning rate, and tradeoff or learning rate "
+        "of the adversary where there is one; where the repetitions chose differently, each one's choice."
     )
     return Rows(caption, head, tuple(body))
 
@@ -146,8 +152,8 @@ def _setting(mark: Mark) -> str:
 
 
 def _one_setting(settings: Values) -> str:
-    tradeoff = settings.get("tradeoff")
-    return f"{settings['learning_rate']}" + ("" if tradeoff is None else f", {tradeoff}")
+    more = [settings[name] for name in ("tradeoff", "adversary_learning_rate") if name in settings]
+    return ", ".join(str(value) for value in (settings["learning_rate"], *more))
 
 
 def _nearest(sizes: Sequence[float]) -> tuple[float, ...]:

@@ -51,7 +51,24 @@ def _column(data: Dataset, column: str) -> NDArray[np.str_]:
             f"training.options.group_column: the records have no column {column!r}",
             f"name one of {', '.join(data.columns)}" if data.columns else "these data keep none; leave it null",
         )
-    return data.columns[column].astype(str)
+    return group_names(data.columns[column])
+
+
+def group_names(values: NDArray[np.generic]) -> NDArray[np.str_]:
+    """Return the names of groups: a number is one name however it is written, such as 1 and 1.0.
+
+    Args:
+        values: array (n,) of raw values as sites wrote them.
+    """
+    written, place = np.unique(values.astype(str), return_inverse=True)
+    return np.array([_plain(text) for text in written.tolist()], np.str_)[place]
+
+
+def _plain(text: str) -> str:
+    try:
+        return f"{float(text):.15g}"
+    except ValueError:
+        return text
 
 
 class MinimaxOverGroups:

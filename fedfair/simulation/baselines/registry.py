@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from fedfair.data.dataset import Splits
 from fedfair.fairness.theory import bpf_of_rcvar
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import AlgorithmName
+from fedfair.plan.derived import answers_batches
 from fedfair.plan.learning_rates import local_rates, rate_factor
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
@@ -19,7 +21,7 @@ from fedfair.simulation.baselines.fedmgda import CommonDescent
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
 from fedfair.simulation.baselines.local_bpf import LocalThresholds
 from fedfair.simulation.baselines.qffl import FairResourceAllocation
-from fedfair.simulation.centralised.bpf import BlindParetoFairness
+from fedfair.simulation.centralised.bpf import BlindParetoFairness, box_weights
 from fedfair.simulation.centralised.dro import WorstReweighting, chi_square_weights, cvar_weights
 
 Sites = Mapping[ParticipantId, Splits]
@@ -33,7 +35,7 @@ def algorithm_of(plan: Plan, sites: Sites) -> Algorithm | None:
         sites: everybody's records, in the order of the cohort; only their groups are looked at.
     """
     make = _MAKERS.get(plan.training.algorithm)
-    return None if make is None else make(plan, sites)
+    return None if make is None or answers_batches(plan) else make(plan, sites)
 
 
 def _afl(plan: Plan, _: Sites) -> Algorithm:
@@ -79,6 +81,8 @@ def _dro(plan: Plan, _: Sites) -> Algorithm:
 
 def _bpf(plan: Plan, _: Sites) -> Algorithm:
     group_size, floor = bpf_of_rcvar(plan.objective.worst_group_size, plan.objective.tradeoff)
+    if plan.training.options.best_response is not None:
+        return WorstReweighting(partial(box_weights, floor=floor), group_size, _interval(plan))
     return BlindParetoFairness(group_size, floor, _adversary_rate(plan), _interval(plan))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedfair.experiments.reproduction.methods import METHODS
 from fedfair.experiments.reproduction.study import Figure, Repeats, Size, Study, Values
 from tests import plans
 
@@ -14,7 +15,8 @@ SIZE = Size(
     group_sizes=(0.1, 0.3),
     small_tradeoffs=(0.01, 0.05),
     tradeoffs=(0.01, 0.5),
-    learning_rates=(0.1, 0.01),
+    learning_rates=dict.fromkeys(METHODS, (0.1, 0.01)),
+    answered=16,
     repeats=2,
 )
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.experiments.reproduction.composition import everybody, worst_group
+from fedfair.experiments.reproduction.composition import distance, everybody, worst_group
 
 GROUPS = np.array(["a", "a", "b", "b", "b"])
 LABELS = np.array([0, 1, 0, 0, 1])
@@ -37,3 +37,9 @@ def test_shares_add_up_to_one(n: int, size: float, seed: int) -> None:
     draw = np.random.default_rng(seed)
     shares = worst_group(draw.random(n), draw.integers(0, 3, n).astype(str), draw.integers(0, 2, n), size)
     assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_the_distance_of_compositions_is_none_of_equal_ones_and_one_of_disjoint_ones() -> None:
+    assert distance({("a", 0): 0.5, ("b", 0): 0.5}, {("b", 0): 0.5, ("a", 0): 0.5}) == 0.0
+    assert distance({("a", 0): 1.0}, {("b", 0): 1.0}) == 1.0
+    assert distance({("a", 0): 0.5, ("b", 0): 0.5}, {("a", 0): 0.25, ("b", 1): 0.75}) == pytest.approx(0.75)

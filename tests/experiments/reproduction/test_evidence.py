@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.experiments.reproduction.claims import Verdict, below, findings
-from fedfair.experiments.reproduction.evidence import evidence_of
+from fedfair.experiments.reproduction.evidence import Evidence, evidence_of, own_objective
 from fedfair.experiments.reproduction.runs import Cell, RunList
-from fedfair.experiments.reproduction.study import Figure
+from fedfair.experiments.reproduction.study import Figure, Study
 from fedfair.experiments.sweep.figures import Spread
 from fedfair.results.document import ResultDocument
-from fedfair.results.risks import ReportedGroupRisk, SplitRisk
+from fedfair.results.risks import CollaboratorRisk, MeanRisk, ReportedGroupRisk, SplitRisk
 from tests.experiments.reproduction.small_study import SIZE, study
 from tests.result_files import small
 
@@ -27,6 +27,10 @@ def split(worst: float) -> SplitRisk:
 
 def result(validation: float, test: float, train: float = 1.0) -> ResultDocument:
     return small(train=split(train), validation=split(validation), test=split(test))
+
+
+def marks_of(runs: RunList, results: dict[str, ResultDocument], of: Study | None = None) -> Evidence:
+    return evidence_of(runs, results, of or study(Figure.BASELINES))
 
 
 def answered(
@@ -52,7 +56,7 @@ ANSWERS: dict[tuple[object, object], tuple[float, float]] = {
 
 def test_validation_records_choose_and_test_records_only_report() -> None:
     runs = RunList(study(Figure.BASELINES), SIZE, Path())
-    evidence = evidence_of(runs, answered(runs, ANSWERS))
+    evidence = marks_of(runs, answered(runs, ANSWERS))
     (mark,) = evidence.of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
     assert [(one["learning_rate"], one["tradeoff"]) for one in mark.settings] == [(0.1, 0.05)] * 2
     assert mark.worst("test") == Spread(1.5, 0.0)
@@ -72,7 +76,7 @@ def test_every_repetition_chooses_by_its_own_validation_records() -> None:
         for point in runs.points
         if point.settings["learning_rate"] == 0.1
     }
-    (mark,) = evidence_of(runs, results).of(Figure.BASELINES, group_size=0.1)
+    (mark,) = marks_of(runs, results).of(Figure.BASELINES, group_size=0.1)
     assert [one["tradeoff"] for one in mark.settings] == [0.05, 0.01]
     assert [point.settings["repetition"] for point in mark.points] == [1, 2]
     assert mark.worst("test") == Spread.of([0.05, 0.01])
@@ -84,7 +88,7 @@ def test_no_test_risk_changes_what_is_chosen(test_risks: list[float]) -> None:
     runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
     keys = [key for key in ANSWERS if key[1] is not None]
     answers = {key: (ANSWERS[key][0], risk) for key, risk in zip(keys, test_risks, strict=True)}
-    (mark,) = evidence_of(runs, answered(runs, answers)).of(Figure.BASELINES, group_size=0.1)
+    (mark,) = marks_of(runs, answered(runs, answers)).of(Figure.BASELINES, group_size=0.1)
     assert [one["tradeoff"] for one in mark.settings] == [0.05, 0.05]
 
 
@@ -93,38 +97,42 @@ def test_a_candidate_that_failed_in_one_repetition_is_out_and_a_cell_without_any
     results = answered(runs, ANSWERS)
     best = next(each for each in runs.candidates[OURS] if each.settings["tradeoff"] == 0.05)
     del results[best.points[1].id]
-    (mark,) = evidence_of(runs, results).of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
+    (mark,) = marks_of(runs, results).of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
     assert [one["tradeoff"] for one in mark.settings] == [0.01, 0.01]
     without = {identity: one for identity, one in results.items() if one is None}
-    assert set(evidence_of(runs, without).missing) == set(runs.candidates)
+    assert set(marks_of(runs, without).missing) == set(runs.candidates)
 
 
-def test_a_claim_that_fails_is_told_with_its_numbers() -> None:
-    runs = RunList(study(Figure.BASELINES), SIZE, Path())
-    found = [each for each in findings(evidence_of(runs, answered(runs, ANSWERS))) if each.claim == "C6"]
-    by_split = {
-        each.sentence.split(",")[1].strip().split(":")[0]: each for each in found if "worst 10%" in each.sentence
+def told(validation: SplitRisk, *collaborators: float) -> ResultDocument:
+    own = {
+        str(place): CollaboratorRisk(
+            n=1, mean=9.0, accuracy=1.0, validation=MeanRisk(n=1, mean=mean, accuracy=1.0), test=None
+        )
+        for place, mean in enumerate(collaborators)
     }
-    assert by_split["test"].verdict is Verdict.HOLDS
-    assert "fedsrcvar 1.500" in by_split["test"].sentence
-    assert "fedavg 3.000" in by_split["test"].sentence
-    assert by_split["train"].verdict is Verdict.UNDECIDED
+    return small(train=split(1.0), validation=validation, test=split(1.0)).model_copy(
+        update={"collaborators": own}
+    )
 
 
-def test_a_difference_counts_beyond_two_standard_errors_of_the_difference() -> None:
-    # Errors 0.3 and 0.4 make 0.5; two of them are 1.
-    assert below(Spread(1.0, 0.3), Spread(2.1, 0.4)) is Verdict.HOLDS
-    assert below(Spread(2.1, 0.3), Spread(1.0, 0.4)) is Verdict.FAILS
-    assert below(Spread(1.0, 0.3), Spread(2.0, 0.4)) is Verdict.UNDECIDED
+def test_every_method_is_chosen_by_what_it_minimises_itself() -> None:
+    # The worst tenth has 0.8 on validation records, everybody 0.4, the collaborators 0.3 and 0.7.
+    found, of = told(split(0.8), 0.3, 0.7), study(Figure.BASELINES)
+    known = dataclasses.replace(of, groups_are_collaborators=True)
+
+    def chosen_by(method: str, tradeoff: float | None = None, within: Study = of) -> float | None:
+        return own_objective(Cell(Figure.BASELINES, method, 0.1, tradeoff), within, found)
+
+    assert chosen_by("fedsrcvar") == chosen_by("dro") == 0.8
+    assert chosen_by("bpf", 0.25) == 0.75 * 0.8 + 0.25 * 0.4
+    assert chosen_by("fedavg") == chosen_by("erm") == chosen_by("fedminmax") == 0.4
+    assert chosen_by("afl") == chosen_by("fedminmax", within=known) == 0.7
 
 
-@given(st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.sampled_from([None, 0.0, 0.1]))
-def test_single_runs_decide_nothing(one: float, other: float, error: float | None) -> None:
-    assert below(Spread(one), Spread(other, error)) is Verdict.UNDECIDED
-    assert below(Spread(one, error), Spread(other)) is Verdict.UNDECIDED
-
-
-def test_no_difference_to_the_central_methods_is_not_counted_as_a_claim_that_holds() -> None:
-    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar", "bpf")), SIZE, Path())
-    found = findings(evidence_of(runs, {point.id: result(0.5, 0.5) for point in runs.points}))
-    assert {each.verdict for each in found if each.claim == "C9"} == {Verdict.UNDECIDED}
+def test_a_mark_keeps_the_figures_of_every_repetition() -> None:
+    runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
+    results = {point.id: result(0.5, float(str(point.settings["repetition"]))) for point in runs.points}
+    (mark,) = marks_of(runs, results).of(Figure.BASELINES, group_size=0.1)
+    assert mark.worst_values("test") == (1.0, 2.0)
+    assert mark.values("test", "mean") == (0.5, 1.0)
+    assert mark.worst_values("test", 0.77) == ()

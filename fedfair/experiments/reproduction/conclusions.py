@@ -1,0 +1,42 @@
+"""Draws the conclusions from a study: who is in the worst groups, and the verdict about every claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedfair.experiments.reproduction.claims import Decision, Grounds, decisions
+from fedfair.experiments.reproduction.composition import Shares
+from fedfair.experiments.reproduction.exact_checks import exact_checks
+from fedfair.experiments.reproduction.execution import Done
+from fedfair.experiments.reproduction.membership import membership
+from fedfair.experiments.reproduction.runs import ours
+from fedfair.experiments.sweep.runner import PointRunner
+from fedfair.plan.schema import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusions:
+    """The conclusions from one study.
+
+    Attributes:
+        shares: the composition of worst groups and of everybody, by the words of the row.
+        decisions: what became of every claim, in their order.
+    """
+
+    shares: Mapping[str, Shares]
+    decisions: tuple[Decision, ...]
+
+
+def conclude(done: Done) -> Conclusions:
+    """Return what a study shows; trains a few models once more and makes a few short runs.
+
+    Raises:
+        FedfairError: the data cannot be loaded any more.
+    """
+    runner = PointRunner(done.workspace, as_trained=True)
+    checks = exact_checks(done.runs.base, runner.records(Plan.model_validate(done.runs.base)), done.workspace)
+    members = membership(done, runner)
+    checks |= {} if members.no_group_above is None else {"C12": members.no_group_above}
+    grounds = Grounds(done.evidence, ours(done.study), checks, members.distances)
+    return Conclusions(members.shares, tuple(decisions(grounds)))
