@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fedfair.experiments.reproduction.study import Size, Study, Values
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.plan.algorithms import AlgorithmName
+from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
 from fedfair.plan.schema import Plan
 
 EPOCH_BATCH = 128
@@ -105,7 +105,12 @@ class Method:
             "local_steps": setting.local_steps,
             "learning_rate": setting.learning_rate,
             "schedule": "linear",
+            "warm_up": 0.0,
+            "output": "last",
         }
+        if ALGORITHMS[self.algorithm].mean_of_changes:
+            # Every method makes plain steps: an adaptive one for some of them would not compare their objectives.
+            training["server_optimizer"] = {"name": "sgd"}
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
         if self.pooled:
