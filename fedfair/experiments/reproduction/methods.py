@@ -108,9 +108,9 @@ class Method:
             "warm_up": 0.0,
             "output": "last",
         }
-        if ALGORITHMS[self.algorithm].mean_of_changes:
-            # Every method makes plain steps: an adaptive one for some of them would not compare their objectives.
-            training["server_optimizer"] = {"name": "sgd"}
+        # Every method makes plain steps: an adaptive one for some of them would not compare their objectives.
+        plain = ALGORITHMS[self.algorithm].mean_of_changes
+        training["server_optimizer"] = {"name": "sgd"} if plain else None
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
         if self.pooled:
