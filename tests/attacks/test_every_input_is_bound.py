@@ -82,6 +82,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "_noised": PLAN,
     "_objective": PLAN,
     "_histogram": PLAN,
+    "_columns": PLAN,
     "_masked": PLAN,
     "_threshold_limit": PLAN,
     "_steps": PLAN,

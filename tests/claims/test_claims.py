@@ -38,9 +38,8 @@ def zero_model() -> FlatModel:
 
 def losses_of(model: FlatModel) -> NDArray[np.float64]:
     data = bc10.dataset()
-    return evaluate(
-        model, SplitRecords.place(data.features, data.labels, torch.float64, torch.device("cpu"))
-    ).values
+    records = SplitRecords.place(data.features, data.labels, torch.float64, torch.device("cpu"))
+    return evaluate(model, records, 0).values
 
 
 def optimal_losses(rho: float, eps: float) -> NDArray[np.float64]:

@@ -22,12 +22,17 @@ task:
   test_fraction: 0.2
   standardize: secure
   model: {name: linear, init: zeros}
-training: {rounds: 100, learning_rate: 0.5, device: cpu}
+objective: {smoothing: {name: softplus, gamma: 0.05}}
+training:
+  {rounds: 100, learning_rate: 0.5, device: cpu, server_optimizer: {name: sgd}, schedule: constant, batch_size: 64}
 """
 CLINICS = """
 federation: {name: demo, collaborators: [a, b, c]}
 task: {data: breast-cancer, partition: {scheme: random}, standardize: secure, model: {name: linear, init: zeros}}
-training: {rounds: 40, batch_size: full, learning_rate: RATE, threshold_learning_rate: 0.02, device: cpu}
+objective: {smoothing: {name: softplus, gamma: 0.05}}
+training:
+  {rounds: 40, batch_size: full, device: cpu, server_optimizer: {name: sgd}, schedule: constant,
+   threshold_learning_rate: 0.02, learning_rate: RATE}
 """
 
 

@@ -38,9 +38,8 @@ def objective(rho: float, eps: float, name: str = "softplus", gamma: float = 0.0
 
 def losses_of(model: FlatModel) -> NDArray[np.float64]:
     data = bc10.dataset()
-    return evaluate(
-        model, SplitRecords.place(data.features, data.labels, torch.float64, torch.device("cpu"))
-    ).values
+    records = SplitRecords.place(data.features, data.labels, torch.float64, torch.device("cpu"))
+    return evaluate(model, records, 0).values
 
 
 @pytest.mark.parametrize(("rho", "eps", "name", "gamma", "expected"), SMOOTHED)
