@@ -56,6 +56,9 @@ class Trained(Protocol):
     def step(self, learning_rate: float) -> None:
         """Move against the gradient."""
 
+    def go_back_to(self, values: Tensor) -> None:
+        """Be as it was loaded, as if no step had been made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
@@ -178,7 +181,7 @@ class PrivateSteps:
             if bool(torch.isfinite(self.model.flat).all()):
                 return moved
             replay()
-            self.model.flat.copy_(start)
+            self.model.go_back_to(start)
             return self._walk(batches, threshold, self.draws.again(), looking=True)
 
     def _walk(

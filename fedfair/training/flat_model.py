@@ -66,14 +66,18 @@ class FlatModel(nn.Module):
         self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
         self.gradient = torch.zeros_like(self.flat)
         self._host = host_memory((self.layout.dimension,), dtype, self.flat.device)
+        # The steps since then, added up by themselves: the model is far larger than one step, and rounds it.
+        self._stepped = torch.zeros_like(self.flat)
         # What was loaded last, which the change is counted from. On the CPU the two are one.
         self._loaded = self._host if self.flat.device.type == "cpu" else torch.empty_like(self.flat)
+        self._trained: list[slice] = []
         for entry, place in self.layout.slices():
             tensor = tensors[entry.name]
             view = self.flat[place].view(entry.shape)
             view.copy_(tensor.detach())
             tensor.data = view
             if entry.trainable:
+                self._trained.append(place)
                 tensor.grad = self.gradient[place].view(entry.shape)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -99,17 +103,20 @@ class FlatModel(nn.Module):
         if self._loaded is not self._host:
             # Waiting here costs nothing, since the device has nothing else to do, and frees the host's memory.
             self._loaded.copy_(self._host)
-        self.flat.copy_(self._loaded)
+        self.go_back_to(self._loaded)
         for buffer, first in self._rest:
             buffer.copy_(first)
 
     def take_change(self) -> NDArray[np.floating]:
         """Return by how much the model has changed since it was loaded, array (d,); once after each `load`.
 
-        It is computed on the device and copied to the host once. The array is memory that the next `load` and the
-        next change overwrite: encode it, or copy it, before.
+        For trained entries that is the sum of the steps, which a difference of two models would lose where steps
+        are small. It is computed on the device and copied to the host once. The array is memory that the next
+        `load` and the next change overwrite: encode it, or copy it, before.
         """
         torch.sub(self.flat, self._loaded, out=self._loaded)
+        for place in self._trained:
+            self._loaded[place] = self._stepped[place]
         if self._loaded is not self._host:
             self._host.copy_(self._loaded)
         change: NDArray[np.floating] = self._host.numpy()
@@ -127,6 +134,12 @@ class FlatModel(nn.Module):
     def step(self, learning_rate: float) -> None:
         """Move every trainable entry against its gradient; the others have gradient 0 and stay."""
         self.flat.add_(self.gradient, alpha=-learning_rate)
+        self._stepped.add_(self.gradient, alpha=-learning_rate)
+
+    def go_back_to(self, values: Tensor) -> None:
+        """Overwrite the vector with that of the model as it was loaded, as if no step had been made."""
+        self.flat.copy_(values)
+        self._stepped.zero_()
 
     def _apply(self, fn: object, recurse: bool = True) -> NoReturn:  # noqa: ARG002 - nn.Module's signature
         raise LocalProtocolError("a FlatModel cannot be moved or cast: that would break its views; make a new one")

@@ -161,3 +161,24 @@ def test_moving_a_flat_model_is_refused_because_its_views_would_break() -> None:
 def test_a_half_width_vector_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="float16"):
         layout_of(nn.Linear(1, 1), torch.float16)
+
+
+def test_a_step_that_a_large_weight_would_swallow_is_part_of_the_change() -> None:
+    flat = FlatModel(nn.Linear(1, 1, bias=False), torch.float32)
+    flat.load(np.array([1000.0], np.float32))
+    for _ in range(3):
+        flat.gradient.fill_(1.0)
+        flat.step(1e-6)
+    # In float32, 1000 - 1e-6 is 1000.
+    assert flat.vector()[0] == 1000.0
+    assert flat.take_change() == pytest.approx([-3e-6], rel=1e-6)
+
+
+def test_a_model_that_has_gone_back_has_made_no_step() -> None:
+    flat = FlatModel(deep(), torch.float32)
+    start = flat.flat.clone()
+    flat.load(flat.vector())
+    train(flat)
+    flat.step(0.1)
+    flat.go_back_to(start)
+    assert not flat.take_change().any()

@@ -154,8 +154,8 @@ class VectorisedClients:
             )
             batches = self._batches(asked[places], number, 1, weights)
             first = self._on_device(levels[places])[:, None]
-            own, last = descent.walk(start, first, itertools.islice(batches, steps))
-            models[places] = own.sub_(start).cpu().numpy()
+            own, last = descent.changes(start, first, itertools.islice(batches, steps))
+            models[places] = own.cpu().numpy()
             moved[places] = _difference(last, first)
         return LocalChanges(models, moved)
 
@@ -179,20 +179,21 @@ class VectorisedClients:
             first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
             drift = None if variates is None or counted is None else variates.drift(counted, group, start)
             # Nobody's last step is needed by itself, unless it is clipped or counted.
-            summed = clipping is None and drift is None
-            apart = self._length(group) - summed
-            models, last = descent.walk(start, first, itertools.islice(batches, apart), drift)
+            summed, length = clipping is None and drift is None, self._length(group)
             column = self._on_device(weights[group])[:, None]
             if summed:
+                models, last = descent.walk(start, first, itertools.islice(batches, length - 1))
                 last = descent.add_last_step(models, last, next(batches), column, total)
-            if models is not start:
-                models.sub_(start)
+                changes = None if models is start else models.sub_(start)
+            else:
+                changes, last = descent.changes(start, first, itertools.islice(batches, length), drift)
+            if changes is not None:
                 if clipping is not None:
-                    clipping.limit(models)
-                total.addmv_(models.t(), column[:, 0])
+                    clipping.limit(changes)
+                total.addmv_(changes.t(), column[:, 0])
             moved = np.clip(_difference(last, first), -limit, limit)
-            if variates is not None and counted is not None:
-                variates.adding(counted, group, models, moved)
+            if variates is not None and counted is not None and changes is not None:
+                variates.adding(counted, group, changes, moved)
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ moved
         if variates is not None:

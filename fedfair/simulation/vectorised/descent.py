@@ -40,16 +40,13 @@ class Descent:
     rule: LossWeighting
     rates: LearningRates
 
-    def walk(
-        self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch], drift: Drift | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def walk(self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch]) -> tuple[Tensor, Tensor]:
         """Make one step for each batch.
 
         Args:
             start: tensor (d,), from where everybody starts; it stays as it is.
             thresholds: tensor (k, 1).
             batches: of the group.
-            drift: what is added to everybody's every gradient, tensors (k, d) and (k, 1); None for nothing.
 
         Returns:
             Everybody's model (k, d), or `start` itself after no step; and the thresholds (k, 1).
@@ -60,12 +57,35 @@ class Descent:
                 models = start.expand(len(thresholds), -1).clone()
             moved = layers_in(models, self.layout)
             thresholds = self._step(layers, batch, thresholds, moved)
-            if drift is not None:
-                models.sub_(drift.model, alpha=self.rates.model)
-                if self.rates.threshold is not None:
-                    thresholds = torch.sub(thresholds, drift.threshold, alpha=self.rates.threshold)
             layers = moved
         return models, thresholds
+
+    def changes(
+        self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch], drift: Drift | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Make one step for each batch, and add up the steps by themselves, as `FlatModel.take_change` does.
+
+        Args:
+            start: tensor (d,), from where everybody starts; it stays as it is.
+            thresholds: tensor (k, 1).
+            batches: of the group.
+            drift: what is added to everybody's every gradient, tensors (k, d) and (k, 1); None for nothing.
+
+        Returns:
+            Everybody's change of the model (k, d), and the thresholds (k, 1).
+        """
+        changes = start.new_zeros(len(thresholds), len(start))
+        moved, layers, models = layers_in(changes, self.layout), layers_in(start, self.layout), None
+        for at, batch in enumerate(batches):
+            if at:
+                models = torch.add(start, changes, out=models)
+                layers = layers_in(models, self.layout)
+            thresholds = self._step(layers, batch, thresholds, moved)
+            if drift is not None:
+                changes.sub_(drift.model, alpha=self.rates.model)
+                if self.rates.threshold is not None:
+                    thresholds = torch.sub(thresholds, drift.threshold, alpha=self.rates.threshold)
+        return changes, thresholds
 
     def add_last_step(
         self, models: Tensor, thresholds: Tensor, batch: GroupBatch, weights: Tensor, total: Tensor
