@@ -53,6 +53,32 @@ def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate()
     assert local_rates(plain, 2) == LearningRates(0.2, None)
 
 
+NOISED = {"sample_level": {"noise_multiplier": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "training", "sections", "expected"),
+    [
+        ({"name": "adam"}, {}, {}, 0.4),
+        ({"name": "sgd", "learning_rate": 0.1}, {}, {}, 0.4),
+        ({"name": "sgd"}, {}, {}, 0.2),
+        ({"name": "adam"}, {"local_steps": 2}, {}, 0.2),
+        ({"name": "adam"}, {"local_epochs": 1}, {}, 0.2),
+        ({"name": "adam"}, {}, {"task": {"standardize": "ranges"}, "privacy": NOISED}, 0.2),
+    ],
+)
+def test_a_site_s_rate_stays_where_the_server_divides_the_change_of_one_step_by_it(
+    optimizer: dict[str, object],
+    training: dict[str, object],
+    sections: dict[str, dict[str, object]],
+    expected: float,
+) -> None:
+    falling = {"rounds": 2, "schedule": "linear", "warm_up": 0.0, "learning_rate": 0.4}
+    plan = parsed(training={**falling, "server_optimizer": optimizer, **training}, **sections)
+    assert local_rates(plan, 1) == LearningRates(0.4, 0.4)
+    assert local_rates(plan, 2) == LearningRates(expected, expected)
+
+
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
