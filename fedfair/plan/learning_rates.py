@@ -18,7 +18,7 @@ from fedfair.plan.schema import LinearModel, MlpModel, Plan, ServerOptimizerSect
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
 
-_ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.1, MlpModel: 0.03}
+_ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.3, MlpModel: 0.03}
 _OTHER_ADAPTIVE_RATE = 0.01
 
 FIRST_ROUND = RoundNumber(1)

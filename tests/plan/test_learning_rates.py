@@ -82,10 +82,10 @@ def test_a_site_s_rate_stays_where_the_server_divides_the_change_of_one_step_by_
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (None, 0.1),
+        (None, 0.3),
         ({"name": "sgd"}, 0.4),
         ({"name": "momentum"}, 0.4),
-        ({"name": "adam"}, 0.1),
+        ({"name": "adam"}, 0.3),
         ({"name": "yogi", "learning_rate": 0.2}, 0.2),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_model_with_hidden_layers_is_stepped_more_carefully() -> None:
         server_rate(Plan.model_validate(untuned(task={"data": "breast-cancer", "model": model})))
         for model in ({"name": "linear"}, {"name": "mlp", "hidden": [8]}, "model:build")
     ]
-    assert rates == [0.1, 0.03, 0.01]
+    assert rates == [0.3, 0.03, 0.01]
 
 
 @pytest.mark.parametrize(
