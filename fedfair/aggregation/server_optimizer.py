@@ -28,7 +28,13 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.training_sum import blocks, moved_by_mean
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
-from fedfair.plan.learning_rates import local_rates, rate_factor, server_optimizer_of, server_rate
+from fedfair.plan.learning_rates import (
+    averages_plainly,
+    local_rates,
+    rate_factor,
+    server_optimizer_of,
+    server_rate,
+)
 from fedfair.plan.schema import Plan, ServerOptimizerSection
 
 _Array = NDArray[np.floating]
@@ -81,7 +87,7 @@ class ServerOptimizer:
     def __init__(self, plan: Plan, layout: Layout) -> None:
         self._plan, self._dimension, self._width = plan, layout.dimension, layout.dtype
         self._stated: ServerOptimizerSection = server_optimizer_of(plan)
-        self._averages = self._stated.name == "sgd" and self._stated.learning_rate is None
+        self._averages = averages_plainly(plan)
         self._statistics = [place for entry, place in layout.slices() if not entry.trainable]
 
     @property

@@ -18,7 +18,7 @@ from fedfair.plan.schema import LinearModel, MlpModel, Plan, ServerOptimizerSect
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
 
-_ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.1, MlpModel: 0.03}
+_ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.3, MlpModel: 0.03}
 _OTHER_ADAPTIVE_RATE = 0.01
 
 FIRST_ROUND = RoundNumber(1)
@@ -67,13 +67,33 @@ def rate_factor(plan: Plan, number: RoundNumber | int) -> float:
 def local_rates(plan: Plan, number: RoundNumber | int) -> LearningRates:
     """Return the rates of every local step of a round.
 
+    They follow the schedule, unless the server optimizer divides the change of a single step by them. There they
+    cancel, and the optimizer's own rate follows the schedule. A float32 model rounds its change to some 2^-24 of
+    the model, whatever the rate, so that a rate that fell would only leave more of that in the quotient.
+
     Args:
         plan: the plan.
         number: the round, from 1.
     """
-    factor = rate_factor(plan, number)
+    factor = 1.0 if _cancels(plan) else rate_factor(plan, number)
     threshold = stated_threshold_rate(plan) * factor if learns_threshold(plan) else None
     return LearningRates(plan.training.learning_rate * factor, threshold)
+
+
+def _cancels(plan: Plan) -> bool:
+    """Return whether the sites' rates make no difference but that of rounding.
+
+    With noise for whole collaborators they do: a change is clipped before it is noised.
+    """
+    training = plan.training
+    single = training.local_steps == 1 and training.local_epochs is None
+    return single and not averages_plainly(plan) and not is_noised(plan)
+
+
+def averages_plainly(plan: Plan) -> bool:
+    """Return whether the mean of the changes is added to the model as it is."""
+    stated = server_optimizer_of(plan)
+    return stated.name == "sgd" and stated.learning_rate is None
 
 
 def stated_threshold_rate(plan: Plan) -> float:

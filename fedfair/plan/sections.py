@@ -183,7 +183,7 @@ class ServerOptimizerSection(Section):
     learning_rate: PositiveFloat | None = Field(
         default=None,
         description="size of the step, above 0; null takes training.learning_rate for sgd and momentum; for "
-        "adam and yogi 0.1 with a linear model, 0.03 with an mlp, 0.01 with any other",
+        "adam and yogi 0.3 with a linear model, 0.03 with an mlp, 0.01 with any other",
     )
     momentum: float = Field(
         default=0.9, ge=0, lt=1, description="what remains of the earlier steps' mean (beta1), 0 to below 1"

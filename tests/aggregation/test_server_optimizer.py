@@ -43,8 +43,7 @@ def walk(
     optimizer = ServerOptimizer(stated, layout(size, statistics=statistics))
     vector, threshold, moments = np.zeros(size), 1.0, optimizer.first_moments
     for number, row in enumerate(gradients, start=1):
-        factor = (len(gradients) - number + 1) / len(gradients) if stated.training.schedule == "linear" else 1.0
-        changes = -RATE * factor * weight * np.array(row)
+        changes = -RATE * weight * np.array(row)
         change = MeanChange(changes[:-1], float(changes[-1]), weight)
         vector, threshold, moments = optimizer.stepped(vector, threshold, moments, change, RoundNumber(number))
     return vector, threshold, moments

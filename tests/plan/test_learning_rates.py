@@ -53,13 +53,39 @@ def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate()
     assert local_rates(plain, 2) == LearningRates(0.2, None)
 
 
+NOISED = {"sample_level": {"noise_multiplier": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "training", "sections", "expected"),
+    [
+        ({"name": "adam"}, {}, {}, 0.4),
+        ({"name": "sgd", "learning_rate": 0.1}, {}, {}, 0.4),
+        ({"name": "sgd"}, {}, {}, 0.2),
+        ({"name": "adam"}, {"local_steps": 2}, {}, 0.2),
+        ({"name": "adam"}, {"local_epochs": 1}, {}, 0.2),
+        ({"name": "adam"}, {}, {"task": {"standardize": "ranges"}, "privacy": NOISED}, 0.2),
+    ],
+)
+def test_a_site_s_rate_stays_where_the_server_divides_the_change_of_one_step_by_it(
+    optimizer: dict[str, object],
+    training: dict[str, object],
+    sections: dict[str, dict[str, object]],
+    expected: float,
+) -> None:
+    falling = {"rounds": 2, "schedule": "linear", "warm_up": 0.0, "learning_rate": 0.4}
+    plan = parsed(training={**falling, "server_optimizer": optimizer, **training}, **sections)
+    assert local_rates(plan, 1) == LearningRates(0.4, 0.4)
+    assert local_rates(plan, 2) == LearningRates(expected, expected)
+
+
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (None, 0.1),
+        (None, 0.3),
         ({"name": "sgd"}, 0.4),
         ({"name": "momentum"}, 0.4),
-        ({"name": "adam"}, 0.1),
+        ({"name": "adam"}, 0.3),
         ({"name": "yogi", "learning_rate": 0.2}, 0.2),
     ],
 )
@@ -75,7 +101,7 @@ def test_a_model_with_hidden_layers_is_stepped_more_carefully() -> None:
         server_rate(Plan.model_validate(untuned(task={"data": "breast-cancer", "model": model})))
         for model in ({"name": "linear"}, {"name": "mlp", "hidden": [8]}, "model:build")
     ]
-    assert rates == [0.1, 0.03, 0.01]
+    assert rates == [0.3, 0.03, 0.01]
 
 
 @pytest.mark.parametrize(
