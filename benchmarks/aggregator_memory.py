@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from machine import report
+from paper_steps import constant_steps
 
 from fedfair.cli.loopback import Processes, prepare
 
@@ -30,7 +31,7 @@ def peak_bytes(hidden: int) -> int:
             "partition": {"scheme": "random"},
             "model": {"name": "mlp", "hidden": [hidden, hidden]},
         },
-        "training": {"rounds": ROUNDS, "batch_size": 16},
+        "training": {"rounds": ROUNDS, "batch_size": 16, "output": "last", **constant_steps()},
         "secure_aggregation": {"mode": "off"},
         "evaluation": {"every": 3},
     }

@@ -22,6 +22,7 @@ import pandas as pd
 import torch
 from machine import report
 from numpy.typing import NDArray
+from paper_steps import constant_steps
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.data.dataset import Dataset, Splits
@@ -118,6 +119,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 def plan_of(run: str, names: list[str], rounds: int, rate: float) -> Plan:
+    algorithm = run.split(maxsplit=1)[0]
     size = CHI2_RHO if run == "dro chi2" else RHO
     return Plan.model_validate(
         {
@@ -131,7 +133,8 @@ def plan_of(run: str, names: list[str], rounds: int, rate: float) -> Plan:
                 "smoothing": {"name": "zang", "gamma": 0.02},
             },
             "training": {
-                "algorithm": run.split(maxsplit=1)[0],
+                **constant_steps(algorithm),
+                "algorithm": algorithm,
                 "options": OPTIONS.get(run, {}),
                 "rounds": rounds,
                 "batch_size": "full",

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import yaml
 from machine import report
+from paper_steps import constant_steps
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.plan.loading import load_plan
@@ -45,6 +46,8 @@ def write_workspace(folder: Path, rho: float, epsilon: float, rounds: int) -> Pa
             "smoothing": {"name": "softplus", "gamma": GAMMA},
         },
         "training": {
+            **constant_steps(),
+            "output": "last",
             "rounds": rounds,
             "batch_size": "full",
             "learning_rate": 0.3,

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from machine import report
 from numpy.typing import NDArray
+from paper_steps import constant_steps
 
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
@@ -109,6 +110,7 @@ class Bench:
                     "smoothing": {"name": "zang", "gamma": GAMMA},
                 },
                 "training": {
+                    **constant_steps(algorithm),
                     "algorithm": algorithm,
                     "options": {"adversary_learning_rate": 0.1} if algorithm in ADVERSARIES else {},
                     "rounds": self._rounds,

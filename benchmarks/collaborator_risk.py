@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from machine import report
+from paper_steps import SMOOTHING, constant_steps
 from private_risk import DELTA, EPSILONS, NOISELESS, bc10
 
 from fedfair.data.acs import load_acs_employment
@@ -60,8 +61,9 @@ def plan_of(names: list[str], rounds: int, rate: float, seed: int, privacy: dict
         {
             "federation": {"name": "bench", "collaborators": names},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "ranges"},
-            "objective": {"worst_group_size": SHOWN, "tradeoff": TRADEOFF},
+            "objective": {"worst_group_size": SHOWN, "tradeoff": TRADEOFF, "smoothing": SMOOTHING},
             "training": {
+                **constant_steps(),
                 "rounds": rounds,
                 "local_steps": LOCAL_STEPS,
                 "batch_size": "full",

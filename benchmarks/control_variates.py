@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import yaml
 from machine import report
+from paper_steps import SMOOTHING, constant_steps
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.cli.loopback import Processes, prepare
@@ -58,8 +59,10 @@ def stated(rho: float, steps: int, rounds: int, *, corrects: bool) -> dict[str, 
             "classes": 2,
             "model": {"name": "linear", "init": "zeros"},
         },
-        "objective": {"worst_group_size": rho, "tradeoff": 0.1},
+        "objective": {"worst_group_size": rho, "tradeoff": 0.1, "smoothing": SMOOTHING},
         "training": {
+            **constant_steps(),
+            "output": "last",
             "rounds": rounds,
             "local_steps": steps,
             "control_variates": corrects,

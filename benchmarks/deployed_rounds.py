@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from machine import report
+from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
 from fedfair.cli.loopback import Processes, prepare
 
@@ -29,7 +30,14 @@ def plan(arguments: argparse.Namespace, mode: str) -> dict[str, object]:
             "partition": {"scheme": "random"},
             "model": {"name": "mlp", "hidden": [arguments.hidden]},
         },
-        "training": {"rounds": arguments.rounds, "batch_size": 64, "learning_rate": 0.05},
+        "objective": {"smoothing": SMOOTHING},
+        "training": {
+            "rounds": arguments.rounds,
+            "batch_size": BATCH,
+            "learning_rate": LEARNING_RATE,
+            "output": "last",
+            **constant_steps(),
+        },
         "secure_aggregation": {"mode": mode},
         "evaluation": {"every": arguments.rounds},
     }

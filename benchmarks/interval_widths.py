@@ -18,6 +18,7 @@ import torch
 import yaml
 from machine import report
 from numpy.typing import NDArray
+from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.aggregation.cvar_bounds import Interval, cvar_bounds
@@ -58,8 +59,15 @@ def write_workspace(folder: Path, csv: Path | None, label: str) -> Path:
             "standardize": "secure",
             "model": {"name": "linear"},
         },
-        "objective": {"worst_group_size": 0.1, "tradeoff": 0.1},
-        "training": {"rounds": 100, "batch_size": 64, "precision": "fp64"},
+        "objective": {"worst_group_size": 0.1, "tradeoff": 0.1, "smoothing": SMOOTHING},
+        "training": {
+            "rounds": 100,
+            "batch_size": BATCH,
+            "learning_rate": LEARNING_RATE,
+            "output": "last",
+            "precision": "fp64",
+            **constant_steps(),
+        },
         "evaluation": {"every": 100, "scores": True},
     }
     path = folder / "plan.yaml"

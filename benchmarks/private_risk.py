@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from machine import report
+from paper_steps import SMOOTHING, constant_steps
 from scipy.optimize import brentq
 from sklearn.datasets import load_breast_cancer
 
@@ -117,8 +118,9 @@ class Trainer:
                 # What is measured are algorithms, and those know no clip; a simulation of masked sums has one.
                 "secure_aggregation": {"mode": "off"},
                 "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-                "objective": {"worst_group_size": self._size, "tradeoff": TRADEOFF},
+                "objective": {"worst_group_size": self._size, "tradeoff": TRADEOFF, "smoothing": SMOOTHING},
                 "training": {
+                    **constant_steps(algorithm),
                     "algorithm": algorithm,
                     "rounds": self._rounds,
                     "batch_size": self._batch,

@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from machine import report
+from paper_steps import SMOOTHING, constant_steps
 
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
@@ -78,7 +79,10 @@ def plan_of(local_steps: int, *, private: bool) -> Plan:
             # A masked sum clips every change, which then must exist by itself: that is another measurement.
             "secure_aggregation": {"mode": "off"},
             "task": {"data": "breast-cancer", "standardize": "none", "model": {"name": "mlp", "hidden": [HIDDEN]}},
+            "objective": {"smoothing": SMOOTHING},
             "training": {
+                **constant_steps(),
+                "output": "last",
                 "rounds": 10**6,
                 "batch_size": BATCH,
                 "local_steps": local_steps,

@@ -114,6 +114,11 @@ def server_optimizer_of(plan: Plan) -> ServerOptimizerSection:
     return ADAPTIVE if adapts else PLAIN_AVERAGING
 
 
+def adapts_steps(plan: Plan) -> bool:
+    """Return whether the server's rate alone decides the size of the step, whatever the sites' rates are."""
+    return server_optimizer_of(plan).name in {"adam", "yogi"}
+
+
 def server_rate(plan: Plan) -> float:
     """Return the rate of the server optimizer before any schedule, above 0."""
     stated = server_optimizer_of(plan)

@@ -19,6 +19,7 @@ from fedfair.plan.derived import (
     quorum,
 )
 from fedfair.plan.description import percent
+from fedfair.plan.learning_rates import adapts_steps
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.report.privacy_cost import privacy_cost
@@ -107,6 +108,9 @@ def _threshold(plan: Plan) -> Iterator[str]:
     if not learns_threshold(plan):
         return
     training, objective = plan.training, objective_of(plan)
+    one_step = training.local_steps == 1 and training.local_epochs is None
+    if adapts_steps(plan) and (training.schedule != "constant" or one_step):
+        return  # The limit is that of plain descent: docs/explain/defaults.md, "The threshold".
     rate = training.threshold_learning_rate
     name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
     used = training.learning_rate if rate is None else rate

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import learns_threshold
 from fedfair.plan.description import percent
+from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schema import Plan
 from fedfair.results.served_groups import served_sentence
 from fedfair.results.verdict import (
@@ -171,7 +172,7 @@ def _remedies(comparison: Comparison, plan: Plan) -> str:
 
 def _changes(comparison: Comparison, plan: Plan) -> Iterator[tuple[str, str, str]]:
     subjects = {fault.subject for fault in comparison.faults}
-    algorithm, rate = plan.training.algorithm, plan.training.learning_rate
+    algorithm = plan.training.algorithm
     larger = _larger_size(comparison, plan)
     if larger is not None and not subjects & {"training", "objective", "losses"}:
         # The objective fell as it should: it is the aim that asks for too much.
@@ -179,7 +180,7 @@ def _changes(comparison: Comparison, plan: Plan) -> Iterator[tuple[str, str, str
         larger = None
     if not ALGORITHMS[algorithm].threshold and subjects & {"objective", "worst_group"}:
         yield "training.algorithm", "fedsrcvar", algorithm
-    yield "training.learning_rate", f"{rate / _TIMES_SLOWER:.4g}", f"{rate:.4g}"
+    yield _slower(plan)
     if plan.training.schedule == "constant":
         yield "training.schedule", "linear", "constant"
     smoothing = plan.objective.smoothing.name
@@ -187,6 +188,16 @@ def _changes(comparison: Comparison, plan: Plan) -> Iterator[tuple[str, str, str
         yield "objective.smoothing.name", "zang", smoothing
     if larger is not None:
         yield larger
+
+
+def _slower(plan: Plan) -> tuple[str, str, str]:
+    """Return a lower rate: the server's where its steps adapt, because the sites' then decides nothing."""
+    if not adapts_steps(plan):
+        rate = plan.training.learning_rate
+        return "training.learning_rate", f"{rate / _TIMES_SLOWER:.4g}", f"{rate:.4g}"
+    name, rate = server_optimizer_of(plan).name, server_rate(plan)
+    wanted = f"{{name: {name}, learning_rate: {rate / _TIMES_SLOWER:.4g}}}"
+    return "training.server_optimizer", wanted, f"{name} at {rate:.4g}"
 
 
 def _larger_size(comparison: Comparison, plan: Plan) -> tuple[str, str, str] | None:

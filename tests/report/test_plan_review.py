@@ -42,6 +42,25 @@ def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     assert len(plan_review(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
 
 
+@pytest.mark.parametrize(
+    ("training", "warns"),
+    [
+        ({}, False),
+        ({"schedule": "constant"}, False),
+        ({"local_steps": 10}, False),
+        ({"local_steps": 10, "schedule": "constant"}, True),
+        ({"local_epochs": 1, "schedule": "constant"}, True),
+        ({"server_optimizer": {"name": "sgd"}}, True),
+        ({"server_optimizer": {"name": "momentum"}}, True),
+    ],
+)
+def test_the_limit_of_the_threshold_is_that_of_plain_steps(training: dict[str, object], warns: bool) -> None:
+    said = plan_review(
+        Plan.model_validate(plans.untuned(training={"rounds": 300, "learning_rate": 9.0, **training}))
+    )
+    assert any("oscillate" in warning for warning in said) is warns
+
+
 def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
     for size, tradeoff in ((1.0, 0.0), (0.1, 1.0)):
         said = plan_review(

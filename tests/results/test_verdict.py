@@ -14,6 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.metrics import summarise_losses
+from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument, to_json
 from fedfair.results.reading import parse_result
 from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
@@ -226,6 +227,21 @@ def test_what_cannot_be_compared_is_said() -> None:
         compare(AIM, LOG2, start(None), ReturnedEvaluation(split(0.5), None, BALANCED)), plans.parsed()
     )
     assert (hidden.state, len(hidden.sentences)) == ("fine", 2)
+
+
+def test_the_advice_names_the_rate_that_decides_how_far_a_round_goes() -> None:
+    comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(split(0.88), None, BALANCED))
+    for stated, wanted in (
+        ({}, "{name: adam, learning_rate: 0.01} (now adam at 0.1)"),
+        (
+            {"server_optimizer": {"name": "yogi", "learning_rate": 0.5}},
+            "{name: yogi, learning_rate: 0.05} (now yogi",
+        ),
+    ):
+        plan = Plan.model_validate(plans.untuned(training={"rounds": 1, **stated}))
+        (opening, *_) = worded(comparison, plan).sentences
+        assert f"try training.server_optimizer: {wanted}" in opening
+        assert "training.learning_rate" not in opening
 
 
 def test_no_size_is_named_where_none_is_served_better_than_guessing() -> None:

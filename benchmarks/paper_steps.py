@@ -1,0 +1,20 @@
+"""How the paper's algorithm steps, in the keys of a plan: for benchmarks whose published figures are about it.
+
+The defaults of a plan are others (docs/explain/defaults.md), so these benchmarks state everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedfair.plan.algorithms import ALGORITHMS
+
+SMOOTHING: Mapping[str, object] = {"name": "softplus", "gamma": 0.05}
+LEARNING_RATE = 0.05
+BATCH = 64
+
+
+def constant_steps(algorithm: str = "fedsrcvar") -> dict[str, object]:
+    """Return the keys of `training` for a constant rate and, where an algorithm takes it, plain averaging."""
+    averaging = {"server_optimizer": {"name": "sgd"}} if ALGORITHMS[algorithm].mean_of_changes else {}
+    return {"schedule": "constant", **averaging}
