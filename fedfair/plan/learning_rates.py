@@ -68,8 +68,8 @@ def local_rates(plan: Plan, number: RoundNumber | int) -> LearningRates:
     """Return the rates of every local step of a round.
 
     They follow the schedule, unless the server optimizer divides the change of a single step by them. There they
-    cancel, and the optimizer's own rate follows the schedule. A float32 model rounds its change to some 2^-24 of
-    the model, whatever the rate, so that a rate that fell would only leave more of that in the quotient.
+    cancel, and the optimizer's own rate follows the schedule. What is sent is rounded, so that a rate that fell
+    would only leave more of the rounding in the quotient.
 
     Args:
         plan: the plan.
