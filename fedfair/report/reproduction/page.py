@@ -28,6 +28,7 @@ HEADINGS = {
     Figure.LOCAL_STEPS: "One, five and ten local steps (Figure 4)",
 }
 
+LEFT_OUT = "Left out, because no run finished everywhere:"
 NOTHING_FAILS = "Nothing that these repetitions could tell."
 
 
@@ -53,7 +54,7 @@ def reproduction_summary(title: str, command: str, studies: Sequence[tuple[Done,
         if done.unfinished:
             parts.append(_unfinished(done))
         if done.evidence.missing:
-            parts.append(f"Left out, because no run finished everywhere: {_missing(done)}.")
+            parts.append(f"{LEFT_OUT}\n" + _bullets(_missing(done)))
         parts += ["As the paper states it:\n" + _bullets(done.study.stated)]
         parts += ["Chosen here, or different:\n" + _bullets(done.study.chosen)]
     return "\n\n".join(parts) + "\n"
@@ -71,6 +72,7 @@ def _body(done: Done, shown: Conclusions) -> Markup:
         chosen=done.study.chosen,
         nothing_fails=NOTHING_FAILS,
         unfinished=_unfinished(done),
+        left_out=LEFT_OUT,
         missing=_missing(done),
     )
 
@@ -86,12 +88,16 @@ def _unfinished(done: Done) -> str:
     if not done.unfinished:
         return ""
     every = len(done.runs.points)
-    return f"{done.unfinished} of {every} runs are not finished; the same command runs them and nothing else."
+    return f"{done.unfinished} of {every} runs are not finished. The same command without --hours runs them."
 
 
-def _missing(done: Done) -> str:
-    cells = (f"{cell.method} at {cell.group_size:.0%} ({cell.figure.value})" for cell in done.evidence.missing)
-    return ", ".join(dict.fromkeys(cells))
+def _missing(done: Done) -> list[str]:
+    """Return the marks without a result, those of one method in one figure together."""
+    places: dict[str, list[str]] = {}
+    for cell in done.evidence.missing:
+        sizes = places.setdefault(f"{cell.figure.value}, {cell.method}", [])
+        sizes += [f"{cell.group_size:.0%}"] if f"{cell.group_size:.0%}" not in sizes else []
+    return [f"{place}: {', '.join(sizes)}" for place, sizes in places.items()]
 
 
 def _failing(shown: Conclusions) -> list[str]:

@@ -118,7 +118,7 @@ def claims(found: Sequence[Decision]) -> Rows:
         f"The paper's claims, decided by Welch's t test at a level of {LEVEL:.0%}. A claim holds if each of its "
         "comparisons rejects the opposite; it does not hold if one of them rejects the claim after Holm's "
         f"correction. One risk is not above another if it exceeds it by less than {TOLERANCE:.1%} of the loss of "
-        f"guessing, and two are alike if they are less than {NEAR:.0%} of it apart."
+        f"guessing. Two are alike if they are less than {NEAR:.0%} of it apart."
     )
     return Rows(caption, ("claim", "verdict", "what decided it, or why nothing did"), body)
 
@@ -140,7 +140,7 @@ def chosen_settings(done: Done) -> Rows:
     head = ("method", *(f"for the worst {size:.0%}" for size in sizes))
     caption = (
         "Chosen on validation records by the method's own objective: learning rate, and tradeoff or learning rate "
-        "of the adversary where there is one; where the repetitions chose differently, each one's choice."
+        "of the adversary where there is one. Where the repetitions chose differently, each one's choice stands."
     )
     return Rows(caption, head, tuple(body))
 
