@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedfair.aggregation.clip_rule import clips_in_simulation
+from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.own_thresholds import ToldThreshold, renewed_threshold
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.training_sum import training_layout
@@ -379,3 +380,13 @@ def test_groups_that_the_plan_tells_and_groups_that_the_records_tell_train_the_s
             # Three rounds in float32, whose numbers are below 1.
             np.testing.assert_allclose(run.model.vector, model.vector, rtol=0, atol=1e-6)
     assert model.vector.any()
+
+
+def test_a_plan_that_may_leave_sites_out_says_what_that_shows_of_their_groups() -> None:
+    plan = grouped_plan("sex", "malicious")
+    names = [f"site-{k}" for k in range(5)]
+    may_leave = {"federation": plan.federation.model_copy(update={"collaborators": names, "min_collaborators": 4})}
+    everybody = {"federation": plan.federation.model_copy(update={"collaborators": names})}
+    told = "how many records of each group"
+    assert told in guarantee(plan.model_copy(update=may_leave))
+    assert told not in guarantee(plan.model_copy(update=everybody))
