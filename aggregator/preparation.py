@@ -32,7 +32,7 @@ from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import AGGREGATOR, FederationName
 from fedfair.plan.deployment import check_deployment
-from fedfair.plan.derived import evaluates_exactly, is_masked, is_unevaluated
+from fedfair.plan.derived import evaluates_exactly, is_masked, is_unevaluated, sites_remember
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
@@ -136,7 +136,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
         journal,
         origin,
         plan.objective.worst_group_size,
-        every_sum=is_unevaluated(plan) or plan.training.control_variates,
+        every_sum=is_unevaluated(plan) or sites_remember(plan),
     )
     vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
     continued = Continued(

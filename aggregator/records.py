@@ -155,7 +155,7 @@ class RunRecords:
         origin: what every model file says of the plan.
         worst_group_size: the group size of the objective, whose risk the metrics hold.
         every_sum: whether the journal is written after every sum: a sum that is forgotten and repeated would cost
-            privacy that nobody counts, or be refused; or take sites further back than their control variates go.
+            privacy that nobody counts, or be refused; or take sites further back than what they remember.
 
     Attributes:
         run_id: names the run, the same after every restart.

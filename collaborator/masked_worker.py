@@ -59,9 +59,9 @@ from fedfair.secagg.participant import Participant
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
-from fedfair.training.client import LocalChange
+from fedfair.training.local_change import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
-from fedfair.training.own_variates import Correction, OwnVariates
+from fedfair.training.site_memory import Remembered, SiteMemory
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -84,7 +84,7 @@ class MaskedTask(PlainTask, Protocol):
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        correction: Correction | None = None,
+        remembered: Remembered | None = None,
     ) -> LocalChange | None:
         """Return what this round's local steps change, whatever the values are; None without training records."""
 
@@ -111,7 +111,7 @@ class MaskedWorker:
         log: its write-ahead log, open.
         follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
-        variates: its control variates; None where the plan has none.
+        memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
 
     Attributes:
         standing: what was asked so far.
@@ -127,9 +127,9 @@ class MaskedWorker:
         log: WriteAheadLog,
         follower: RunFollower,
         release: Callable[[], None] = hold_nothing,
-        variates: OwnVariates | None = None,
+        memory: SiteMemory | None = None,
     ) -> None:
-        self._variates = variates
+        self._memory = memory
         self._follower = follower
         self._names = site.roster.name
         self._task = task
@@ -364,26 +364,26 @@ class MaskedWorker:
         """
         draws = self._task.draws(request.purpose, request.round, attempt)
         request = replace(request, attempt=attempt)
-        if request.variates is not None and self._variates is not None:
-            return self._corrected(request, self._variates, draws)
+        if self._memory is not None and sum_kind(request.purpose).is_round:
+            return self._remembering(request, self._memory, draws)
         update = self._update(request)
         if update is None:
             return self._participant.abstain(draws)
         return self._participant.contribute(update, draws)
 
-    def _corrected(self, request: SumRequest, variates: OwnVariates, draws: bytes) -> list[SiteEffect]:
-        """Return the upload of a change that control variates correct.
+    def _remembering(self, request: SumRequest, memory: SiteMemory, draws: bytes) -> list[SiteEffect]:
+        """Return the upload of a change whose steps needed what this site remembers.
 
-        What the own variate becomes by it is on the disk before the upload is in the log, and so before it is
-        sent. It follows from what is really added: the elements of the ring before they are masked.
+        What its memory becomes by it is on the disk before the upload is in the log, and so before it is sent. It
+        follows from what is really added: the elements of the ring before they are masked.
         """
-        correction = variates.correction(request, self._task.training_weight)
         model = self._follower.replica.state.model
-        change = self._task.summable_change(model, request.round, request.attempt, correction)
+        remembered = memory.correction(request, model, self._task.training_weight)
+        change = self._task.summable_change(model, request.round, request.attempt, remembered)
         self.standing.fault = self._task.last_fault
         if change is None:
             effects = self._participant.abstain(draws)
-            variates.adding(request, 0, np.zeros(0), 0.0)
+            memory.adding(request, model, 0, np.zeros(0), 0.0)
             return effects
         phase, encoded = self._participant.phase, np.empty(change.model.size, np.uint32)
         if not isinstance(phase, Contributing):
@@ -391,7 +391,7 @@ class MaskedWorker:
         effects = self._participant.contribute(training_update(change), draws, encoded)
         added = decode_body(encoded, phase.code, np.dtype(np.float64))
         added /= change.weight
-        variates.adding(request, change.weight, added, change.threshold)
+        memory.adding(request, model, change.weight, added, change.threshold)
         return effects
 
     def _update(self, request: SumRequest) -> Update | None:

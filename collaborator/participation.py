@@ -48,7 +48,7 @@ from fedfair.results.outcome import RunSubject
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
 from fedfair.run.training_run import TrainingRun
-from fedfair.training.own_variates import OwnVariates
+from fedfair.training.site_memory import SiteMemory, site_memory
 from fedfair.wire.frames import Finished, Hello
 
 
@@ -129,20 +129,20 @@ def worker_of(ready: Readiness, logs: Path) -> Worker:
 
         store = RunStore(site.state / f"{stem}.run", record.has_answered)
         follower = follower_of(ready, store, recording_of(ready, logs))
-        variates = variates_of(ready, site.state / f"{stem}.variates", follower)
-        worker = _worker(ready, rule, log, follower, record.close, variates)
+        memory = memory_of(ready, site.state / f"{stem}.variates", follower)
+        worker = _worker(ready, rule, log, follower, record.close, memory)
         # From here on they are the worker's to close.
         files.pop_all()
     return worker
 
 
-def variates_of(ready: Readiness, folder: Path, follower: RunFollower) -> OwnVariates | None:
-    """Return this site's control variates, kept in a folder; None where the plan has none."""
-    plan, layout = ready.site.plan, ready.binding.layout
-    if not plan.training.control_variates:
-        return None
-    store = VariateStore(folder, layout.dimension, lambda: follower.replica.run_id)
-    return OwnVariates(plan, layout, ready.site.participant, store)
+def memory_of(ready: Readiness, folder: Path, follower: RunFollower) -> SiteMemory | None:
+    """Return what this site keeps of its rounds, in a folder; None where the plan needs nothing of the kind."""
+
+    def opened(dimension: int) -> VariateStore:
+        return VariateStore(folder, dimension, lambda: follower.replica.run_id)
+
+    return site_memory(ready.site.plan, ready.binding.layout, ready.site.participant, opened)
 
 
 def _worker(
@@ -151,15 +151,15 @@ def _worker(
     log: WriteAheadLog | None,
     follower: RunFollower,
     release: Callable[[], None],
-    variates: OwnVariates | None,
+    memory: SiteMemory | None,
 ) -> Worker:
     if log is None:
-        return PlainWorker(ready.task, ready.specs, rule, follower, release, variates)
+        return PlainWorker(ready.task, ready.specs, rule, follower, release, memory)
     plan, binding = ready.site.plan, ready.binding
     parts = header_parts(plan, binding.schema)
     totals = MaskedTotals(plan, binding.layout, binding.schema)
     try:
-        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, release, variates)
+        return MaskedWorker(ready.task, parts, totals, rule, masking_site(ready), log, follower, release, memory)
     except LocalProtocolError as fault:
         raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 

@@ -18,13 +18,14 @@ from collaborator.worker import Rule, WorkerStanding, hold_nothing
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError, RemoteProtocolError, StateError, TrainingError
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
-from fedfair.training.own_variates import Correction, OwnVariates
+from fedfair.training.site_memory import Remembered, SiteMemory
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -37,7 +38,7 @@ class PlainTask(ScaledTask, Protocol):
     """The task that computes: `training.client.TrainingClient`."""
 
     def contribution(
-        self, request: SumRequest, model: GlobalModel, correction: Correction | None = None
+        self, request: SumRequest, model: GlobalModel, remembered: Remembered | None = None
     ) -> Contribution:
         """Return what this site adds to the requested sum."""
 
@@ -58,7 +59,7 @@ class PlainWorker:
         rule: the site's policy.
         follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
-        variates: its control variates; None where the plan has none.
+        memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
 
     Attributes:
         standing: what was asked so far.
@@ -72,9 +73,9 @@ class PlainWorker:
         rule: Rule,
         follower: RunFollower,
         release: Callable[[], None] = hold_nothing,
-        variates: OwnVariates | None = None,
+        memory: SiteMemory | None = None,
     ) -> None:
-        self._variates = variates
+        self._memory = memory
         self._task = task
         self._specs = specs
         self._rule = rule
@@ -191,11 +192,11 @@ class PlainWorker:
             standing.busy = False
 
     def _contribution(self, request: SumRequest) -> Contribution:
-        """Return what this site adds; what its control variate becomes by it is on the disk before."""
-        model, variates = self._follower.replica.state.model, self._variates
-        if variates is None or request.variates is None:
+        """Return what this site adds; what its memory becomes by it is on the disk before."""
+        model, memory = self._follower.replica.state.model, self._memory
+        if memory is None or not sum_kind(request.purpose).is_round:
             return self._task.contribution(request, model)
-        correction = variates.correction(request, self._task.training_weight)
-        contribution = self._task.contribution(request, model, correction)
-        variates.adding_in_the_clear(request, contribution)
+        remembered = memory.correction(request, model, self._task.training_weight)
+        contribution = self._task.contribution(request, model, remembered)
+        memory.adding_in_the_clear(request, model, contribution)
         return contribution

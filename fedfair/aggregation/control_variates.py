@@ -159,12 +159,7 @@ class VariateRule:
         Raises:
             RemoteProtocolError: a member is no collaborator of the plan, or the numbers cannot be right.
         """
-        unknown = sorted(set(members) - set(self._names))
-        if unknown or not members:
-            raise RemoteProtocolError(
-                f"the sum of round {number} names {unknown or 'nobody'} among its members, but control variates "
-                "count the collaborators of the plan"
-            )
+        rounds = rounds_after(counted.rounds, self._names, number, members)
         if not 0.0 <= change.new_weight <= change.weight:
             raise RemoteProtocolError(
                 f"the members of round {number} weigh {change.weight:g}, and {change.new_weight:g} of that is "
@@ -178,11 +173,6 @@ class VariateRule:
             raise RemoteProtocolError(
                 f"round {number} would make control variates that are not finite", "lower learning_rate"
             )
-        present = set(members)
-        rounds = tuple(
-            int(number) if name in present else earlier
-            for name, earlier in zip(self._names, counted.rounds, strict=True)
-        )
         return CountedVariates(Variate(vector, threshold), counted.weight + change.new_weight, rounds)
 
     def renewed(
@@ -206,6 +196,31 @@ class VariateRule:
         for place in self._untrained:
             vector[place] = 0.0
         return Variate(vector, 0.0 if pace.threshold is None else -threshold / pace.threshold)
+
+
+def rounds_after(
+    rounds: Sequence[int], names: Sequence[str], number: RoundNumber, members: Collection[str]
+) -> tuple[int, ...]:
+    """Return the last round that counted each collaborator, after one more.
+
+    Args:
+        rounds: the same before it.
+        names: the collaborators of the plan.
+        number: the round.
+        members: whose contributions are in its sum.
+
+    Raises:
+        RemoteProtocolError: there is none, or one is no collaborator of the plan.
+    """
+    unknown = sorted(set(members) - set(names))
+    if unknown or not members:
+        raise RemoteProtocolError(
+            f"the sum of round {number} names {unknown or 'nobody'} among its members, but what sites keep is "
+            "counted for the collaborators of the plan"
+        )
+    return tuple(
+        int(number) if name in set(members) else earlier for name, earlier in zip(names, rounds, strict=True)
+    )
 
 
 def round_of(counted: CountedVariates, names: Sequence[str], who: str) -> RoundNumber:

@@ -15,6 +15,7 @@ from fedfair.plan.derived import (
     published_sites,
     quorum,
 )
+from fedfair.plan.known_groups import names_groups
 from fedfair.plan.public_keys import parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.params import (
@@ -96,6 +97,11 @@ def guarantee(plan: Plan) -> str:
             words += (
                 "; training.control_variates: true shows the weight of the sites that a round counts for the "
                 "first time, and so that of a site that joins late and alone"
+            )
+        if names_groups(plan):
+            words += (
+                f"; training.algorithm: {plan.training.algorithm} shows how many records of each group a site "
+                "that is left out has, since only who takes part changes these numbers from round to round"
             )
     words += "; " + _check_in_words(plan)
     if fewest == MIN_PAIR:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.control_variates import CountedVariates
+from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.loss_histogram import HistogramSpec
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.running_sum import Totals
@@ -77,6 +78,7 @@ class SumRequest:
         spec: the shape of every contribution.
         query: what an exact evaluation asks; None with any other purpose.
         variates: what the state counts of control variates, in a round that they correct; otherwise None.
+        groups: the weights of groups in the state, in a round whose sum tells of groups; otherwise None.
     """
 
     purpose: Purpose
@@ -85,6 +87,7 @@ class SumRequest:
     spec: SumSpec
     query: QueryStep | None = None
     variates: CountedVariates | None = None
+    groups: GroupWeights | None = None
 
     @property
     def asked(self) -> QueryStep:

@@ -22,7 +22,7 @@ from fedfair.aggregation.quantile_query import exact_layout
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
-from fedfair.aggregation.training_sum import training_layout
+from fedfair.aggregation.training_sum import round_sum, training_layout
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
     evaluates_exactly,
@@ -33,6 +33,7 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Disclosure
+from fedfair.plan.known_groups import group_count
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleasePurpose
@@ -124,7 +125,10 @@ def _unbounded(_plan: Plan, _schema: FeatureSchema) -> float:
     return MAX_INTEGER
 
 
-def _weighted_threshold(plan: Plan, schema: FeatureSchema) -> float:
+def _largest_of_training(plan: Plan, schema: FeatureSchema) -> float:
+    """Return the bound of w * change of c, where no further number needs a greater one."""
+    if round_sum(plan).further or group_count(plan, schema.classes):
+        return MAX_INTEGER
     return min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), MAX_INTEGER)
 
 
@@ -145,8 +149,8 @@ def _evaluated(plan: Plan) -> tuple[Disclosure, ...]:
     return ("loss-sums", "score-sums") if plan.evaluation.scores else ("loss-sums",)
 
 
-def _training_header(plan: Plan, _schema: FeatureSchema) -> Header:
-    return training_layout(plan)
+def _training_header(plan: Plan, schema: FeatureSchema) -> Header:
+    return training_layout(plan, schema.classes)
 
 
 def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
@@ -186,7 +190,7 @@ _KINDS: Mapping[Purpose, SumKind] = {
             asked_by=_asked_by_training,
             release="training",
             possible=_as_it_is,
-            largest_real=_weighted_threshold,
+            largest_real=_largest_of_training,
             is_round=True,
         ),
         SumKind(

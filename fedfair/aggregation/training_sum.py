@@ -6,7 +6,8 @@ that nothing but the result has the size of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,39 +15,101 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.header import Field, Header, Number
 from fedfair.errors import RemoteProtocolError
+from fedfair.plan.algorithms import AlgorithmName
+from fedfair.plan.known_groups import group_count
 from fedfair.plan.schema import Plan
 
 BLOCK = 1 << 16
 
-TRAINING_LAYOUT = Header(Field("weight", Number.WEIGHT), Field("threshold", Number.REAL))
-"""The header of a training sum: a site's weight, and its change of the threshold times that."""
-
-COUNTING_LAYOUT = Header(
-    Field("weight", Number.WEIGHT), Field("new_weight", Number.COUNT), Field("threshold", Number.REAL)
+_FIELDS = (
+    Field("weight", Number.WEIGHT),
+    Field("new_weight", Number.COUNT),
+    Field("threshold", Number.REAL),
+    Field("curvature", Number.REAL),
 )
+"""The fields of one number that the header of a training sum may have, in the order of all headers."""
+
+
+@functools.cache
+def layout_with(names: frozenset[str], groups: int = 0) -> Header:
+    """Return the header of the training sums that have these fields.
+
+    Args:
+        names: of the fields with one number.
+        groups: of how many groups the sums tell the records and their losses; 0 for no fields of groups.
+    """
+    of_groups = (Field("group_counts", Number.COUNT, (groups,)), Field("group_losses", Number.REAL, (groups,)))
+    return Header(*(field for field in _FIELDS if field.name in names), *(of_groups if groups else ()))
+
+
+TRAINING_LAYOUT = layout_with(frozenset({"weight", "threshold"}))
+"""The header of most training sums: a site's weight, and its change of the threshold times that."""
+
+COUNTING_LAYOUT = layout_with(frozenset({"weight", "new_weight", "threshold"}))
 """The same under control variates: in between, a site's weight again where no sum has counted it before, or 0."""
 
 
-def training_layout(plan: Plan) -> Header:
-    """Return the header of a plan's training sums."""
-    return COUNTING_LAYOUT if plan.training.control_variates else TRAINING_LAYOUT
+@dataclass(frozen=True, slots=True)
+class RoundSum:
+    """The training sum of one algorithm.
+
+    Attributes:
+        further: the fields of its header beside those of `TRAINING_LAYOUT` and of groups.
+        divisor: the field whose total divides the summed change of the model.
+        divisors: the same in words, for more than one site.
+        remedy: what helps where these do not add up to a positive number.
+    """
+
+    further: frozenset[str] = frozenset()
+    divisor: str = "weight"
+    divisors: str = "weights"
+    remedy: str = "look at the collaborators' sample counts; a site without training records must abstain"
 
 
-def check_mean(vector: NDArray[np.floating], total: NDArray[np.floating], weight: float) -> None:
+_WEIGHTED_MEAN = RoundSum()
+_ROUND_SUMS: Mapping[AlgorithmName, RoundSum] = {
+    "qffl": RoundSum(
+        frozenset({"curvature"}), "curvature", "curvatures", "lower training.options.loss_power or learning_rate"
+    ),
+}
+"""The sums that are divided by something else than the weights, or that carry further numbers."""
+
+
+def round_sum(plan: Plan) -> RoundSum:
+    """Return what a plan's training sums carry and are divided by."""
+    return _ROUND_SUMS.get(plan.training.algorithm, _WEIGHTED_MEAN)
+
+
+def training_layout(plan: Plan, classes: int) -> Header:
+    """Return the header of a plan's training sums.
+
+    Args:
+        plan: the plan.
+        classes: how many there are.
+    """
+    counting = {"new_weight"} if plan.training.control_variates else set()
+    names = frozenset({"weight", "threshold"}) | round_sum(plan).further | counting
+    return layout_with(names, group_count(plan, classes))
+
+
+def check_mean(
+    vector: NDArray[np.floating], total: NDArray[np.floating], weight: float, summed: RoundSum = _WEIGHTED_MEAN
+) -> None:
     """Refuse a total whose mean cannot be added to `vector`, and change nothing.
 
     Args:
         vector: float array (d,), the global model.
         total: float array (d,), the weighted sum of the changes.
         weight: the sum of the weights.
+        summed: what takes their place, for words.
 
     Raises:
         RemoteProtocolError: the weight is not a positive number, or the new model would not be finite.
     """
     if not (np.isfinite(weight) and weight > 0):
         raise RemoteProtocolError(
-            f"the weights of this round add up to {weight}, which is not a positive number",
-            "look at the collaborators' sample counts; a site without training records must abstain",
+            f"the {summed.divisors} of this round add up to {weight}, which is not a positive number",
+            summed.remedy,
         )
     if vector.size == 0:
         return

@@ -30,6 +30,7 @@ from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_federation_name, parse_participant_id
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.approval import approve
 from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.loading import load_plan
@@ -127,8 +128,10 @@ def _policy(plan: Plan) -> dict[str, object]:
     """Return the terms that let a site of this machine take part, and nothing beyond."""
     mode = plan.secure_aggregation.mode
     terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
-    if plan.evaluation.scores:
-        terms["reveals"] = [*SitePolicy().reveals, "score-sums"]
+    usual = SitePolicy().reveals
+    asked = (*ALGORITHMS[plan.training.algorithm].kinds, *(["score-sums"] if plan.evaluation.scores else []))
+    more = [kind for kind in asked if kind not in usual]
+    terms |= {"reveals": [*usual, *more]} if more else {}
     return terms | ({"publish_site_means": True} if plan.evaluation.site_means else {})
 
 

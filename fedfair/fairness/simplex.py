@@ -20,8 +20,30 @@ Vector = NDArray[np.float64]
 
 
 def project_on_simplex(point: Vector) -> Vector:
-    """Return the point of {x >= 0, sum x = 1} nearest to `point`, a float64 array (n,), n >= 1."""
-    return project_on_box(point, 0.0, 1.0, 1.0)
+    """Return the point of {x >= 0, sum x = 1} nearest to `point`: the same bits on every platform.
+
+    With the k largest entries left above 0, the shift is (their sum - 1) / k; the k-th is above its shift for all
+    k up to the right one, and for none after it.
+
+    Args:
+        point: finite float64 array (n,), n >= 1.
+
+    Raises:
+        LocalProtocolError: an entry is not finite.
+    """
+    if not np.isfinite(point).all():
+        raise LocalProtocolError("an entry of a point that is to be projected on the simplex is not finite")
+    # A shift of all entries changes nothing, and keeps what is far above 1 apart from it.
+    below = point - float(point.max())
+    falling = sorted(below.tolist(), reverse=True)
+
+    def shift(count: int) -> float:
+        return (math.fsum(falling[:count]) - 1.0) / count
+
+    # The first entry is always above its shift, by 1.
+    count = bisect_left(range(2, len(falling) + 1), True, key=lambda k: falling[k - 1] <= shift(k)) + 1
+    nearest: Vector = np.maximum(below - shift(count), 0.0)
+    return nearest
 
 
 def project_on_box(point: Vector, lower: Vector | float, upper: Vector | float, total: float) -> Vector:

@@ -59,7 +59,8 @@ class OptionsSection(Section):
     )
     group_column: Text | None = Field(
         default=None,
-        description="fedminmax: column whose values are the groups, kept for this; null takes the label",
+        description="fedminmax: column whose values are the groups, in a deployment one of csv.categorical; "
+        "null takes the label",
     )
     loss_power: NonNegativeFloat | None = Field(
         default=None, description="qffl: power to which losses weigh (q), at least 0; null takes 1"
@@ -104,6 +105,7 @@ class AlgorithmFacts:
         centralised: whether it trains on pooled records, as a reference.
         mean_of_changes: whether a round moves the model by the mean of the sites' changes and by nothing else.
         threshold: whether local steps follow the tail of the losses above a threshold that moves.
+        own_thresholds: whether every site keeps a threshold of its own from round to round.
         work: what a round's local work may be.
         options: which of `OptionsSection` it takes.
     """
@@ -119,6 +121,7 @@ class AlgorithmFacts:
     centralised: bool = False
     mean_of_changes: bool = False
     threshold: bool = False
+    own_thresholds: bool = False
     work: Literal["one step", "steps", "any"] = "any"
     options: tuple[str, ...] = ()
 
@@ -177,23 +180,26 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
     "fedminmax": AlgorithmFacts(
         title="FedMinMax",
         minimises="the mean loss of the worst group that is known by name",
-        reveals="the loss of every group over everybody, and the weighted sum of the gradients; to each site the "
-        "group of every record",
-        numbers={"d": 1, "G": 1},
-        about_one={"G": 1},
+        reveals="the loss and the number of records of every group over everybody, and the sums of the weighted "
+        "changes and of the weights; to each site the group of every record",
+        numbers={"d": 1, "G": 2, "1": 2},
+        about_one={"G": 2},
         masked=_NOTHING_IN_THE_CLEAR,
         kinds=("group-losses", "update-sums"),
+        deployed=True,
         work="one step",
         options=(*_ADVERSARY, "group_column"),
     ),
     "qffl": AlgorithmFacts(
         title="q-FFL",
         minimises="the mean of a power of the collaborators' mean losses",
-        reveals="the sum of the changes, weighed by powers of the losses, and the sum of the step's curvatures",
-        numbers={"d": 1, "1": 1},
+        reveals="the sum of the changes, weighed by powers of the losses, and the sums of the step's curvatures "
+        "and of the weights; the threshold does not move",
+        numbers={"d": 1, "1": 3},
         about_one={},
         masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
+        deployed=True,
         options=("loss_power",),
     ),
     "deltafl": AlgorithmFacts(
@@ -219,12 +225,15 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
     "localbpf": AlgorithmFacts(
         title="local BPF",
         minimises=_TAIL + ", each collaborator's worst by itself",
-        reveals="the sum of the weighted changes of the model, and of the weights",
-        numbers={"d": 1, "1": 1},
+        reveals="the sum of the weighted changes of the model, and the sums of the weighted thresholds and of the "
+        "weights",
+        numbers={"d": 1, "1": 2},
         about_one={},
         masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
+        deployed=True,
         threshold=True,
+        own_thresholds=True,
     ),
     "erm": AlgorithmFacts(
         title="ERM",
@@ -272,9 +281,10 @@ def check_deployable(algorithm: AlgorithmName) -> None:
     if facts.deployed:
         return
     when = "it needs" if facts.centralised else "each round it must reveal"
+    *others, last = (name for name, each in ALGORITHMS.items() if each.deployed)
     raise PlanError(
         f"training.algorithm: {algorithm} is for simulation only: {when} {facts.reveals}",
-        "run it with `fedfair simulate`, or deploy fedsrcvar or fedavg; see docs/explain/algorithms.md",
+        f"run it with `fedfair simulate`, or deploy {', '.join(others)} or {last}; see docs/explain/algorithms.md",
     )
 
 
@@ -320,9 +330,13 @@ def step_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | 
 def variate_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | None) -> Iterator[Fault]:
     """Yield a fault where control variates cannot correct the local steps, or have nothing to correct."""
     place = ("control_variates",)
-    if not ALGORITHMS[algorithm].deployed:
-        able = " and ".join(name for name, facts in ALGORITHMS.items() if facts.deployed)
-        yield Fault(place, f"is true, but {algorithm} has none", f"remove it; {able} can have control variates")
+    able = [name for name, facts in ALGORITHMS.items() if facts.deployed and facts.mean_of_changes]
+    if algorithm not in able:
+        yield Fault(
+            place,
+            f"is true, but {algorithm} has none",
+            f"remove it; {' and '.join(able)} can have control variates",
+        )
     if local_epochs is not None:
         yield Fault(
             place,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
+from fedfair.plan.known_groups import group_obstacles
 from fedfair.plan.schema import Plan
 
 MAX_CONNECTED = 1000
@@ -16,9 +17,15 @@ def check_deployment(plan: Plan) -> None:
     """Refuse to deploy what runs in simulation only.
 
     Raises:
-        PlanError: the algorithm would have to reveal more than sums, or too many collaborators would connect.
+        PlanError: the algorithm would have to reveal more than sums, knows groups that the plan does not tell,
+            or too many collaborators would connect.
     """
     check_deployable(plan.training.algorithm)
+    for obstacle in group_obstacles(plan):
+        raise PlanError(
+            obstacle,
+            "name a column of task.data.csv.categorical, or null for the label; `fedfair simulate` takes any",
+        )
     count = len(plan.federation.collaborators)
     if count > MAX_CONNECTED:
         raise PlanError(

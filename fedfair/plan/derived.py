@@ -104,6 +104,16 @@ def is_unevaluated(plan: Plan) -> bool:
 # ------------------------------------------------------------------ what is learnt and told
 
 
+def keeps_own_thresholds(plan: Plan) -> bool:
+    """Return whether every site keeps a threshold of its own, and none is shared."""
+    return ALGORITHMS[plan.training.algorithm].own_thresholds
+
+
+def sites_remember(plan: Plan) -> bool:
+    """Return whether sites keep something of a round, which counts where the state says that their sum did."""
+    return plan.training.control_variates or keeps_own_thresholds(plan)
+
+
 def learns_threshold(plan: Plan) -> bool:
     """Return whether local steps follow the tail of the losses, so that the threshold moves.
 

@@ -6,9 +6,9 @@ what leaves a site. Whether the numbers are wise is another question, see `fedfa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
 from fedfair.plan.derived import is_masked, is_unevaluated, needs_everybody, quorum, scales_by_ranges, standardises
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.schedule import schedule_of
@@ -155,6 +155,16 @@ def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "differential privacy", words
 
 
+_WEIGHTED_CHANGE = "the weighted change of model and threshold"
+_ROUND_EGRESS: Mapping[AlgorithmName, str] = {
+    "qffl": "the weighted change of the model times a power of its loss, and the weighted curvature of that power",
+    "localbpf": "the weighted change of the model and its weighted own threshold",
+    "fedminmax": f"{_WEIGHTED_CHANGE}; in rounds in which the adversary looks, how many records of each group it "
+    "has and the sum of their losses",
+}
+"""The words for what a site sends in a round of an algorithm that does not send the weighted change alone."""
+
+
 def _egress(plan: Plan) -> Iterator[str]:
     if standardises(plan):
         yield "once, how many values each numeric column has, their sum and their sum of squares"
@@ -165,7 +175,7 @@ def _egress(plan: Plan) -> Iterator[str]:
     if is_unevaluated(plan):
         yield "each round, its clipped change of model and threshold, in whole numbers with its share of noise"
         return
-    yield "each round, its weight and the weighted change of model and threshold"
+    yield f"each round, its weight and {_ROUND_EGRESS.get(plan.training.algorithm, _WEIGHTED_CHANGE)}"
     if plan.training.control_variates:
         yield "in its first round, its weight again: how much of a sum control variates count for the first time"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"

@@ -205,8 +205,8 @@ class TrainingSection(Section):
 
     algorithm: AlgorithmName = Field(
         default="fedsrcvar",
-        description="fedsrcvar or fedavg; in a simulation also afl, drfa, fedminmax, qffl, deltafl, fedmgda, "
-        "localbpf, and on pooled records erm, dro, bpf (docs/explain/algorithms.md)",
+        description="fedsrcvar, fedavg, fedminmax, qffl or localbpf; in a simulation also afl, drfa, deltafl, "
+        "fedmgda, and on pooled records erm, dro, bpf (docs/explain/algorithms.md)",
     )
     options: OptionsSection = Field(default=OptionsSection(), description="what only some algorithms take")
     rounds: PositiveInt = Field(le=10**9, description="training rounds (T), an integer, at least 1")

@@ -34,22 +34,26 @@ from fedfair.aggregation.control_variates import CountedChange, VariateRule
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.feature_scaling import scaling_from_sums
+from fedfair.aggregation.group_weights import GroupRule
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.own_thresholds import OwnThresholdRule
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.radix_select import STEPS
 from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
-from fedfair.aggregation.training_sum import IterateMean, check_mean, training_layout
+from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum, training_layout
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
     is_masked,
     is_unevaluated,
     keeps_best,
+    keeps_own_thresholds,
     protects_records,
+    sites_remember,
     threshold_limit,
 )
 from fedfair.plan.feature_schema import FeatureSchema
@@ -101,7 +105,11 @@ class RunRules:
         self._evaluator = Evaluator.from_plan(plan, schema)
         self._optimizer = ServerOptimizer(plan, layout)
         self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
-        self._variates = VariateRule(plan, layout) if self._training.control_variates else None
+        self._sum, self._header = round_sum(plan), training_layout(plan, schema.classes)
+        self._groups = GroupRule.of_plan(plan, schema.classes)
+        self._variates: VariateRule | OwnThresholdRule | None = None
+        if sites_remember(plan):
+            self._variates = OwnThresholdRule(plan) if keeps_own_thresholds(plan) else VariateRule(plan, layout)
 
     @property
     def evaluator(self) -> Evaluator:
@@ -129,6 +137,7 @@ class RunRules:
             clip=None if self._clips is None else self._clips.first,
             moments=self._optimizer.first_moments,
             variates=None if self._variates is None else self._variates.first,
+            groups=None if self._groups is None else self._groups.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
         )
 
@@ -161,6 +170,7 @@ class RunRules:
             and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
             and self._may_count(state)
+            and self._may_weigh(state)
         )
 
     def _may_count(self, state: RunState) -> bool:
@@ -169,6 +179,13 @@ class RunRules:
         if rule is None or counted is None:
             return rule is None and counted is None
         return rule.may_be(counted, state.rounds_done)
+
+    def _may_weigh(self, state: RunState) -> bool:
+        """Return whether the weights of groups can be."""
+        rule, held = self._groups, state.groups
+        if rule is None or held is None:
+            return rule is None and held is None
+        return rule.may_be(held)
 
     def _is_query(self, query: ExactQuery | None) -> bool:
         """Return whether this is a query of the plan with a step to be asked."""
@@ -191,8 +208,10 @@ class RunRules:
         purpose = PURPOSE_OF[state.stage]
         number = RoundNumber(state.rounds_done + sum_kind(purpose).is_round)
         step = None if state.query is None else state.query.step
-        variates = state.variates if sum_kind(purpose).is_round else None
-        return SumRequest(purpose, number, 1, self._specs[purpose], step, variates)
+        asked = SumRequest(purpose, number, 1, self._specs[purpose], step)
+        if not sum_kind(purpose).is_round:
+            return asked
+        return replace(asked, variates=state.variates, groups=state.groups)
 
     # -------------------------------------------------------------- what an opened sum does
 
@@ -282,23 +301,32 @@ class RunRules:
     # -------------------------------------------------------------- one kind of sum each
 
     def _trained(self, state: RunState, totals: Totals, members: Collection[str]) -> RunState:
-        """Step with the mean change sum(w dtheta) / W, sum(w dc) / W; project the threshold on [0, B]."""
-        sums = training_layout(self._plan).read(totals.header)
+        """Step with the mean change sum(w dtheta) / W, sum(w dc) / W; project the threshold on [0, B].
+
+        What takes the place of W is the algorithm's: see `training_sum.RoundSum`.
+        """
+        sums = self._header.read(totals.header)
         weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
-        check_mean(state.model.vector, totals.body, weight)
+        divisor = float(sums[self._sum.divisor])
+        check_mean(state.model.vector, totals.body, divisor, self._sum)
         self._check_threshold_sum(state, weighted_change, weight)
         vector, threshold, moments = self._optimizer.stepped(
             state.model.vector,
             state.model.threshold,
             state.moments,
-            MeanChange(totals.body, weighted_change, weight),
+            MeanChange(totals.body, weighted_change, divisor),
             RoundNumber(state.rounds_done + 1),
         )
         self._check_threshold(state, threshold)
         if self._variates is not None and state.variates is not None:
-            change = CountedChange(totals.body, weighted_change, weight, float(sums["new_weight"]))
+            new_weight = float(sums["new_weight"]) if self._training.control_variates else 0.0
+            change = CountedChange(totals.body, weighted_change, weight, new_weight)
             number = RoundNumber(state.rounds_done + 1)
             state = replace(state, variates=self._variates.after(state.variates, change, number, members))
+        if self._groups is not None and state.groups is not None:
+            told = np.array(sums["group_counts"]), np.array(sums["group_losses"])
+            number = RoundNumber(state.rounds_done + 1)
+            state = replace(state, groups=self._groups.after(state.groups, *told, number))
         return replace(self._after_round(state, vector, threshold), moments=moments)
 
     def _after_round(self, state: RunState, vector: NDArray[np.floating], threshold: float) -> RunState:

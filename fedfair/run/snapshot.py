@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.server_optimizer import Moments
@@ -68,6 +69,14 @@ class VariateWords:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupWords:
+    """The adversary's weights of groups; attributes as in `GroupWeights`."""
+
+    weights: tuple[float, ...]
+    counts: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Words:
     """Everything of a state but its vectors; attributes as in `RunState`."""
 
@@ -87,6 +96,7 @@ class _Words:
     query_fault: str
     subjects: Mapping[str, EvaluationSubject]
     variates: VariateWords | None = None
+    groups: GroupWords | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +156,7 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         query_fault=state.query_fault,
         subjects={name: _subject_of(evaluated) for name, evaluated in kept.items()},
         variates=None if counted is None else _variate_words(counted),
+        groups=None if state.groups is None else _group_words(state.groups),
     )
     packed: dict[str, object] = _ADAPTER.dump_python(words)
     return RunSnapshot(packed, vectors)
@@ -165,11 +176,13 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
     stage = next((stage for stage in Stage if stage.value == words.stage), None)
     like = initial.model.vector
     wanted = {"model"} | ({"mean"} if initial.mean else set()) | ({VARIATES} if initial.variates else set())
-    long = {"model", "mean", "best", VARIATES} & vectors.keys()
-    fits = all(vectors[name].shape == like.shape for name in long)
+    fits = all(vectors[name].shape == like.shape for name in ("model", "mean", "best") if name in vectors)
+    if initial.variates is not None and VARIATES in vectors:
+        fits = fits and vectors[VARIATES].shape == initial.variates.total.vector.shape
     fits = fits and _fit(words.moments, vectors, initial.moments)
     same = (words.clip is None) == (initial.clip is None)
     same &= (words.variates is None) == (initial.variates is None)
+    same &= (words.groups is None) == (initial.groups is None)
     if stage is None or not wanted <= vectors.keys() or not (fits and same):
         raise LocalProtocolError(
             f"a snapshot at stage {words.stage!r} with {sorted(vectors)} does not fit this training run",
@@ -191,6 +204,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         clip=words.clip,
         moments=_moments_of(words.moments, vectors, like.dtype),
         variates=_counted_variates(words, vectors),
+        groups=None if words.groups is None else _group_weights(words.groups),
         mean=mean,
         best=best,
         best_objective=words.best_objective,
@@ -226,6 +240,14 @@ def _counted_variates(words: _Words, vectors: Mapping[str, NDArray[np.floating]]
         return None
     total = Variate(np.array(vectors[VARIATES], np.float64), told.threshold)
     return CountedVariates(total, told.weight, told.rounds)
+
+
+def _group_words(groups: GroupWeights) -> GroupWords:
+    return GroupWords(tuple(groups.weights.tolist()), tuple(groups.counts.tolist()))
+
+
+def _group_weights(words: GroupWords) -> GroupWeights:
+    return GroupWeights(np.array(words.weights, np.float64), np.array(words.counts, np.float64))
 
 
 def _subject_of(evaluated: EvaluatedModel) -> EvaluationSubject:

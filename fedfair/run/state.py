@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from fedfair.aggregation.control_variates import CountedVariates
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
@@ -46,7 +47,9 @@ class RunState:
         clip: the largest change of one parameter that the next masked sum takes unclipped; None where nothing is
             clipped.
         moments: the memory of the server optimizer; None where it has none.
-        variates: what is counted of control variates; None where the plan has none.
+        variates: what is counted of control variates, or of thresholds that sites keep to themselves; None where
+            the plan has neither.
+        groups: the adversary's weights of groups; None where the plan's sums tell of none.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
         best_objective: the lowest objective so far; infinity before the first evaluation.
@@ -69,6 +72,7 @@ class RunState:
     clip: float | None = None
     moments: Moments | None = None
     variates: CountedVariates | None = None
+    groups: GroupWeights | None = None
     mean: IterateMean | None = None
     best: GlobalModel | None = None
     best_objective: float = math.inf
@@ -116,6 +120,7 @@ class RunState:
             bytes([bool(self.query_fault)]),
             # Last, and only where there are any: a state without them has the digest that it always had.
             *(() if self.variates is None else (_variates_bytes(self.variates),)),
+            *(() if self.groups is None else (_groups_bytes(self.groups),)),
         ]
 
 
@@ -167,6 +172,10 @@ def _variates_bytes(counted: CountedVariates) -> bytes:
     numbers = struct.pack("<dd", counted.total.threshold, counted.weight)
     rounds = struct.pack(f"<{len(counted.rounds)}Q", *counted.rounds)
     return vector_sha256(counted.total.vector) + numbers + rounds
+
+
+def _groups_bytes(groups: GroupWeights) -> bytes:
+    return b"groups" + vector_sha256(groups.weights) + vector_sha256(groups.counts)
 
 
 def _mean_bytes(mean: IterateMean) -> bytes:

@@ -24,8 +24,9 @@ from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.secagg.fixedpoint import SizeReport, clipped_values, size_histogram
-from fedfair.training.client import TrainingClient, weighted
-from fedfair.training.own_variates import Correction, OwnVariates
+from fedfair.training.client import TrainingClient
+from fedfair.training.local_change import weighted
+from fedfair.training.site_memory import Remembered, SiteMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,16 @@ class LoopClients:
     Args:
         tasks: one for each collaborator; they may share one model.
         noised: how training sums are noised for whole collaborators; None where they are not.
-        variates: the control variates of each; None where the plan has none.
+        memories: what each keeps of earlier rounds; None where the plan needs nothing of the kind.
     """
 
     def __init__(
         self,
         tasks: Mapping[ParticipantId, TrainingClient],
         noised: DistributedDp | None = None,
-        variates: Mapping[ParticipantId, OwnVariates] | None = None,
+        memories: Mapping[ParticipantId, SiteMemory] | None = None,
     ) -> None:
-        self._noised, self._variates = noised, variates
+        self._noised, self._memories = noised, memories
         self._tasks = tuple(tasks.values())
         self._names = tuple(tasks)
 
@@ -147,27 +148,27 @@ class LoopClients:
             return self._clipped_totals(request, model, clip)
         total = PlainSum(request.spec)
         for task in self._tasks:
-            addend = task.contribution(request, model, self._correction(task, request))
-            self._note(task, request, addend)
+            addend = task.contribution(request, model, self._remembered(task, request, model))
+            self._note(task, request, model, addend)
             total.add(encode(addend, request.spec))
         return total.totals()
 
-    def _correction(self, task: TrainingClient, request: SumRequest) -> Correction | None:
-        """Return what control variates correct a member's steps by; None where they correct none."""
-        if self._variates is None or not sum_kind(request.purpose).is_round:
+    def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered | None:
+        """Return what a member's steps need of earlier rounds; None where they need nothing."""
+        if self._memories is None or not sum_kind(request.purpose).is_round:
             return None
-        return self._variates[task.participant].correction(request, task.training_weight)
+        return self._memories[task.participant].correction(request, model, task.training_weight)
 
-    def _note(self, task: TrainingClient, request: SumRequest, addend: Contribution) -> None:
-        if self._variates is not None and sum_kind(request.purpose).is_round:
-            self._variates[task.participant].adding_in_the_clear(request, addend)
+    def _note(self, task: TrainingClient, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
+        if self._memories is not None and sum_kind(request.purpose).is_round:
+            self._memories[task.participant].adding_in_the_clear(request, model, addend)
 
     def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:
         """Return a training sum of what the encoding of a masked one would let through, and the sizes it tells."""
         total, reports = PlainSum(request.spec), list[SizeReport]()
         for task in self._tasks:
-            correction = self._correction(task, request)
-            change = task.bounded_change(model, request.round, request.attempt, correction)
+            remembered = self._remembered(task, request, model)
+            change = task.bounded_change(model, request.round, request.attempt, remembered)
             if change is None:
                 addend = Contribution(np.zeros(request.spec.header_length), np.zeros_like(model.vector))
             else:
@@ -175,7 +176,7 @@ class LoopClients:
                 # What is no number is not clipped to one here: `encode` refuses it, and the simulation ends.
                 addend = weighted(change if report.replaced else replace(change, model=values))
                 reports.append(report)
-            self._note(task, request, addend)
+            self._note(task, request, model, addend)
             total.add(encode(addend, request.spec))
         sizes = size_histogram(*(report.largest for report in reports))
         clipped = sum(report.clipped for report in reports)

@@ -51,7 +51,8 @@ from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 from fedfair.training.dp_sgd import simulated_protection
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.own_variates import OwnVariates, VariatesInMemory
+from fedfair.training.own_variates import VariatesInMemory
+from fedfair.training.site_memory import SiteMemory, site_memory
 
 OnProgress = Callable[[Progress], None]
 
@@ -195,7 +196,7 @@ def cohort_of(
     steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
     if not is_noised(plan):
         tasks = {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
-        return LoopClients(tasks, variates=simulated_variates(plan, model.layout, sites))
+        return LoopClients(tasks, memories=simulated_memories(plan, model.layout, sites))
     protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
     tasks = {
         name: TrainingClient(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
@@ -204,13 +205,12 @@ def cohort_of(
     return PrivateClients(plan, sites, model, protections, loop) if vectorised else loop
 
 
-def simulated_variates(
+def simulated_memories(
     plan: Plan, layout: Layout, names: Iterable[ParticipantId]
-) -> dict[ParticipantId, OwnVariates] | None:
-    """Return the control variates of simulated sites; None where the plan has none."""
-    if not plan.training.control_variates:
-        return None
-    return {name: OwnVariates(plan, layout, name, VariatesInMemory()) for name in names}
+) -> dict[ParticipantId, SiteMemory] | None:
+    """Return what simulated sites keep of earlier rounds; None where the plan needs nothing of the kind."""
+    memories = {name: site_memory(plan, layout, name, lambda _: VariatesInMemory()) for name in names}
+    return {name: memory for name, memory in memories.items() if memory is not None} or None
 
 
 def _judged(

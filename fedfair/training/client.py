@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.training_sum import COUNTING_LAYOUT, TRAINING_LAYOUT, training_layout
+from fedfair.aggregation.training_sum import training_layout
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.seeds import derived_seed
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -50,6 +50,7 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
+from fedfair.training.algorithm_terms import AlgorithmTerms
 from fedfair.training.assembly import local_steps, objective_of
 from fedfair.training.batches import batch_indices, round_draws, round_length, round_weight, stated_batch_size
 from fedfair.training.device import SplitRecords, plain_arithmetic
@@ -63,42 +64,14 @@ from fedfair.training.dp_sgd import (
 from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation_header
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
+from fedfair.training.local_change import LocalChange, weighted
 from fedfair.training.local_sgd import Batch, Drift, LocalSteps
 from fedfair.training.model_faults import training_faults
 from fedfair.training.own_variates import Correction
+from fedfair.training.site_memory import OwnStart, Remembered
 from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
 
 FIRST_EVALUATION = RoundNumber(0)
-
-
-@dataclass(frozen=True, slots=True)
-class LocalChange:
-    """The change by one site's local steps in one round.
-
-    Attributes:
-        weight: what it counts among the others' (w), at least 1.
-        threshold: change of the threshold, in units of the loss.
-        model: array (d,): change of every parameter, in memory that the model's next round overwrites; a caller
-            that needs it for longer copies it.
-        replaced: how many of these numbers are zeros because there was no change to be had.
-        new_weight: the weight again where control variates count this site for the first time, or 0; None where
-            the plan has no control variates.
-    """
-
-    weight: int
-    threshold: float
-    model: NDArray[np.floating]
-    replaced: int = 0
-    new_weight: int | None = None
-
-
-def weighted(change: LocalChange) -> Contribution:
-    """Return what a change adds to a sum: w, w * change of c, and w * change of theta, which takes its memory."""
-    np.multiply(change.model, change.weight, out=change.model)
-    sums = {"weight": change.weight, "threshold": change.weight * change.threshold}
-    if change.new_weight is None:
-        return Contribution(TRAINING_LAYOUT.built(**sums), change.model)
-    return Contribution(COUNTING_LAYOUT.built(**sums, new_weight=change.new_weight), change.model)
 
 
 class TrainingClient:
@@ -152,24 +125,25 @@ class TrainingClient:
         self.scaling: FeatureScaling | None = None
         self._masked = masked
         self._threshold_limit = threshold_limit(plan, splits.train.schema.classes)
+        self._terms = AlgorithmTerms(plan, splits.train)
         self._queried: tuple[bytes, SiteLosses, int] | None = None
         self._judged = b""  # digest of the model that `last_losses` are of
         self.last_losses: SiteLosses = {}
         self.last_fault = ""
 
     def contribution(
-        self, request: SumRequest, model: GlobalModel, correction: Correction | None = None
+        self, request: SumRequest, model: GlobalModel, remembered: Remembered | None = None
     ) -> Contribution:
         """Return what this site adds to the requested sum over the broadcast model.
 
         Args:
             request: the sum.
             model: the model.
-            correction: what control variates correct a round's steps by; None where there are none.
+            remembered: what this site has kept of earlier rounds and its steps need; None where it keeps nothing.
         """
         computed: Mapping[Purpose, Callable[[], Contribution]] = {
             Purpose.TRAINING: lambda: self.training_contribution(
-                model, request.round, request.attempt, correction
+                model, request.round, request.attempt, remembered
             ),
             Purpose.EVALUATION: lambda: self.evaluation_contribution(model, request.round, request.attempt),
             Purpose.STANDARDISATION: lambda: self.standardisation_contribution(request.attempt),
@@ -231,16 +205,17 @@ class TrainingClient:
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        correction: Correction | None = None,
+        remembered: Remembered | None = None,
     ) -> Contribution:
         """Return w, w * change of c, and w * change of theta, after this round's local steps.
 
         Raises:
             TrainingError: as `bounded_change`.
         """
-        change = self.bounded_change(model, round_number, attempt, correction)
+        change = self.bounded_change(model, round_number, attempt, remembered)
         if change is None:
-            return Contribution(training_layout(self._plan).zeros(), np.zeros_like(model.vector))
+            layout = training_layout(self._plan, self._splits.train.schema.classes)
+            return Contribution(layout.zeros(), np.zeros_like(model.vector))
         return weighted(change)
 
     def bounded_change(
@@ -248,7 +223,7 @@ class TrainingClient:
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        correction: Correction | None = None,
+        remembered: Remembered | None = None,
     ) -> LocalChange | None:
         """Return `training_change` with the change of c clipped to `derived.threshold_limit`.
 
@@ -263,8 +238,9 @@ class TrainingClient:
                 "this plan adds noised whole numbers, and no change leaves a site without them"
             )
         self.last_fault = ""
+        losses, _ = self._own_losses(model, round_number)
         try:
-            change = self.training_change(model, round_number, attempt, correction=correction)
+            change = self.training_change(model, round_number, attempt, remembered=remembered)
         except TrainingError as fault:
             change = self._noise_alone(model, round_number, attempt)
             if change is None:
@@ -273,14 +249,14 @@ class TrainingClient:
         if change is None:
             return None
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
-        return replace(change, threshold=threshold)
+        return self._terms.finished(replace(change, threshold=threshold), model, round_number, remembered, losses)
 
     def summable_change(
         self,
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        correction: Correction | None = None,
+        remembered: Remembered | None = None,
     ) -> LocalChange | None:
         """Return `training_change` for a masked sum, which this site never leaves because of a value.
 
@@ -293,13 +269,14 @@ class TrainingClient:
             PrivacyError: the release must not happen.
         """
         self.last_fault = ""
+        losses, replaced = self._own_losses(model, round_number)
         try:
-            change = self.training_change(model, round_number, attempt, correction=correction)
+            change = self.training_change(model, round_number, attempt, remembered=remembered)
         except TrainingError as fault:
             self.last_fault = fault.diagnostics()
             zeros = np.zeros_like(model.vector)
             # Under noise nothing is counted: what became of single records would need noise of its own.
-            new = None if correction is None else correction.new_weight
+            new = remembered.new_weight if isinstance(remembered, Correction) else None
             change = self._noise_alone(model, round_number, attempt) or LocalChange(
                 self.training_weight, 0.0, zeros, zeros.size + 1, new
             )
@@ -314,7 +291,22 @@ class TrainingClient:
                 f"{unsound} values of this site's change are NaN, infinite or beyond their bound; they were "
                 "replaced and counted -> lower learning_rate, or look for missing or extreme values in the data"
             )
-        return replace(change, threshold=threshold, replaced=change.replaced + beyond)
+        if self._terms.weighs_losses and _count_unsound(change.model):
+            # The curvature is of the whole change, so none of it counts where it is not known.
+            change.model.fill(0.0)
+            replaced += change.model.size
+        change = replace(change, threshold=threshold, replaced=change.replaced + replaced + beyond)
+        return self._terms.finished(change, model, round_number, remembered, losses)
+
+    def _own_losses(self, model: GlobalModel, number: RoundNumber) -> tuple[NDArray[np.floating] | None, int]:
+        """Return the losses of the training records, array (n,), and how many of them had to be replaced.
+
+        The losses are None in a round whose sum tells nothing of them, and without training records.
+        """
+        if not self.training_records or not self._terms.takes_losses(number):
+            return None, 0
+        losses, replaced = self._summable_losses(model, ("train",))
+        return losses["train"].values, replaced
 
     def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
         """Return the whole numbers that this site adds to a sum that protects it, its share of noise included.
@@ -365,7 +357,7 @@ class TrainingClient:
         round_number: RoundNumber,
         attempt: int,
         *,
-        correction: Correction | None = None,
+        remembered: Remembered | None = None,
         steps: int | None = None,
         record_weights: NDArray[np.floating] | None = None,
     ) -> LocalChange | None:
@@ -375,7 +367,7 @@ class TrainingClient:
             model: what was broadcast.
             round_number: the round, which decides the batches.
             attempt: which attempt at the round, which decides them too.
-            correction: what control variates correct every step by; None where there are none.
+            remembered: what this site has kept of earlier rounds; None where it keeps nothing.
             steps: only the first so many local steps; None makes all of them.
             record_weights: array (training records,): by how much each record's coefficient is multiplied.
 
@@ -390,16 +382,19 @@ class TrainingClient:
         own.load(model.vector)
         if not own.training:
             own.train()
-        threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
+        start = remembered.threshold if isinstance(remembered, OwnStart) else model.threshold
+        threshold = torch.tensor(start, dtype=own.flat.dtype, device=own.flat.device)
         with self._own_draws(round_number, attempt), training_faults(), plain_arithmetic():
+            if record_weights is None:
+                record_weights = self._terms.record_weights(remembered)
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
             descent, batches = self._descent(records, round_number, attempt, weights, steps)
             if isinstance(descent, LocalSteps):
-                moved = descent.descend(batches, threshold, self._drift(correction))
+                moved = descent.descend(batches, threshold, self._drift(remembered))
             else:
                 moved = descent.descend(batches, threshold)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
-        new = None if correction is None else correction.new_weight
+        new = remembered.new_weight if isinstance(remembered, Correction) else None
         return LocalChange(weight, float(moved) - float(threshold), own.take_change(), new_weight=new)
 
     def evaluation_contribution(
@@ -452,15 +447,15 @@ class TrainingClient:
         """
         return self.last_losses if model.vector_sha256 == self._judged else self.losses(model)
 
-    def _summable_losses(self, model: GlobalModel) -> tuple[SiteLosses, int]:
+    def _summable_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> tuple[SiteLosses, int]:
         """Return the losses to be summed, and how many had to be replaced, which masks or noise must hide."""
         self.last_fault = ""
         if not self._masked and self._protection is None:
-            return self.losses(model), 0
+            return self.losses(model, splits), 0
         self._model.load(model.vector)
         found: dict[str, Losses] = {}
         replaced, classes = 0, self._splits.train.schema.classes
-        for name, records in self._held(SPLITS):
+        for name, records in self._held(splits):
             losses, fault = evaluate_or_nan(self._model, records, classes, self._columns)
             values, beyond = bounded_losses(losses.values, self._histogram)
             scores = bounded_scores(losses.scores)
@@ -500,13 +495,13 @@ class TrainingClient:
         """Return how a step of a round is made."""
         return self._steps.at(local_rates(self._plan, number))
 
-    def _drift(self, correction: Correction | None) -> Drift | None:
-        """Return a correction on the model's device, in its width."""
-        if correction is None:
+    def _drift(self, remembered: Remembered | None) -> Drift | None:
+        """Return the correction by control variates on the model's device, in its width; None without any."""
+        if not isinstance(remembered, Correction):
             return None
         like = self._model.flat
-        threshold = torch.tensor(correction.threshold, dtype=like.dtype, device=like.device)
-        return Drift(torch.from_numpy(correction.vector).to(like), threshold)
+        threshold = torch.tensor(remembered.threshold, dtype=like.dtype, device=like.device)
+        return Drift(torch.from_numpy(remembered.vector).to(like), threshold)
 
     def _batches(
         self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None = None

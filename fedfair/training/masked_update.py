@@ -13,7 +13,7 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.sum_kinds import MAX_INTEGER
 from fedfair.secagg.masking import Update
-from fedfair.training.client import LocalChange
+from fedfair.training.local_change import LocalChange
 
 
 def training_update(change: LocalChange) -> Update:
@@ -22,9 +22,10 @@ def training_update(change: LocalChange) -> Update:
     Args:
         change: what its local steps did; NaN and infinities in its body are replaced where it is encoded.
     """
-    limbs, replaced = _limbs(np.array([change.weight * change.threshold]))
-    counts = [] if change.new_weight is None else [float(change.new_weight)]
-    header = np.concatenate([counts, limbs])
+    layout, values = change.layout, change.header
+    counts = layout.counts(noised=False)
+    limbs, replaced = _limbs(values[~counts])
+    header = np.concatenate([values[counts & ~layout.weights()], limbs])
     return Update(header, change.model, change.weight, replaced=change.replaced + replaced)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.control_variates import NEVER, CountedVariates, Variate, VariateRule, round_of
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.training_sum import COUNTING_LAYOUT
 from fedfair.errors import LocalProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
@@ -120,17 +120,19 @@ class OwnVariates:
         self._rule, self._names = VariateRule(plan, layout), plan.federation.collaborators
         self._participant, self._memory = participant, memory
 
-    def correction(self, request: SumRequest, weight: int) -> Correction:
+    def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> Correction:
         """Return what this round's steps are corrected by.
 
         Args:
             request: the round that the state of the run asks for.
+            model: of that state, on which no variate depends.
             weight: of this site, 0 without records.
 
         Raises:
             StateError: the run counts a variate of this site that it does not have, or with another weight.
         """
-        counted = _counted(request)
+        del model
+        counted = counted_variates(request)
         own, mean = self._counted_own(counted, weight), counted.mean
         return Correction(
             mean.vector - own.variate.vector,
@@ -138,11 +140,19 @@ class OwnVariates:
             0 if own.weight else weight,
         )
 
-    def adding(self, request: SumRequest, weight: int, change: NDArray[np.floating], threshold: float) -> None:
+    def adding(
+        self,
+        request: SumRequest,
+        model: GlobalModel,
+        weight: int,
+        change: NDArray[np.floating],
+        threshold: float,
+    ) -> None:
         """Keep what v_k becomes if the sum counts what is about to be sent; call it before anything is sent.
 
         Args:
             request: the round.
+            model: of the state that asks for it, on which no variate depends.
             weight: of this site, 0 without records.
             change: array (d,): the change of the model that is really added, not weighted.
             threshold: the same of the threshold.
@@ -151,19 +161,21 @@ class OwnVariates:
             StateError: as `correction`.
             FedfairError: it cannot be kept.
         """
-        counted = _counted(request)
+        del model
+        counted = counted_variates(request)
         kept = self._counted_own(counted, weight)
         if weight:
             renewed = self._rule.renewed(kept.variate, counted.mean, change, threshold, request.round)
             kept = KeptVariate(renewed, weight)
         self._memory.keep(request.round, kept, self._counted_round(counted))
 
-    def adding_in_the_clear(self, request: SumRequest, addend: Contribution) -> None:
+    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
         """Keep what v_k becomes if the sum counts this contribution; as `adding`."""
         sums = COUNTING_LAYOUT.read(addend.header)
         weight = int(sums["weight"])
         share = 1.0 / weight if weight else 0.0
-        self.adding(request, weight, addend.body.astype(np.float64) * share, float(sums["threshold"]) * share)
+        change, threshold = addend.body.astype(np.float64) * share, float(sums["threshold"]) * share
+        self.adding(request, model, weight, change, threshold)
 
     def counted(self, variates: CountedVariates) -> KeptVariate | None:
         """Return what the run counts of this site: v_k and w_k; None where it is lost."""
@@ -190,7 +202,8 @@ class OwnVariates:
         return own
 
 
-def _counted(request: SumRequest) -> CountedVariates:
+def counted_variates(request: SumRequest) -> CountedVariates:
+    """Return what the state that asks for a round counts of what sites keep. Raises LocalProtocolError."""
     if request.variates is None:
-        raise LocalProtocolError(f"a request for {request.purpose.value} counts no control variates")
+        raise LocalProtocolError(f"a request for {request.purpose.value} counts nothing that a site keeps")
     return request.variates

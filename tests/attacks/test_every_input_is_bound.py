@@ -25,6 +25,7 @@ from collaborator.masked_worker import MaskedWorker
 from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
@@ -44,6 +45,7 @@ from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.training.own_variates import Correction
+from fedfair.training.site_memory import GroupFactors, OwnStart
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests.plans import small_plan
@@ -69,9 +71,9 @@ ARGUMENTS: Mapping[str, str] = {
     "records": OWN,
     "splits": PLAN,  # Which splits are evaluated: always all.
     "header": OWN,
-    "correction": OWN,  # The variates of the state, less the site's own of the round that the state names.
+    "remembered": OWN,  # The variates of the state, less the site's own of the round that the state names.
     "steps": UNUSED,  # A simulation makes fewer steps.
-    "record_weights": UNUSED,  # A simulation weighs records.
+    "record_weights": UNUSED,  # A simulation weighs records by what it has found; a site by the state alone.
     "weights": UNUSED,
 }
 """Every argument of a method that a contribution passes through."""
@@ -85,6 +87,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "_columns": PLAN,
     "_masked": PLAN,
     "_threshold_limit": PLAN,
+    "_terms": OWN,  # From the plan and the groups of the site's own records.
     "_steps": PLAN,
     "_model": PLAN,  # Its content is the model of the state, which every method loads first.
     "_participant": OWN,
@@ -109,15 +112,19 @@ HANDED: Mapping[type, Mapping[str, str]] = {
         "spec": PLAN,
         "query": REQUEST,
         "variates": STATE,
+        "groups": STATE,
     },
+    GroupWeights: {"weights": STATE, "counts": STATE},
+    GroupFactors: {"factors": STATE},
     CountedVariates: {"total": STATE, "weight": STATE, "rounds": STATE},
     Correction: {"vector": OWN, "threshold": OWN, "new_weight": OWN},
+    OwnStart: {"threshold": OWN},
 }
 """Every field of what a contribution is handed."""
 
 UPDATING = (
     MaskedWorker._contribution,
-    MaskedWorker._corrected,
+    MaskedWorker._remembering,
     MaskedWorker._update,
 )
 """What makes the update of a site."""
@@ -204,7 +211,7 @@ def test_what_an_aggregator_states_is_read_only_to_be_compared_or_as_a_name() ->
     # What makes the update is given nothing that was stated: only the request that the site's own state makes.
     for method in UPDATING:
         taken = set(inspect.signature(method).parameters)
-        assert taken <= {"self", "request", "attempt", "draws", "variates", "correction"}
+        assert taken <= {"self", "request", "attempt", "draws", "memory", "remembered"}
         names = {part.id for part in ast.walk(_tree(method)) if isinstance(part, ast.Name)}
         assert names.isdisjoint({"question", "start", "said", "message"})
 
@@ -296,6 +303,10 @@ STATES: Mapping[str, Mapping[str, object]] = {
         "weight": CountedVariates(Variate(np.array([0.0, 1.0]), 0.5), up(3.0), (6, 0)),
         "rounds": CountedVariates(Variate(np.array([0.0, 1.0]), 0.5), 3.0, (6, 1)),
     },
+    "groups": {
+        "weights": GroupWeights(np.array([up(0.5), 0.5]), np.array([3.0, 4.0])),
+        "counts": GroupWeights(np.array([0.5, 0.5]), np.array([3.0, 5.0])),
+    },
     "mean": {"": IterateMean(np.ones(2), 0.25, 4)},
     "best": {"": MODEL},
     "best_objective": {"": 1.0},
@@ -370,10 +381,15 @@ def test_no_two_changes_have_one_transcript() -> None:
 
 def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> None:
     assert {one.name for one in fields(RunState)} == {*STATES, BY_ITS_DIGEST}
-    for kind, name in ((GlobalModel, "model"), (FeatureScaling, "scaling"), (CountedVariates, "variates")):
+    for kind, name in (
+        (GlobalModel, "model"),
+        (FeatureScaling, "scaling"),
+        (CountedVariates, "variates"),
+        (GroupWeights, "groups"),
+    ):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
-    # What a request says of variates is the state's, which the transcript holds.
-    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec", "variates"} <= REQUESTS.keys()
+    # What a request says of variates and groups is the state's, which the transcript holds.
+    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec", "variates", "groups"} <= REQUESTS.keys()
     assert {one.name for one in fields(SessionTerms)} == set(TERMS_CHANGED)
     assert {one.name for one in fields(Held)} == {"state", "request", "terms", *ROUNDS}
     # A round start holds nothing but these, the session and its own number.

@@ -27,7 +27,8 @@ from fedfair.secagg.masking import Update, masked_vector, vector_digest
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, TAG_LIMBS, SumShape
 from fedfair.secagg.signing import sign
-from fedfair.training.client import LocalChange, TrainingClient
+from fedfair.training.client import TrainingClient
+from fedfair.training.local_change import LocalChange
 from tests.attacks.harness import Lies
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan

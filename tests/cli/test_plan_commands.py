@@ -272,9 +272,9 @@ def test_check_holds_a_plan_against_a_sites_policy_term_by_term() -> None:
 @pytest.mark.usefixtures("workspace")
 def test_a_plan_for_simulations_passes_the_check_and_is_refused_for_a_site() -> None:
     path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("algorithm: fedsrcvar", "algorithm: qffl"))
-    assert "simulation only: training.algorithm: qffl is for simulation only" in " ".join(run("check").split())
-    with pytest.raises(PlanError, match="qffl is for simulation only"):
+    path.write_text(path.read_text().replace("algorithm: fedsrcvar", "algorithm: drfa"))
+    assert "simulation only: training.algorithm: drfa is for simulation only" in " ".join(run("check").split())
+    with pytest.raises(PlanError, match="drfa is for simulation only"):
         run("check", "-c", "collaborator.yaml")
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.server_optimizer import Moments
@@ -49,6 +50,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "clip": 3.0,
         "moments": Moments(np.ones(3), np.ones(3), 0.5, 0.25, 0.9, 0.99),
         "variates": CountedVariates(Variate(np.ones(3), 0.5), 2.0, (1, 0)),
+        "groups": GroupWeights(np.ones(2), np.ones(2)),
         "mean": IterateMean(np.ones(state.model.vector.shape), 0.25, 4),
         "best": GlobalModel(state.model.vector + 2, 0.125),
         "best_objective": -1.0,

@@ -22,7 +22,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.packed_state import greatest_state_bytes, pack_state, unpack_state
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
-from fedfair.simulation.simulate import play, simulated_variates
+from fedfair.simulation.simulate import play, simulated_memories
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient
@@ -73,7 +73,7 @@ class Played:
         self.plan, self.names = plan, tuple(sites)
         self.tasks = [TrainingClient(plan, name, splits, flat, steps) for name, splits in sites.items()]
         self.run = TrainingRun(plan, flat.layout, schema, flat.vector())
-        variates = simulated_variates(plan, flat.layout, sites)
+        variates = simulated_memories(plan, flat.layout, sites)
         assert variates is not None
         self.variates: dict[ParticipantId, OwnVariates] = variates
 
@@ -84,7 +84,7 @@ class Played:
             self.run.apply_aggregate(LoopClients(members).totals(request, self.run.model), self.names)
         assert request is not None
         members = {self.names[k]: self.tasks[k] for k in (range(len(self.tasks)) if present is None else present)}
-        totals = LoopClients(members, variates=self.variates).totals(request, self.run.model)
+        totals = LoopClients(members, memories=self.variates).totals(request, self.run.model)
         if lost:
             self.run.retry()
         else:
@@ -238,7 +238,7 @@ def test_all_at_once_is_one_after_the_other(mode: str, batch_size: object) -> No
         cohort = (
             VectorisedClients(plan, sites, flat)
             if vectorised
-            else LoopClients(tasks, variates=simulated_variates(plan, flat.layout, sites))
+            else LoopClients(tasks, memories=simulated_memories(plan, flat.layout, sites))
         )
         play(run, cohort, clips=mode != "off")
         counted = run.state.variates
@@ -252,7 +252,7 @@ def test_a_variate_that_is_lost_ends_this_sites_part_in_words() -> None:
     plan = plan_of(parts, rounds=5)
     played = Played(plan, parts)
     played.round()
-    fresh = simulated_variates(plan, played.tasks[0].layout, played.names)
+    fresh = simulated_memories(plan, played.tasks[0].layout, played.names)
     assert fresh is not None
     played.variates = fresh
     with pytest.raises(StateError, match="the control variate of round 1 is lost") as fault:
@@ -293,7 +293,9 @@ def test_a_header_tells_the_weight_of_who_is_counted_for_the_first_time_only() -
     assert request is not None
     for k, new in ((0, 0.0), (1, 160.0)):
         task, own = played.tasks[k], played.variates[played.names[k]]
-        addend = task.contribution(request, played.run.model, own.correction(request, task.training_weight))
+        addend = task.contribution(
+            request, played.run.model, own.correction(request, played.run.model, task.training_weight)
+        )
         assert list(addend.header[:2]) == [len(parts[k]), new]
         total = PlainSum(request.spec)
         total.add(encode(addend, request.spec))
@@ -338,7 +340,7 @@ def test_a_sum_that_cannot_be_counted_is_refused_and_moves_nothing(
     before, request = played.run.state, played.run.next_sum()
     assert request is not None
     alone = {played.names[0]: played.tasks[0]}
-    totals = LoopClients(alone, variates=played.variates).totals(request, played.run.model)
+    totals = LoopClients(alone, memories=played.variates).totals(request, played.run.model)
     totals.header[1] = new_weight
     with pytest.raises(RemoteProtocolError, match=words):
         played.run.apply_aggregate(totals, members)

@@ -1,14 +1,7 @@
-"""FedMinMax: descend for everybody, ascend for an adversary who weighs groups that are known.
+"""FedMinMax over groups that only the records tell, such as the values of a column that the plan does not declare.
 
-    min over theta of max over mu in the simplex of sum mu_a R_a(theta)
-
-    mu^1 = rho;  theta <- theta - eta sum over records of (mu_a / rho_a) gradient / n
-    mu <- projection of mu + eta_mu R(theta^t)
-
-with rho_a the share of the records that belong to group a and R_a their mean loss, over everybody's records. Every
-record needs its group, which is the price that the worst group of a size does not ask for. Source: Papadaki,
-Martinez, Bertran, Sapiro and Rodrigues 2022, "Minimax Demographic Group Fairness in Federated Learning",
-Algorithm 1.
+Everybody's records are looked at before round 1, so that this runs in simulation only. Of groups that the plan
+tells, a round is one sum: its rule, and the source of both, is `aggregation.group_weights`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -11,7 +10,8 @@ from fedfair.fairness.theory import bpf_of_rcvar
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import AlgorithmName
 from fedfair.plan.derived import answers_batches
-from fedfair.plan.learning_rates import local_rates, rate_factor
+from fedfair.plan.known_groups import names_groups
+from fedfair.plan.learning_rates import rate_factor
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
 from fedfair.simulation.baselines.algorithm import Algorithm
@@ -19,8 +19,6 @@ from fedfair.simulation.baselines.deltafl import SuperquantileOverCollaborators
 from fedfair.simulation.baselines.drfa import RobustFederatedAveraging
 from fedfair.simulation.baselines.fedmgda import CommonDescent
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
-from fedfair.simulation.baselines.local_bpf import LocalThresholds
-from fedfair.simulation.baselines.qffl import FairResourceAllocation
 from fedfair.simulation.centralised.bpf import BlindParetoFairness, box_weights
 from fedfair.simulation.centralised.dro import WorstReweighting, chi_square_weights, cvar_weights
 
@@ -48,14 +46,11 @@ def _drfa(plan: Plan, _: Sites) -> Algorithm:
     return RobustFederatedAveraging(_adversary_rate(plan), training.local_steps, drawn, training.seed)
 
 
-def _fedminmax(plan: Plan, sites: Sites) -> Algorithm:
+def _fedminmax(plan: Plan, sites: Sites) -> Algorithm | None:
+    if names_groups(plan):
+        return None
     groups = groups_of((splits.train for splits in sites.values()), plan.training.options.group_column)
     return MinimaxOverGroups(groups, _adversary_rate(plan), _interval(plan))
-
-
-def _qffl(plan: Plan, _: Sites) -> Algorithm:
-    power = plan.training.options.loss_power
-    return FairResourceAllocation(1.0 if power is None else power, lambda number: local_rates(plan, number).model)
 
 
 def _deltafl(plan: Plan, _: Sites) -> Algorithm:
@@ -67,11 +62,6 @@ def _fedmgda(plan: Plan, _: Sites) -> Algorithm:
     weight_range = 1.0 if options.weight_range is None else options.weight_range
     rate = options.server_learning_rate or plan.training.learning_rate
     return CommonDescent(weight_range, lambda number: rate * rate_factor(plan, number))
-
-
-def _localbpf(plan: Plan, _: Sites) -> Algorithm:
-    bound = plan.objective.loss_bound
-    return LocalThresholds(math.inf if bound is None else bound)
 
 
 def _dro(plan: Plan, _: Sites) -> Algorithm:
@@ -94,14 +84,12 @@ def _interval(plan: Plan) -> int:
     return plan.training.options.adversary_interval or 1
 
 
-_MAKERS: Mapping[AlgorithmName, Callable[[Plan, Sites], Algorithm]] = {
+_MAKERS: Mapping[AlgorithmName, Callable[[Plan, Sites], Algorithm | None]] = {
     "afl": _afl,
     "drfa": _drfa,
     "fedminmax": _fedminmax,
-    "qffl": _qffl,
     "deltafl": _deltafl,
     "fedmgda": _fedmgda,
-    "localbpf": _localbpf,
     "dro": _dro,
     "bpf": _bpf,
 }

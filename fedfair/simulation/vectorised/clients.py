@@ -14,6 +14,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.evaluation_sums import planned_layout
+from fedfair.aggregation.group_weights import GroupRule
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
@@ -33,6 +35,7 @@ from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
+    keeps_own_thresholds,
     published_sites,
     reported_group_sizes,
     score_columns,
@@ -48,12 +51,15 @@ from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
+from fedfair.simulation.vectorised.thresholds import PooledThresholds
 from fedfair.simulation.vectorised.variates import PooledVariates
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.batches import round_length, round_weight, stated_batch_size
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
+from fedfair.training.group_sums import GroupSums, record_groups
 from fedfair.training.inference import evaluate
+from fedfair.training.loss_powers import LossPowers
 from fedfair.training.model_faults import training_faults
 from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
 
@@ -88,8 +94,14 @@ class VectorisedClients:
         self._variates: PooledVariates | None = None
         if plan.training.control_variates:
             self._variates = PooledVariates(plan, len(self._names), model.layout.dimension)
-        # A change that is clipped, or counted, must exist, and so everybody needs a model of its own.
-        kept = clips_in_simulation(plan) or self._variates is not None
+        self._thresholds: PooledThresholds | None = None
+        if keeps_own_thresholds(plan):
+            self._thresholds = PooledThresholds(plan, len(self._names), self._schema.classes)
+        self._powers = LossPowers.of_plan(plan, self._schema.classes)
+        self._adversary = GroupRule.of_plan(plan, self._schema.classes)
+        self._record_groups = [record_groups(plan, site.train) for site in self._sites]
+        # A change that is clipped, counted or weighed must exist, and so everybody needs a model of its own.
+        kept = clips_in_simulation(plan) or self._variates is not None or self._powers is not None
         self._groups = self._grouped(self._with_records, None, own_models=kept)
         self._last: list[SiteLosses] = [{} for _ in self._sites]
 
@@ -166,20 +178,22 @@ class VectorisedClients:
     @training_faults()
     @plain_arithmetic()
     def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
-        layout = training_layout(self._plan)
+        layout = training_layout(self._plan, self._schema.classes)
         start, header = self._on_device(model.vector), layout.zeros()
         sums = layout.read(header)
         total, weights = torch.zeros_like(start), self.weights
         limit, descent = threshold_limit(self._plan, self._schema.classes), self._descent(request.round)
         variates = self._variates
         counted = None if variates is None else variates.begin(request)
+        levels = self._levels(request, model)
+        losses = None if self._powers is None else self._mean_losses(model)
         for places in self._groups:
             group = self._with_records[places]
-            batches = self._batches(group, request.round, request.attempt, None)
-            first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
+            batches = self._batches(group, request.round, request.attempt, self._factors(request, group))
+            first = self._on_device(levels[group])[:, None]
             drift = None if variates is None or counted is None else variates.drift(counted, group, start)
-            # Nobody's last step is needed by itself, unless it is clipped or counted.
-            summed, length = clipping is None and drift is None, self._length(group)
+            # Nobody's last step is needed by itself, unless it is clipped, counted or weighed.
+            summed, length = clipping is None and drift is None and losses is None, self._length(group)
             column = self._on_device(weights[group])[:, None]
             if summed:
                 models, last = descent.walk(start, first, itertools.islice(batches, length - 1))
@@ -188,16 +202,22 @@ class VectorisedClients:
             else:
                 changes, last = descent.changes(start, first, itertools.islice(batches, length), drift)
             if changes is not None:
+                if self._powers is not None and losses is not None:
+                    curvatures = _weigh(changes, self._powers, losses[group], descent.rates.model)
+                    sums["curvature"] += weights[group] @ curvatures
                 if clipping is not None:
                     clipping.limit(changes)
                 total.addmv_(changes.t(), column[:, 0])
             moved = np.clip(_difference(last, first), -limit, limit)
             if variates is not None and counted is not None and changes is not None:
                 variates.adding(counted, group, changes, moved)
+            if self._thresholds is not None:
+                moved = self._thresholds.adding(model, group, moved)
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ moved
         if variates is not None:
             sums["new_weight"] = variates.new_weight(weights)
+        self._tell_groups(sums, request, model)
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(
@@ -206,6 +226,34 @@ class VectorisedClients:
             )
         totals = Totals(header, body, len(self._names))
         return totals if clipping is None else clipping.tell(totals)
+
+    def _factors(self, request: SumRequest, group: Members) -> list[Tensor] | None:
+        """Return what every record of each member is multiplied by; None for nothing."""
+        if request.groups is None:
+            return None
+        factors, held = request.groups.factors, [self._record_groups[member] for member in group]
+        return [self._on_device(factors[groups]) for groups in held if groups is not None]
+
+    def _tell_groups(self, sums: NDArray[Any], request: SumRequest, model: GlobalModel) -> None:
+        """Write everybody's records of each group, and their losses, into a header in which somebody looks."""
+        adversary = self._adversary
+        if request.groups is None or adversary is None or not adversary.looks_in(request.round):
+            return
+        held = [groups for groups in self._record_groups if groups is not None]
+        losses = self._pooled_losses(model, ("train",))["train"].values
+        told = GroupSums.of_losses(np.concatenate(held), losses, len(request.groups.counts))
+        sums["group_counts"], sums["group_losses"] = told.counts, told.losses
+
+    def _levels(self, request: SumRequest, model: GlobalModel) -> NDArray[np.float64]:
+        """Return the threshold that everybody's steps begin from: float64 array (collaborators,)."""
+        if self._thresholds is None:
+            return np.full(len(self._names), model.threshold)
+        return self._thresholds.begin(request, model)
+
+    def _mean_losses(self, model: GlobalModel) -> NDArray[np.float64]:
+        """Return everybody's mean training loss in nats: float64 array (collaborators,); 1 without records."""
+        found = self.losses(model, ("train",))
+        return np.array([float(site["train"].values.mean()) if "train" in site else 1.0 for site in found])
 
     def _descent(self, number: RoundNumber) -> Descent:
         """Return the steps of a round."""
@@ -279,6 +327,13 @@ class VectorisedClients:
             name: pooled(datasets, self._schema, scaling, flat.dtype, flat.device)
             for name, datasets in zip(SPLITS, splits, strict=True)
         }
+
+
+def _weigh(models: Tensor, powers: LossPowers, losses: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    """Multiply the changes (k, d) of a group by the powers of its losses; return its curvatures: array (k,)."""
+    squares = models.double().square().sum(1).cpu().numpy()
+    models.mul_(torch.from_numpy(powers.factors(losses)).to(models)[:, None])
+    return powers.curvatures(losses, squares, rate)
 
 
 def _difference(last: Tensor, first: Tensor) -> NDArray[np.float64]:

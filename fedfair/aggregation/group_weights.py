@@ -1,0 +1,125 @@
+"""FedMinMax: the adversary's weights of groups that are known by name, as every site replays them.
+
+    min over theta of max over mu in the simplex of sum mu_a R_a(theta)
+
+    mu^1 = rho;  theta <- theta - eta sum over records of (mu_a / rho_a) gradient / n
+    mu <- projection of mu + eta_mu R(theta^t)
+
+with rho_a the share of the records that belong to group a and R_a their mean loss, over everybody's records. A
+training sum tells, for each group, how many records its members have and the sum of their losses under the
+broadcast model. Both are 0 in rounds in which the adversary does not look. The first of these sums gives rho; a
+later one replaces the counts of every group that it has records of, since members come and go. A record of a
+group that no sum has had counts as it is, until one has. From then on the weight of its group grows from 0.
+
+Elementwise arithmetic, and sums by math.fsum, so that everybody comes to the same bits. No torch: the aggregator
+imports this. Source: Papadaki, Martinez, Bertran, Sapiro and Rodrigues 2022, "Minimax Demographic Group Fairness
+in Federated Learning", Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import RemoteProtocolError
+from fedfair.fairness.simplex import project_on_simplex
+from fedfair.ids import RoundNumber
+from fedfair.plan.known_groups import group_count
+from fedfair.plan.schema import Plan
+
+_Vector = NDArray[np.float64]
+_ROUNDING = 1e-9
+"""By how much a sum of losses that are not negative may seem to be: far more than rounding makes of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupWeights:
+    """The groups in the state of a run; nobody changes an array of it.
+
+    Attributes:
+        weights: mu, float64 array (groups,); zeros before the first training sum.
+        counts: float64 array (groups,), training records of each in the latest sum that had any; zeros before.
+    """
+
+    weights: _Vector
+    counts: _Vector
+
+    @property
+    def factors(self) -> _Vector:
+        """Return mu_a / rho_a, by which a record's coefficient is multiplied; 1 for what no sum has had."""
+        total = math.fsum(self.counts)
+        if total == 0.0:
+            return np.ones(len(self.counts))
+        seen = self.counts > 0.0
+        shares = np.where(seen, self.counts / total, 1.0)
+        factors: _Vector = np.where(seen, self.weights / shares, 1.0)
+        return factors
+
+
+class GroupRule:
+    """The adversary of one plan.
+
+    Args:
+        plan: the plan.
+        groups: how many it tells, at least 1.
+    """
+
+    def __init__(self, plan: Plan, groups: int) -> None:
+        self._plan, self._groups = plan, groups
+        options = plan.training.options
+        self._interval = options.adversary_interval or 1
+        self._rate = options.adversary_learning_rate or plan.training.learning_rate
+
+    @classmethod
+    def of_plan(cls, plan: Plan, classes: int) -> GroupRule | None:
+        """Return the adversary of a plan whose sums tell of groups; None where they tell of none."""
+        groups = group_count(plan, classes)
+        return cls(plan, groups) if groups else None
+
+    @property
+    def first(self) -> GroupWeights:
+        """Return what is known before round 1: nothing."""
+        return GroupWeights(np.zeros(self._groups), np.zeros(self._groups))
+
+    def looks_in(self, number: RoundNumber) -> bool:
+        """Return whether the adversary looks at the losses of a round: in the first one, then by its interval."""
+        return (int(number) - 1) % self._interval == 0
+
+    def may_be(self, held: GroupWeights) -> bool:
+        """Return whether a run may have come to this, as far as shapes and numbers tell."""
+        arrays = held.weights, held.counts
+        return all(each.shape == (self._groups,) and np.isfinite(each).all() for each in arrays) and bool(
+            (held.weights >= 0.0).all() and (held.counts >= 0.0).all()
+        )
+
+    def after(self, held: GroupWeights, counts: _Vector, losses: _Vector, number: RoundNumber) -> GroupWeights:
+        """Return what is held after a round.
+
+        Args:
+            held: before it.
+            counts: float64 array (groups,), training records of each group over the members of the sum.
+            losses: float64 array (groups,), the sums of their losses in nats.
+            number: the round.
+
+        Raises:
+            RemoteProtocolError: no honest sites have such sums.
+        """
+        if not self.looks_in(number):
+            return held
+        present, total = counts > 0.0, math.fsum(counts)
+        sound = (counts >= 0.0).all() and (losses >= -_ROUNDING).all() and np.isfinite(losses).all()
+        if not (sound and total > 0.0):
+            raise RemoteProtocolError(
+                f"the groups of round {number} have {counts.tolist()} records and losses that add up to "
+                f"{losses.tolist()}, which no honest sites have",
+                "a sum does not tell who is wrong; compare the software of the sites",
+            )
+        kept = np.where(present, counts, held.counts)
+        weights = held.weights if held.counts.any() else kept / math.fsum(kept)
+        risks = np.where(present, np.maximum(losses, 0.0) / np.where(present, counts, 1.0), 0.0)
+        seen, moved = kept > 0.0, np.zeros(self._groups)
+        moved[seen] = project_on_simplex(weights[seen] + self._interval * self._rate * risks[seen])
+        return GroupWeights(moved, kept)
