@@ -211,7 +211,7 @@ ONLY_AT_A_START = {
     "exit_status": "of a fault in a run",
     "StoppedError": "raised by a signal",
     "AbortedError": "raised by a run",
-    "service": "ends a command by its signal",
+    "as_service": "ends a command by its signal",
     "PrivacyError": "is caught, so that the aggregator is told",
     "is_masked": "warns of sums in the clear",
     "Site.code_warnings": "warns",
