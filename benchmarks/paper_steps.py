@@ -16,5 +16,6 @@ BATCH = 64
 
 def constant_steps(algorithm: str = "fedsrcvar") -> dict[str, object]:
     """Return the keys of `training` for a constant rate and, where an algorithm takes it, plain averaging."""
-    averaging = {"server_optimizer": {"name": "sgd"}} if ALGORITHMS[algorithm].mean_of_changes else {}
+    averages = {name for name, facts in ALGORITHMS.items() if facts.mean_of_changes}
+    averaging = {"server_optimizer": {"name": "sgd"}} if algorithm in averages else {}
     return {"schedule": "constant", **averaging}
