@@ -31,7 +31,7 @@ from fedfair.fairness.cvar import cvar
 from fedfair.fairness.ranking import area_under_curve
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.loading import load_plan
-from fedfair.simulation.simulate import simulate
+from fedfair.simulation.simulate import simulate_sites
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
@@ -78,8 +78,8 @@ def write_workspace(folder: Path, csv: Path | None, label: str) -> Path:
 def held_out_losses(plan_file: Path) -> list[Losses]:
     """Return the test losses and scores of the trained model, site by site."""
     plan, root = load_plan(plan_file), plan_file.parent
-    outcome = simulate(plan, root)
     sites = load_federation(plan, root)
+    outcome = simulate_sites(plan, sites, root, as_trained=True)
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, choose_device("cpu"), root)
     losses = []
