@@ -30,7 +30,7 @@ from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.site_means import SplitMeans, check_site_sums, site_means
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import published_sites, reported_group_sizes, score_columns
+from fedfair.plan.derived import minimises_objective, published_sites, reported_group_sizes, score_columns
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 
@@ -61,25 +61,8 @@ class Evaluation:
 
     @property
     def objective(self) -> float:
-        """The figure that compares models: what the objective is proven to be at most.
-
-        On the validation split, else on the training split. A model that predicts the same for everybody has an
-        interval of no width, so that no model is taken for better than it without being so.
-        """
-        return self._compared.upper
-
-    def is_certainly_worse_than(self, other: Evaluation) -> bool:
-        """Return whether the whole interval of the figure that compares models is above another's.
-
-        Losses that had to be replaced prove nothing; a model with such losses is worse than one without.
-        """
-        if bool(self.replaced) != bool(other.replaced):
-            return self.replaced > 0
-        return self._compared.lower > other._compared.upper
-
-    @property
-    def _compared(self) -> Interval:
-        return self.objectives.get("validation", self.objectives["train"])
+        """What the objective is proven to be at most: on the validation split, else on the training split."""
+        return self.objectives.get("validation", self.objectives["train"]).upper
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +77,7 @@ class Evaluator:
         classes: how many there are.
         sites: whose own means the plan publishes, in the order of their rows.
         min_group: fewest records that a site tells of.
+        by_objective: whether models are compared by the plan's objective, and not by the mean loss.
         columns: how many histograms of scores each split has.
     """
 
@@ -105,6 +89,7 @@ class Evaluator:
     sites: tuple[str, ...]
     min_group: int
     columns: int = 0
+    by_objective: bool = True
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
@@ -118,7 +103,30 @@ class Evaluator:
             published_sites(plan),
             plan.evaluation.min_group,
             score_columns(plan, schema.classes),
+            minimises_objective(plan),
         )
+
+    def compared(self, evaluation: Evaluation) -> Interval:
+        """Return the figure that compares models: what the plan's algorithm minimises, else the mean loss.
+
+        On the validation split, else on the training split. A model that predicts the same for everybody has an
+        interval of no width, so that no model is taken for better than it without being so.
+        """
+        split = "validation" if "validation" in evaluation.splits else "train"
+        if self.by_objective:
+            return evaluation.objectives[split]
+        mean = evaluation.splits[split].mean
+        return Interval(mean, mean)
+
+    def rank(self, evaluation: Evaluation) -> tuple[bool, float]:
+        """Return what a lower value of makes a better model; losses that had to be replaced prove nothing."""
+        return evaluation.replaced > 0, self.compared(evaluation).upper
+
+    def is_certainly_worse(self, evaluation: Evaluation, other: Evaluation) -> bool:
+        """Return whether the whole interval of the figure that compares models is above another's."""
+        if bool(evaluation.replaced) != bool(other.replaced):
+            return evaluation.replaced > 0
+        return self.compared(evaluation).lower > self.compared(other).upper
 
     def evaluate(self, header: NDArray[np.float64], rounds_done: RoundNumber, threshold: float) -> Evaluation:
         """Return what the total `header` of an evaluation sum says.

@@ -130,6 +130,11 @@ def answers_batches(plan: Plan) -> bool:
     return plan.training.options.best_response == "batch"
 
 
+def minimises_objective(plan: Plan) -> bool:
+    """Return whether the plan's algorithm minimises the plan's objective, which else counts for reports only."""
+    return "{worst}" in ALGORITHMS[plan.training.algorithm].minimises
+
+
 def returns_mean(plan: Plan) -> bool:
     """Return whether the output model is a mean of the models of several rounds, and not one of them."""
     return plan.training.output in {"average", "tail"}

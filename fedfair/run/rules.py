@@ -368,7 +368,9 @@ class RunRules:
             model = replace(model, threshold=learnt)
             # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
             evaluation = replace(evaluation, threshold=learnt)
-        is_best = not state.history or _rank(evaluation) < _rank(_best_of(state.history))
+        is_best = not state.history or self._evaluator.rank(evaluation) < self._evaluator.rank(
+            self._best_of(state.history)
+        )
         state = replace(
             state,
             model=model,
@@ -378,7 +380,9 @@ class RunRules:
             evaluated_earlier=None if state.mean is None else previous,
         )
         if is_best:
-            state = replace(state, best=model, best_objective=evaluation.objective, evaluated_best=latest)
+            state = replace(
+                state, best=model, best_objective=self._evaluator.compared(evaluation).upper, evaluated_best=latest
+            )
         return state, evaluation, is_best
 
     def _queried(
@@ -461,16 +465,19 @@ class RunRules:
         """Return the state with the best model in place of an output model that is certainly worse."""
         if self._as_trained or not state.history:
             return state
-        if not state.latest.is_certainly_worse_than(_best_of(state.history)):
+        if not self._evaluator.is_certainly_worse(state.latest, self._best_of(state.history)):
             return state
         return self._returning_best(state)
+
+    def _best_of(self, history: Collection[Evaluation]) -> Evaluation:
+        return min(history, key=self._evaluator.rank)
 
     def _returning_best(self, state: RunState) -> RunState:
         """Return the state with the best model as the output model."""
         best = state.best
         if best is None:
             raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
-        return replace(state, model=best, final=_best_of(state.history), evaluated=state.evaluated_best)
+        return replace(state, model=best, final=self._best_of(state.history), evaluated=state.evaluated_best)
 
     def _ended(self, state: RunState) -> RunState:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
@@ -499,15 +506,6 @@ class RunRules:
         if isinstance(given, str):
             return 1.0 if math.isinf(self._upper) else self._upper
         return min(float(given), self._upper)
-
-
-def _best_of(history: Collection[Evaluation]) -> Evaluation:
-    return min(history, key=_rank)
-
-
-def _rank(evaluation: Evaluation) -> tuple[bool, float]:
-    """Return what a lower value of makes a better model: losses that were replaced prove nothing."""
-    return evaluation.replaced > 0, evaluation.objective
 
 
 def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:

@@ -41,7 +41,8 @@ def test_a_simulation_with_an_absurd_learning_rate_does_not_end_without_a_warnin
 federation: {name: demo, collaborators: [a, b]}
 task: {data: breast-cancer, partition: {scheme: random}, standardize: secure, model: {name: linear}}
 training:
-  {rounds: 2, learning_rate: 1.0e+200, precision: fp64, device: cpu, schedule: constant, server_optimizer: {name: sgd}}
+  {rounds: 2, learning_rate: 1.0e+200, precision: fp64, device: cpu, schedule: constant,
+   server_optimizer: {name: sgd}}
 secure_aggregation: {mode: "off"}
 """)
     plan, out = str(tmp_path / "plan.yaml"), tmp_path / "out.json"

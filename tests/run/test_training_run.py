@@ -688,3 +688,16 @@ def test_the_threshold_of_an_evaluation_is_one_number_wherever_it_is_told(init: 
     assert result.evaluation is not None
     assert training_run.evaluated is not None
     assert result.threshold == result.evaluation.threshold == training_run.evaluated.threshold
+
+
+def test_a_model_that_was_trained_for_the_mean_is_judged_by_the_mean() -> None:
+    # The worst group grows from 0.6 to 1.2 while the mean falls from 0.6 to 0.3.
+    found = {}
+    for algorithm in ("fedavg", "fedsrcvar"):
+        plan = make_plan(every=1, rounds=1, algorithm=algorithm, output="best")
+        training_run = make_training_run(plan)
+        training_run.apply_aggregate(evaluation(plan, [0.6, 0.6, 0.6, 0.6]))
+        training_run.apply_aggregate(training(1.0, 0.0, 1.0, 0.0, 0.0))
+        training_run.apply_aggregate(evaluation(plan, [0.0, 0.0, 0.0, 1.2]))
+        found[algorithm] = list(training_run.model.vector)
+    assert found == {"fedavg": [1.0, 0.0, 0.0], "fedsrcvar": [0.0, 0.0, 0.0]}
