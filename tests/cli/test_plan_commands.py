@@ -78,7 +78,7 @@ def test_check_reports_as_json() -> None:
 @pytest.mark.usefixtures("workspace")
 def test_a_mistake_ends_a_command_with_the_plans_own_words() -> None:
     path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("rounds: 200", "rouds: 200"))
+    path.write_text(path.read_text().replace("rounds: 100", "rouds: 100"))
     for command in ("check", "show", "digest"):
         with pytest.raises(PlanError, match="unknown key -> did you mean 'rounds'"):
             run(command)
@@ -101,7 +101,7 @@ def test_the_digest_ignores_comments_and_sees_values() -> None:
     path.write_text("# another comment\n" + path.read_text())
     assert run("digest").strip() == before
     assert json.loads(run("digest", "--json"))["plan_digest"] == before
-    path.write_text(path.read_text().replace("rounds: 200", "rounds: 201"))
+    path.write_text(path.read_text().replace("rounds: 100", "rounds: 101"))
     assert run("digest").strip() != before
 
 
@@ -255,17 +255,17 @@ def test_check_prints_the_digest_of_the_code_to_copy_and_runs_none_of_it() -> No
 @pytest.mark.usefixtures("workspace")
 def test_check_holds_a_plan_against_a_sites_policy_term_by_term() -> None:
     path = Path("collaborator.yaml")
-    path.write_text(path.read_text().replace("max_rounds: null", "max_rounds: 100"))
+    path.write_text(path.read_text().replace("max_rounds: null", "max_rounds: 50"))
     outcome = CliRunner().invoke(app, ["check", "-c", "collaborator.yaml", "--json"])
     assert outcome.exit_code == 2
     report = json.loads(outcome.stdout)
     assert report["collaborator"] == "clinic-a"
     held = {(row["term"], row["asked"]): row for row in report["policy"]}
-    rounds = held["max_rounds", "200"]
-    assert (rounds["allowed"], rounds["ok"]) == ("at most 100", False)
-    assert rounds["remedy"] == "set policy.max_rounds: 200 or more"
+    rounds = held["max_rounds", "100"]
+    assert (rounds["allowed"], rounds["ok"]) == ("at most 50", False)
+    assert rounds["remedy"] == "set policy.max_rounds: 100 or more"
     assert held["mode", "malicious"]["ok"]
-    path.write_text(path.read_text().replace("max_rounds: 100", "max_rounds: 200"))
+    path.write_text(path.read_text().replace("max_rounds: 50", "max_rounds: 100"))
     assert all(row["ok"] for row in json.loads(run("check", "-c", "collaborator.yaml", "--json"))["policy"])
 
 
@@ -281,7 +281,7 @@ def test_a_plan_for_simulations_passes_the_check_and_is_refused_for_a_site() -> 
 def _saved_model() -> Path:
     """Train the workspace's plan on this machine, in two rounds, and return the model's file."""
     path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("rounds: 200", "rounds: 2"))
+    path.write_text(path.read_text().replace("rounds: 100", "rounds: 2"))
     done = CliRunner().invoke(commands, ["simulate", "-q", "--save", "save"])
     assert done.exit_code == 0, done.output
     return Path("save/last.safetensors")
