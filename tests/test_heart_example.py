@@ -28,11 +28,12 @@ SIZE, TRADEOFF = "0.5", 0.1
 # part in 10^5, which alters nothing but rounding, left the first four digits as they were.
 ROUNDING = 5e-4 + 1e-3
 
-# A masked sum of four sites is off by 4 * 2^-20: a ring of 32 bits, 4 sites of weight up to 512, changes up to 1.
-# Divided by 690 records and by the sites' rate of 0.01, that is no small part of a gradient near the optimum, and
-# Adam's steps do not shrink with the gradient. So both runs end near one optimum and not in one point. The
-# objective, which is flat there, tells that: it differed by 3e-5. The risk of a group that it does not contain may
-# move by more: by 2.2e-3 at most. Both bounds leave room for another machine.
+# A masked sum of four sites is off by 4 * 2^-20 (a ring of 32 bits over 4 sites of weight up to 512 and changes
+# up to 1 leaves steps of 2^-20). Divided by 690 records and by a rate that falls from 0.01 to nothing, that is
+# no small part of a gradient near the optimum, and Adam's steps do not shrink with the gradient. So both runs
+# end near one optimum and not in one point. The objective, which is flat there, tells that: it differed by
+# 3e-5. The risk of a group that it does not contain may move by more: by 2.2e-3 at most. Both bounds leave room
+# for another machine.
 SAME_OPTIMUM = 1e-3
 NEAR = 1e-2
 

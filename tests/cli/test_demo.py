@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,10 +38,21 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
-def _readme_row(result: dict[str, Any]) -> str:
+ROW = re.compile(r"^\| (FedAvg|FedSRCVaR) \| (.*) \|$", re.MULTILINE)
+
+# Adam enlarges what masks and float32 round, so that two runs on one machine differ in the third digit.
+NEAR = 0.005
+
+
+def _readme_rows() -> dict[str, list[float]]:
+    """Return the README's figures by the algorithm's name in a plan: four losses (nats), and accuracy in %."""
+    rows = ROW.findall((REPOSITORY / "README.md").read_text())
+    return {name.lower(): [float(cell.removesuffix("%")) for cell in cells.split(" | ")] for name, cells in rows}
+
+
+def _figures(result: dict[str, Any]) -> list[float]:
     train, groups = result["train"], result["train"]["by_group_size"]
-    figures = (train["mean"], groups["0.1"]["worst"], groups["0.3"]["worst"], groups["0.1"]["disparity"])
-    return " | ".join([f"{figure:.3f}" for figure in figures] + [f"{train['accuracy']:.1%}"])
+    return [train["mean"], groups["0.1"]["worst"], groups["0.3"]["worst"], groups["0.1"]["disparity"]]
 
 
 @pytest.mark.slow
@@ -50,7 +62,12 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
     average, fair = json.loads(output)
     assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
     assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]
-    assert [_readme_row(one) in (REPOSITORY / "README.md").read_text() for one in (average, fair)] == [True, True]
+    for result in (average, fair):
+        *losses, accuracy = _readme_rows()[result["algorithm"]]
+        assert _figures(result) == pytest.approx(losses, abs=NEAR)
+        # One patient of 569 may change sides.
+        assert 100 * result["train"]["accuracy"] == pytest.approx(accuracy, abs=0.05 + 100 / 569)
+        assert result["verdict"]["state"] == "fine"
     kept = [path for path in (tmp_path / "fedfair-demo").rglob("*") if path.is_file()]
     assert {"report.html", "result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
         one.name for one in kept
