@@ -232,7 +232,7 @@ def test_what_cannot_be_compared_is_said() -> None:
 def test_the_advice_names_the_rate_that_decides_how_far_a_round_goes() -> None:
     comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(split(0.88), None, BALANCED))
     for stated, wanted in (
-        ({}, "{name: adam, learning_rate: 0.01} (now adam at 0.1)"),
+        ({}, "{name: adam, learning_rate: 0.03} (now adam at 0.3)"),
         (
             {"server_optimizer": {"name": "yogi", "learning_rate": 0.5}},
             "{name: yogi, learning_rate: 0.05} (now yogi",
