@@ -61,7 +61,7 @@ class Evaluation:
 
     @property
     def objective(self) -> float:
-        """What the objective is proven to be at most: on the validation split, else on the training split."""
+        """Return the most that the objective is proven to be: on the validation split, else on the training split."""
         return self.objectives.get("validation", self.objectives["train"]).upper
 
 

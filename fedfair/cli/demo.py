@@ -41,7 +41,7 @@ KEPT = ("plan", "result.json", *MODELS, "logs", "egress", "received")
 MARKER = ".fedfair-demo"
 PAGE = "report.html"
 SHOWN_SIZES = (0.1, 0.3)
-ROUNDS = 300
+ROUNDS = 80
 
 PLAN: Mapping[str, object] = {
     "federation": {
