@@ -61,7 +61,7 @@ class Evaluation:
 
     @property
     def objective(self) -> float:
-        """Return the most that the objective is proven to be, on the validation split or else the training split."""
+        """Return the most that the objective is proven to be: on the validation split, else on the training one."""
         return self.objectives.get("validation", self.objectives["train"]).upper
 
 
