@@ -61,7 +61,7 @@ class Evaluation:
 
     @property
     def objective(self) -> float:
-        """Return the most that the objective is proven to be: on the validation split, else on the training one."""
+        """Return the most that the objective is proven to be: on validation records, else on training records."""
         return self.objectives.get("validation", self.objectives["train"]).upper
 
 

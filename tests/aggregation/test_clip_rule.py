@@ -39,7 +39,16 @@ def plan_of(changes: dict[str, object] | None = None, **training: object) -> Pla
             "federation": {"name": "test", "collaborators": list(COUNTS)},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "none"},
             "objective": {"worst_group_size": 0.3, "tradeoff": 0.1},
-            "training": {"rounds": 4, "batch_size": 8, "learning_rate": 2.0, "precision": "fp64", **training},
+            "training": {
+                "rounds": 4,
+                "batch_size": 8,
+                "learning_rate": 2.0,
+                "schedule": "constant",
+                "server_optimizer": {"name": "sgd"},
+                "output": "last",
+                "precision": "fp64",
+                **training,
+            },
             "evaluation": {"every": 2, "group_sizes": [0.3], "bins": 16},
         }
         | (changes or {})

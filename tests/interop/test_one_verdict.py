@@ -37,7 +37,8 @@ def findings(verdict: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
 def test_the_demonstration_and_its_simulation_come_to_the_same_verdict(
     tmp_path: Path, rate: float, state: str
 ) -> None:
-    plan = over(PLAN, training={"rounds": 20, "learning_rate": rate}, evaluation={"every": 10})
+    steps = {"server_optimizer": {"name": "sgd"}, "schedule": "constant", "threshold_learning_rate": 0.02}
+    plan = over(PLAN, training={"rounds": 20, "learning_rate": rate, **steps}, evaluation={"every": 10})
     workspace = prepare(tmp_path, plan)
 
     async def everybody(federation: Federation) -> None:
