@@ -434,7 +434,11 @@ def plan_of(number: int, draw: random.Random) -> dict[str, Any]:
             "rounds": ROUNDS,
             "local_steps": 1 if number % 2 else 2,
             "batch_size": "full" if number % 2 else 16,
+            # Changes of plain steps are alike from round to round, so that no clip bites, and what is opened is
+            # what was put in.
             "learning_rate": 0.01,
+            "schedule": "constant",
+            "server_optimizer": {"name": "sgd"},
             "precision": "fp64",
         },
         "secure_aggregation": {"mode": "malicious", "most_records": 512},
