@@ -380,9 +380,7 @@ class RunRules:
             evaluated_earlier=None if state.mean is None else previous,
         )
         if is_best:
-            state = replace(
-                state, best=model, best_objective=self._evaluator.compared(evaluation).upper, evaluated_best=latest
-            )
+            state = replace(state, best=model, evaluated_best=latest)
         return state, evaluation, is_best
 
     def _queried(

@@ -84,7 +84,6 @@ class _Words:
     rounds_done: _Count
     threshold: float
     clip: float | None
-    best_objective: float
     best_threshold: float
     moments: MomentWords | None
     mean_threshold: float
@@ -144,7 +143,6 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         rounds_done=state.rounds_done,
         threshold=state.model.threshold,
         clip=state.clip,
-        best_objective=state.best_objective,
         best_threshold=best.threshold if best else 0.0,
         moments=None if moments is None else _moment_words(moments),
         mean_threshold=mean.threshold if mean else 0.0,
@@ -207,7 +205,6 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         groups=None if words.groups is None else _group_weights(words.groups),
         mean=mean,
         best=best,
-        best_objective=words.best_objective,
         history=words.history,
         history_digest=history_digest(words.history),
         left_out=tuple(RoundNumber(number) for number in words.left_out),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,7 +51,6 @@ class RunState:
         groups: the adversary's weights of groups; None where the plan's sums tell of none.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
-        best_objective: the lowest objective so far; infinity before the first evaluation.
         history: every evaluation so far, from round 0.
         history_digest: 32 bytes, of the history.
         left_out: rounds whose evaluation was due and could not be had.
@@ -75,7 +73,6 @@ class RunState:
     groups: GroupWeights | None = None
     mean: IterateMean | None = None
     best: GlobalModel | None = None
-    best_objective: float = math.inf
     history: tuple[Evaluation, ...] = ()
     history_digest: bytes = NO_HISTORY
     left_out: tuple[RoundNumber, ...] = ()
@@ -109,18 +106,16 @@ class RunState:
             scaling_digest(self.scaling),
             b"" if self.clip is None else struct.pack("<d", self.clip),
             b"" if self.moments is None else _moments_bytes(self.moments),
+            b"" if self.variates is None else _variates_bytes(self.variates),
+            b"" if self.groups is None else _groups_bytes(self.groups),
             b"" if mean is None else _mean_bytes(mean),
             b"" if best is None else _model_bytes(best),
-            struct.pack("<d", self.best_objective),
             self.history_digest,
             struct.pack(f"<{len(self.left_out)}Q", *self.left_out),
             b"" if self.final is None else evaluation_bytes(self.final),
             *(b"" if kept is None else _evaluated_bytes(kept) for kept in sums),
             b"" if self.query is None else _canonical(_QUERY.dump_python(self.query)),
             bytes([bool(self.query_fault)]),
-            # Last, and only where there are any: a state without them has the digest that it always had.
-            *(() if self.variates is None else (_variates_bytes(self.variates),)),
-            *(() if self.groups is None else (_groups_bytes(self.groups),)),
         ]
 
 
@@ -175,7 +170,7 @@ def _variates_bytes(counted: CountedVariates) -> bytes:
 
 
 def _groups_bytes(groups: GroupWeights) -> bytes:
-    return b"groups" + vector_sha256(groups.weights) + vector_sha256(groups.counts)
+    return vector_sha256(groups.weights) + vector_sha256(groups.counts)
 
 
 def _mean_bytes(mean: IterateMean) -> bytes:

@@ -53,7 +53,6 @@ def changed(state: RunState) -> dict[str, RunState]:
         "groups": GroupWeights(np.ones(2), np.ones(2)),
         "mean": IterateMean(np.ones(state.model.vector.shape), 0.25, 4),
         "best": GlobalModel(state.model.vector + 2, 0.125),
-        "best_objective": -1.0,
         "history_digest": bytes([1]) * 32,
         "left_out": (RoundNumber(7),),
         "final": state.history[0],
