@@ -5,11 +5,11 @@ local steps take all records (`batch_size: full`). Faults: SIGKILL and SIGTERM w
 aggregator; SIGSTOP and SIGCONT; a site's TCP connections cut, or held still, by a proxy in between; an unfinished
 record at the end of each log after a kill; a full disk (RLIMIT_FSIZE). A sum needs every collaborator.
 
-Four counts must be 0. Wrong sums: what was opened is not what the sites put in, as each process wrote it down.
-Double messages: one site sent two different ones under one transcript. Tracebacks, in any output. Hands needed: a
-process ended although nothing had happened to it, or with a failure where it was asked to stop, or a federation
-did not finish by itself within `--patience` seconds after its last fault. A process that a fault has ended is
-started again, as a service manager would.
+Four counts must be 0. Wrong sums: what was opened is not what the sites put in within the clips of the round, as
+each process wrote it down. Double messages: one site sent two different ones under one transcript. Tracebacks, in
+any output. Hands needed: a process ended although nothing had happened to it, or with a failure where it was asked
+to stop, or a federation did not finish by itself within `--patience` seconds after its last fault. A process that
+a fault has ended is started again, as a service manager would.
 
 A process is forked from one that has imported everything, and runs the ordinary command line. 1000 faults take
 about a quarter of an hour on two idle cores. `--sabotage` breaks something on purpose: the counts must not be 0.
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fedfair.audit.keeper import Occasion
     from fedfair.run.training_run import Progress, TrainingRun
     from fedfair.secagg.effects import SiteEffect
+    from fedfair.secagg.fixedpoint import BodyCode
     from fedfair.secagg.masking import Update
     from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.participant import Participant
@@ -182,6 +183,7 @@ def _tap(path: Path, name: str) -> None:
     from collaborator.egress import EgressRecord
     from fedfair.plan.loading import load_plan, workspace_of
     from fedfair.run.training_run import TrainingRun
+    from fedfair.secagg.client import Contributing
     from fedfair.secagg.effects import Send
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant
@@ -217,11 +219,11 @@ def _tap(path: Path, name: str) -> None:
     def tapped_contribute(
         self: Participant, update: Update, draws: bytes, encoded: NDArray[np.uint32] | None = None
     ) -> list[SiteEffect]:
+        body = within_clips(update, self._phase.code) if isinstance(self._phase, Contributing) else []
         effects = contribute(self, update, draws, encoded)
         # Before it is sent, or even logged: a process that comes back sends it from its log.
         for effect in effects:
             if isinstance(effect, Send) and kind_of(effect.message) is Kind.UPLOAD:
-                body = (np.asarray(update.body, np.float64) * update.weight).tolist()
                 transcript = Upload.decode(effect.message).transcript.hex()
                 write(kind="PUT IN", transcript=transcript, header=float(update.header.sum()), body=body)
         return effects
@@ -238,8 +240,7 @@ def _tap(path: Path, name: str) -> None:
         progress = apply_aggregate(self, totals, members)
         place = None if request is None else [request.purpose.value, request.round, request.attempt]
         body, header = totals.body.astype(np.float64).tolist(), float(totals.header.sum())
-        transcript = opened.hex()
-        write(kind="OPENED", place=place, transcript=transcript, members=list(members), header=header, body=body)
+        write(kind="OPENED", place=place, transcript=opened.hex(), members=list(members), header=header, body=body)
         return progress
 
     def binding(plan: Path) -> Binding:
@@ -252,6 +253,15 @@ def _tap(path: Path, name: str) -> None:
     TrainingRun.apply_aggregate = tapped_absorb  # type: ignore[method-assign]
     # The child process that makes the first model would import torch once more.
     preparation.initial_binding = binding
+
+
+def within_clips(update: Update, code: BodyCode) -> list[float]:
+    """Return what an update adds to the sum's body: each number within its clip, times the weight."""
+    body = np.array(update.body, np.float64)
+    for first, last, clip in code.parts(0, body.size):
+        body[first:last] = body[first:last].clip(-clip, clip)
+    added: list[float] = (body * update.weight).tolist()
+    return added
 
 
 def _sabotage(what: str, name: str) -> None:
@@ -434,11 +444,7 @@ def plan_of(number: int, draw: random.Random) -> dict[str, Any]:
             "rounds": ROUNDS,
             "local_steps": 1 if number % 2 else 2,
             "batch_size": "full" if number % 2 else 16,
-            # Changes of plain steps are alike from round to round, so that no clip bites, and what is opened is
-            # what was put in.
             "learning_rate": 0.01,
-            "schedule": "constant",
-            "server_optimizer": {"name": "sgd"},
             "precision": "fp64",
         },
         "secure_aggregation": {"mode": "malicious", "most_records": 512},
