@@ -115,6 +115,33 @@ def trade_off(results: Sequence[Reported]) -> Markup:
     return figure(draw([chart], "trade-off", "The worst-off against everybody", words), words)
 
 
+def models_on_the_way(result: Reported) -> Markup | None:
+    """Return the worst risk of each size against the mean, through all evaluations; None with less than two."""
+    document = result.document
+    pasts = [past for past in map(document.past, document.history) if past is not None]
+    sizes = sorted({size for past in pasts for size in past.by_group_size if float(size) < 1.0}, key=float)
+    series = []
+    for size in sizes[:MAX_CURVES]:
+        told = [(past.mean, past.by_group_size[size].worst) for past in pasts if size in past.by_group_size]
+        known = [(mean, worst) for mean, worst in told if worst is not None]
+        if len(known) > 1:
+            series.append(Series(f"worst {percent(float(size))}", *zip(*known, strict=True)))
+    if not series:
+        return None
+    words = (
+        "Each line is one group size, each bend one model that this run evaluated, from the first to the last. "
+        "Down is better for the worst-off, left is better for everybody."
+    )
+    floor = document.uniform_floor
+    chart = Chart(
+        ChartAxis("mean loss of everybody (nats)", zero=False),
+        ChartAxis("mean loss of the worst-off group of that size (nats)", zero=False),
+        series,
+        [Level(f"guessing: {floor:.3f}", floor)],
+    )
+    return figure(draw([chart], "on-the-way", "The worst-off against everybody, on the way", words), words)
+
+
 def seconds_over_rounds(results: Sequence[Reported]) -> Markup | None:
     """Return the seconds of a round over the run; None where they were not recorded."""
     series = []

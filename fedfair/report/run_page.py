@@ -25,6 +25,10 @@ from fedfair.results.verdict import RunVerdict
 
 _PREFERRED = "fedsrcvar"
 _ABOUT = "Losses in nats, smaller is better"
+_OTHER_TRADEOFFS = (
+    "Another tradeoff between the two takes another run. The command fedfair plan advise simulates a grid of them, and "
+    "fedfair report shows the results of several runs beside each other."
+)
 
 
 def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[PageSection] = ()) -> str:
@@ -56,6 +60,8 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
         yield PageSection(
             "trade-off", "The worst-off against everybody", charts.trade_off(results) + _comparison(results)
         )
+    elif (on_the_way := charts.models_on_the_way(about)) is not None:
+        yield PageSection("trade-off", "The worst-off against everybody", on_the_way + paragraph(_OTHER_TRADEOFFS))
     if any(each.document.shown[1].scores for each in results):
         yield PageSection("scores", "Who comes first, and how far scores can be believed", score_parts(results))
     yield PageSection("training", "How training went", _training(results))

@@ -6,7 +6,8 @@ Decides the words, the rounding, and what to try; whether there is a fault is `v
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import learns_threshold
@@ -40,18 +41,24 @@ _UNTIL = 1000.0
 """Losses from here on are shown with three digits in all."""
 
 
-def worded(comparison: Comparison, plan: Plan) -> RunVerdict:
+FamilyLimit: TypeAlias = Callable[[], float | None]
+"""Tells the group size below which no model of this kind beats guessing on the same records, where it is known."""
+
+
+def worded(comparison: Comparison, plan: Plan, family: FamilyLimit | None = None) -> RunVerdict:
     """Return the verdict that a comparison comes to.
 
     Args:
         comparison: of the model that the run returned.
         plan: the plan of the run, for its values and what to try instead.
+        family: asked just where the worst group is served worse than by guessing; None where nobody can tell.
     """
     size = plan.objective.worst_group_size
     findings = tuple(_finding(fault, size) for fault in comparison.faults)
     sentences = [_opening(comparison, plan), *_fault_sentences(comparison, size)]
     if any((fault.subject, fault.reference) == ("worst_group", "uniform_guess") for fault in comparison.faults):
-        sentences.append(served_sentence(comparison.served, group_size=size))
+        lowest = None if family is None else family()
+        sentences.append(served_sentence(comparison.served, group_size=size, family_lowest=lowest))
     sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
     return RunVerdict(
         state=state_of(comparison),

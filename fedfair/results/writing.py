@@ -48,7 +48,7 @@ from fedfair.results.risks import (
 )
 from fedfair.results.scores import exact_aucs, split_scores
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
-from fedfair.results.verdict_words import UNEVALUATED, worded
+from fedfair.results.verdict_words import UNEVALUATED, FamilyLimit, worded
 from fedfair.run.training_run import RunResult
 
 Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
@@ -104,6 +104,7 @@ def simulated_result(
     seconds: float,
     costs: Sequence[SumCost],
     privacy: PrivacyWords = NO_PRIVACY,
+    family: FamilyLimit | None = None,
 ) -> ResultDocument:
     """Return the result of a simulation.
 
@@ -117,6 +118,7 @@ def simulated_result(
         seconds: how long the run took.
         costs: what every sum cost, in order.
         privacy: from `privacy_words.simulated_privacy`.
+        family: as `verdict_words.worded`; None where nobody can tell.
     """
     stated, sizes = plan.objective, reported_group_sizes(plan)
     pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
@@ -140,7 +142,7 @@ def simulated_result(
     collaborators: Sites = {name: _site(_means(site), 0) for name, site in losses.items()}
     if plan.evaluation.site_means:
         collaborators = _told_sites(run)
-    frame = _Frame(plan, plan_digest, run, classes, seconds, costs, privacy, Setting.SIMULATION)
+    frame = _Frame(plan, plan_digest, run, classes, seconds, costs, privacy, Setting.SIMULATION, family)
     # Exact, even where the matrices carry noise.
     counts = {
         name: np.bincount(split.labels, minlength=classes).tolist()
@@ -224,6 +226,7 @@ class _Frame:
     costs: Sequence[SumCost] | None
     privacy: PrivacyWords
     setting: Setting
+    family: FamilyLimit | None = None
 
 
 def _result(
@@ -407,7 +410,8 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
         same = {name: past.n == held.get(name) for name, past in first.splits.items()}
         start = StartEvaluation(_moment(first, frame), same)
     aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
-    return worded(compare(aim, uniform_classifier_loss(frame.classes), start, returned), plan)
+    comparison = compare(aim, uniform_classifier_loss(frame.classes), start, returned)
+    return worded(comparison, plan, frame.family)
 
 
 def _trained(returned: ReturnedEvaluation, last: Evaluation, frame: _Frame) -> ReturnedEvaluation:

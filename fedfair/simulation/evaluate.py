@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fedfair.aggregation.evaluation_record import evaluation_record
@@ -20,6 +21,7 @@ from fedfair.plan.schema import Plan
 from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved, with_method, without_noise
 from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.linear_family import least_served_size
 from fedfair.simulation.simulate import SimulationOutcome, play
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
@@ -69,6 +71,7 @@ def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> Simula
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=(),
+        family=partial(least_served_size, plan, sites),
     )
     record = evaluation_record(plan, binding.digest, schema, training_run.evaluated, masked=False)
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema)

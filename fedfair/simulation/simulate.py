@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fedfair.aggregation.clip_rule import clips_in_simulation
@@ -43,6 +44,7 @@ from fedfair.simulation.baselines.algorithm import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients, LoopClients
+from fedfair.simulation.linear_family import least_served_size
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
 from fedfair.training.assembly import flat_model, local_steps
@@ -164,6 +166,7 @@ def simulate_sites(
         seconds=time.perf_counter() - start,
         costs=costs,
         privacy=simulated_privacy(plan, logs, distributed_dp(plan, model.layout.dimension)),
+        family=partial(least_served_size, plan, sites),
     )
     if judged.evaluated is None:
         raise LocalProtocolError("a training run that was played to its end has no evaluation")

@@ -61,7 +61,6 @@ def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
     page = run_page({"result.json": read(complete())})
     assert {"summary", "groups", "training", "plan", "privacy", "cost", "limits", "files"} <= ids(page)
     assert {"group-sizes", "risk", "threshold", "seconds"} <= ids(page)
-    assert "trade-off" not in ids(page)
     shown = text_of(page)
     assert "'heart' of a, b, c" in shown
     assert "An aggregator that may do anything learns one sum." in shown
@@ -70,6 +69,23 @@ def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
     assert "the aggregator sent 1.5 kB and received 2 MB" in shown
     assert "carries no differential privacy" in shown
     assert "not recorded" not in shown
+
+
+def test_a_single_run_shows_what_its_models_on_the_way_traded_between_everybody_and_the_worst_off() -> None:
+    result = complete()
+    page = run_page({"result.json": read(result)})
+    assert {"trade-off", "on-the-way"} <= ids(page)
+    picture = page[page.index('<svg id="on-the-way"') :]
+    # At 100 % the worst-off group is everybody: nothing to trade.
+    assert [
+        size for size in ("10", "30", "100") if f"worst {size}" in picture.replace("\N{NO-BREAK SPACE}", " ")
+    ] == [
+        "10",
+        "30",
+    ]
+    assert "Another tradeoff between the two takes another run." in text_of(page)
+    result["history"] = result["history"][:1]
+    assert "trade-off" not in ids(run_page({"result.json": read(result)}))
 
 
 def scored(*classes: int, auc: float | None = 0.75) -> dict[str, Any]:

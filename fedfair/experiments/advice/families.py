@@ -27,10 +27,9 @@ from fedfair.plan.algorithms import OptionsSection
 from fedfair.plan.learning_rates import stated_threshold_rate
 from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import without_noise
+from fedfair.simulation.linear_family import Features, scaled, standardised_columns
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.training.assembly import objective_of
-
-Features = NDArray[np.float64]
 
 
 class ModelFamily(Protocol):
@@ -154,33 +153,6 @@ def varied_plan(plan: Plan, group_size: float, tradeoff: float, rounds: int) -> 
     if stated_threshold_rate(varied) <= limit:
         return varied
     return varied.model_copy(update={"training": training.model_copy(update={"threshold_learning_rate": limit})})
-
-
-def standardised_columns(records: Dataset) -> tuple[Features, Features]:
-    """Return means and deviations of the columns: of the numeric ones, and 0 and 1 of the others.
-
-    The family of linear models with a bias is the same in every scaling, so that the plan's own has no part in it.
-    """
-    features = _flat(records)
-    mean, scale = np.zeros(features.shape[1]), np.ones(features.shape[1])
-    columns = list(records.schema.numeric)
-    known = ~np.isnan(features[:, columns])
-    count = np.maximum(known.sum(axis=0), 1)
-    present = np.where(known, features[:, columns], 0.0)
-    mean[columns] = present.sum(axis=0) / count
-    deviation = np.sqrt(np.where(known, (present - mean[columns]) ** 2, 0.0).sum(axis=0) / count)
-    scale[columns] = np.where(deviation > 1e-12 * np.maximum(np.abs(mean[columns]), 1.0), deviation, 1.0)
-    return mean, scale
-
-
-def scaled(records: Dataset, scaling: tuple[Features, Features]) -> Features:
-    """Return the features (n, p) in that scaling; a missing value becomes the mean."""
-    features = (_flat(records) - scaling[0]) / scaling[1]
-    return np.where(np.isnan(features), 0.0, features)
-
-
-def _flat(records: Dataset) -> Features:
-    return records.features.reshape(len(records), -1).astype(np.float64)
 
 
 def _together(losses: Sequence[Losses]) -> Losses:

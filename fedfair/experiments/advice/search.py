@@ -23,13 +23,10 @@ from fedfair.experiments.advice.families import (
     ModelFamily,
     SolvedLinearModels,
     TrainedModels,
-    scaled,
-    standardised_columns,
 )
 from fedfair.experiments.advice.figures import FittedModel, FoldLosses, advised_model
 from fedfair.experiments.advice.folds import pooled_records, sampled
 from fedfair.experiments.advice.words import advice_notes, advice_sentences
-from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.served_size import smallest_served_size
@@ -37,17 +34,15 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.description import model_in_words
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
+from fedfair.simulation.linear_family import MAX_VALUES, critical_sizes, scaled, standardised_columns
 
 SOLVED_FOLDS, TRAINED_FOLDS = 5, 3
 SIZES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 SOLVED_TRADEOFFS = (0.01, 0.1, 0.3, 0.6)
 TRAINED_TRADEOFFS = (0.1, 0.5)
 
-MAX_PROGRAM_RECORDS = 5000
-"""Up to so many records the linear program gives the critical size; above, its dual bounds it."""
-
-MAX_VALUES, MIN_SAMPLE = 4_000_000, 5_000
-"""A solver sees at most so many feature values times logits, but not fewer records than the second."""
+MIN_SAMPLE = 5_000
+"""A solver sees no fewer records than these, however many values each has."""
 
 HALVINGS = 3
 """How often the trained critical size is looked for between two sizes of the grid."""
@@ -183,11 +178,10 @@ def fit_all(
 def linear_limits(records: Dataset) -> FamilyLimits:
     """Return the critical size of linear models over records, by the linear program or by its dual."""
     features, classes = scaled(records, standardised_columns(records)), records.schema.classes
-    if len(records) <= MAX_PROGRAM_RECORDS:
-        exact = critical_group_size(features, records.labels, classes)
-        return FamilyLimits(lowest=exact, highest=exact, method="linear-program")
-    lower, upper = critical_size_bounds(features, records.labels, classes)
-    return FamilyLimits(lowest=lower, highest=upper, method="hinge-bounds")
+    lowest, highest = critical_sizes(features, records.labels, classes)
+    return FamilyLimits(
+        lowest=lowest, highest=highest, method="linear-program" if lowest == highest else "hinge-bounds"
+    )
 
 
 def trained_limits(

@@ -1,0 +1,94 @@
+"""Says which group sizes no linear model serves better than guessing, where all records are in one process.
+
+Decides how records are put before the linear program of `fairness.critical_size`: flat, scaled, missing values as
+the mean. A federation has nobody who could ask this; a simulation and `fedfair plan advise` do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
+from fedfair.ids import ParticipantId
+from fedfair.plan.schema import Plan
+from fedfair.plan.task import LinearModel
+
+Features = NDArray[np.float64]
+
+MAX_PROGRAM_RECORDS = 5000
+"""Up to so many records the linear program gives the critical size; above, its dual bounds it."""
+
+MAX_VALUES = 4_000_000
+"""A solver that nobody asked for sees at most so many feature values times logits."""
+
+
+def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> float | None:
+    """Return the group size below which no model of the plan's kind beats guessing on the records held out.
+
+    Args:
+        plan: of the run.
+        sites: everybody's records. Without test records the training records are asked about.
+
+    Returns:
+        A share in [0, 1]; None where the model is not linear, or there are too many records to ask.
+    """
+    if not isinstance(plan.task.model, LinearModel):
+        return None
+    train = _joined([site.train for site in sites.values()])
+    held_out = [site.test for site in sites.values() if site.test is not None]
+    asked = _joined(held_out) if held_out else train
+    classes = asked.schema.classes
+    if len(asked) * math.prod(asked.schema.input_shape) * (classes - 1) > MAX_VALUES:
+        return None
+    return critical_sizes(scaled(asked, standardised_columns(train)), asked.labels, classes)[0]
+
+
+def critical_sizes(features: Features, labels: NDArray[np.int64], classes: int) -> tuple[float, float]:
+    """Return a lower and an upper bound of the critical group size of linear models; equal for few records.
+
+    Args:
+        features: (n, p), finite.
+        labels: (n,), in 0..classes-1.
+        classes: number of classes, at least 2.
+    """
+    if len(features) > MAX_PROGRAM_RECORDS:
+        return critical_size_bounds(features, labels, classes)
+    exact = critical_group_size(features, labels, classes)
+    return exact, exact
+
+
+def standardised_columns(records: Dataset) -> tuple[Features, Features]:
+    """Return means and deviations of the columns: of the numeric ones, and 0 and 1 of the others.
+
+    The family of linear models with a bias is the same in every scaling, so that the plan's own has no part in it.
+    """
+    features = _flat(records)
+    mean, scale = np.zeros(features.shape[1]), np.ones(features.shape[1])
+    columns = list(records.schema.numeric)
+    known = ~np.isnan(features[:, columns])
+    count = np.maximum(known.sum(axis=0), 1)
+    present = np.where(known, features[:, columns], 0.0)
+    mean[columns] = present.sum(axis=0) / count
+    deviation = np.sqrt(np.where(known, (present - mean[columns]) ** 2, 0.0).sum(axis=0) / count)
+    scale[columns] = np.where(deviation > 1e-12 * np.maximum(np.abs(mean[columns]), 1.0), deviation, 1.0)
+    return mean, scale
+
+
+def scaled(records: Dataset, scaling: tuple[Features, Features]) -> Features:
+    """Return the features (n, p) in that scaling; a missing value becomes the mean."""
+    features = (_flat(records) - scaling[0]) / scaling[1]
+    return np.where(np.isnan(features), 0.0, features)
+
+
+def _flat(records: Dataset) -> Features:
+    return records.features.reshape(len(records), -1).astype(np.float64)
+
+
+def _joined(parts: Sequence[Dataset]) -> Dataset:
+    features = np.concatenate([part.features for part in parts])
+    return Dataset(features, np.concatenate([part.labels for part in parts]), parts[0].schema)
