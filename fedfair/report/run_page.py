@@ -26,8 +26,8 @@ from fedfair.results.verdict import RunVerdict
 _PREFERRED = "fedsrcvar"
 _ABOUT = "Losses in nats, smaller is better"
 _OTHER_TRADEOFFS = (
-    "Another tradeoff between the two takes another run. The command fedfair plan advise simulates a grid of them, "
-    "and fedfair report shows the results of several runs beside each other."
+    "Another tradeoff between the two takes another run. The command fedfair plan advise simulates a grid of "
+    "them, and fedfair report shows the results of several runs beside each other."
 )
 
 
