@@ -272,7 +272,7 @@ def curvature_rate(table: Table, rho: float, epsilon: float, smoothing: str, gam
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a setting came to with one seed, in nats.
+    """The outcome of a setting with one seed, in nats.
 
     Attributes:
         start: objective without smoothing before the first round, at the best threshold.

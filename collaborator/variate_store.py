@@ -73,7 +73,7 @@ class VariateStore:
 
         Args:
             number: the round.
-            kept: what the site is about to add comes to.
+            kept: the variate that follows from what the site is about to add.
             counted: the round whose variate the run counts now.
 
         Raises:

@@ -53,7 +53,7 @@ class VariateMemory(Protocol):
 
         Args:
             number: the round.
-            kept: what the site is about to add comes to.
+            kept: the variate that follows from what the site is about to add.
             counted: the round whose variate the run counts now; it stays, and so does the one before.
         """
 
