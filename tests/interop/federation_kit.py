@@ -138,6 +138,21 @@ class Federation:
             # As at the end of a process: what the worker does is over, and a log is free again.
             await asyncio.to_thread(answers._worker.shutdown)
 
+    async def everybody(self) -> None:
+        """Play all collaborators of the workspace to the end."""
+        await asyncio.gather(*(self.take_part(name) for name in self.workspace.collaborators))
+
+    async def without(self, name: str, rounds: int) -> list[asyncio.Task[Finished]]:
+        """Play all collaborators, end one once so many rounds are done, and return the others, who go on."""
+        others = [
+            asyncio.create_task(self.take_part(each)) for each in self.workspace.collaborators if each != name
+        ]
+        leaving = asyncio.create_task(self.take_part(name))
+        await self.watching.until_round(rounds)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        return others
+
     def dial(self, name: str) -> AbstractAsyncContextManager[tuple[Link, Hello]]:
         """Open a stream as `name` for a test that speaks for itself."""
         return dial(self.ready(name), Address("localhost", self.port), Remembered())

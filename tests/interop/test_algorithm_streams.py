@@ -56,10 +56,7 @@ def one_thread() -> None:
 
 
 def finish(workspace: Workspace) -> None:
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     states_agree(workspace)
 
 
@@ -163,11 +160,7 @@ def test_who_leaves_and_returns_takes_part_with_what_it_kept(
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = [asyncio.create_task(federation.take_part(each)) for each in FIVE[1:]]
-        leaving = asyncio.create_task(federation.take_part("clinic-a"))
-        await federation.watching.until_round(5)
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
+        others = await federation.without("clinic-a", 5)
         await federation.watching.until_round(federation.watching.progress[-1].round + 5)
         # A worker of its own, as after a restart: it has nothing but what is on the disk.
         back = asyncio.create_task(federation.take_part("clinic-a"))
@@ -190,11 +183,7 @@ def test_a_site_that_has_lost_its_threshold_withdraws_in_words(
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = [asyncio.create_task(federation.take_part(each)) for each in FIVE[1:]]
-        leaving = asyncio.create_task(federation.take_part("clinic-a"))
-        await federation.watching.until_round(5)
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
+        others = await federation.without("clinic-a", 5)
         (kept,) = (tmp_path / "state").glob("clinic-a-*.variates")
         shutil.rmtree(kept)
         with pytest.raises(StateError, match=r"own threshold of round \d+ is lost"):

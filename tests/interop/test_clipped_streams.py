@@ -9,7 +9,6 @@ such a distance. They are differences of simulated rounds, so the bound owes not
 
 from __future__ import annotations
 
-import asyncio
 import math
 from pathlib import Path
 
@@ -99,11 +98,7 @@ def growth_bound(plan: Plan, root: Path) -> tuple[float, list[float], int]:
 
 def deployed(workspace: Workspace) -> list[dict[str, object]]:
     """Run the federation; return the metrics of its training sums."""
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     return [line for line in metrics(workspace) if line["purpose"] == "training"]
 
 

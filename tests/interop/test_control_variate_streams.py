@@ -29,11 +29,7 @@ def one_thread() -> None:
 
 def test_a_run_in_the_clear_gives_the_model_of_the_simulation_bit_for_bit(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=10, **CORRECTED))
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     # The loop adds in the order of the plan, the aggregator in that of arrival; vectorised sums differ likewise.
     deployed, simulated = (result["traffic"] for result in model_files_agree(workspace, 1e-12))
     assert isinstance(deployed, dict)
@@ -58,11 +54,7 @@ def test_a_masked_run_counts_what_sites_really_added(
     protection = {"most_records": 512, **terms}
     plan = small_plan(rounds=10, protection=protection, names=FIVE, **{**CORRECTED, "precision": precision})
     workspace = prepare(tmp_path, plan)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     states_agree(workspace)
     # With 16 bits a step of the ring is a thousandth of the clip; V follows the sites all the same. A total in
     # float32 is off by a relative 2^-24 each round.
@@ -73,11 +65,7 @@ def test_a_masked_run_counts_what_sites_really_added(
 def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
     protection = {"mode": "malicious", "most_records": 512}
     workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection, **CORRECTED))
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     # A round's error enters the next one's correction once more: a factor of 4 covers both.
     model_files_agree(workspace, 4 * fixed_point_bound(workspace))
 
@@ -91,11 +79,7 @@ def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: di
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = [asyncio.create_task(federation.take_part(name)) for name in FIVE[1:]]
-        leaving = asyncio.create_task(federation.take_part("clinic-a"))
-        await federation.watching.until_round(5)
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
+        others = await federation.without("clinic-a", 5)
         await federation.watching.until_round(federation.watching.progress[-1].round + 5)
         back = asyncio.create_task(federation.take_part("clinic-a"))
         await asyncio.gather(*others, back)
@@ -116,11 +100,7 @@ def test_a_site_that_has_lost_its_variate_withdraws_in_words(
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = [asyncio.create_task(federation.take_part(name)) for name in FIVE[1:]]
-        leaving = asyncio.create_task(federation.take_part("clinic-a"))
-        await federation.watching.until_round(5)
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
+        others = await federation.without("clinic-a", 5)
         (kept,) = (tmp_path / "state").glob("clinic-a-*.variates")
         shutil.rmtree(kept)
         with pytest.raises(StateError, match=r"the control variate of round \d+ is lost") as fault:
@@ -134,13 +114,9 @@ def test_a_site_that_has_lost_its_variate_withdraws_in_words(
 
 def test_a_new_run_begins_with_variates_of_zero(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=4, **CORRECTED))
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     first = (tmp_path / "save" / "last.safetensors").read_bytes()
-    assert play(workspace, everybody, fresh=True).state.value == "finished"
+    assert play(workspace, Federation.everybody, fresh=True).state.value == "finished"
     assert assert_sites_add_up(workspace, "clinic-a", ROUNDING) == (4, 4, 4)
     # The same plan in the clear draws the same batches but for the sites' own count of attempts.
     assert len((tmp_path / "save" / "last.safetensors").read_bytes()) == len(first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -36,11 +35,7 @@ def test_an_exact_evaluation_has_the_risks_of_the_simulation(
         "evaluation": {"every": 5, "bins": 8, "method": "exact", "group_sizes": [0.1, 0.5]}
     }
     workspace = prepare(tmp_path, plan)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     purposes = [line["purpose"] for line in metrics(workspace)]
     assert purposes[-5:] == ["evaluation", *["exact-evaluation"] * 4]
     simulated = to_json(simulate(load_plan(workspace.plan), workspace.folder).result)
@@ -62,14 +57,10 @@ def test_the_collaborators_evaluate_a_saved_model_without_training_anything(tmp_
     protection = {"mode": mode} if mode == "off" else {"mode": mode, "most_records": 512, "clip": 1.0}
     plan = small_plan(rounds=2, protection=protection) | {"evaluation": {"every": 5, "bins": 8, "method": "exact"}}
     workspace = prepare(tmp_path, plan)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     model = workspace.folder / "save" / "last.safetensors"
     before = model.read_bytes()
-    assert play(workspace, everybody, model=model).state.value == "finished"
+    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
     folder = workspace.folder / "evaluation"
     lines = (folder / "logs" / "aggregator_metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["purpose"] for line in lines] == ["evaluation", *["exact-evaluation"] * 4]

@@ -83,11 +83,7 @@ def test_a_masked_run_gives_the_model_of_the_simulation(
 def test_every_site_ends_with_the_aggregators_model_bit_for_bit(tmp_path: Path, precision: str) -> None:
     plan = small_plan(rounds=4, protection={"mode": "malicious", "most_records": 512}, precision=precision)
     workspace = prepare(tmp_path, plan)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     models = [workspace.folder / "save" / "last.safetensors"]
     models += workspace.folder.glob("runs/*/*/save/last.safetensors")
     assert len(models) == 1 + len(workspace.collaborators)
@@ -110,11 +106,7 @@ def test_a_large_model_is_added_and_unmasked_beside_the_streams(
         return receive(self, event)
 
     monkeypatch.setattr(Rules, "receive", watched)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     assert {line["contributors"] for line in metrics(workspace)} == {3}
     assert (("MessageArrived", False) in threads) is beside
     assert ("Connected", False) not in threads

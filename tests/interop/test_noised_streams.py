@@ -95,11 +95,7 @@ def test_real_sites_draw_noise_that_nobody_can_draw_again_and_their_ledgers_say_
 
 def test_a_saved_model_is_not_evaluated_by_sums_without_noise(tmp_path: Path) -> None:
     workspace = noised_workspace(tmp_path)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    play(workspace, everybody)
+    play(workspace, Federation.everybody)
 
     async def nobody(federation: Federation) -> None:
         raise AssertionError(federation)

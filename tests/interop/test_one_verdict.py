@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,11 +39,7 @@ def test_the_demonstration_and_its_simulation_come_to_the_same_verdict(
     steps = {"server_optimizer": {"name": "sgd"}, "schedule": "constant", "threshold_learning_rate": 0.02}
     plan = over(PLAN, training={"rounds": 20, "learning_rate": rate, **steps}, evaluation={"every": 10})
     workspace = prepare(tmp_path, plan)
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     deployed, simulated = model_files_agree(workspace, 1e-3 * rate)
     told, exact = deployed["verdict"], simulated["verdict"]
     assert isinstance(told, dict)

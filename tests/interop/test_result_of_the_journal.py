@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -35,11 +34,7 @@ def test_a_result_is_the_same_when_it_is_written_again_without_any_log(
     tmp_path: Path, protection: dict[str, object] | None
 ) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=4, protection=protection))
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     first = told(workspace)
     lines = [json.loads(line) for line in workspace.metrics.read_text().splitlines()]
     training = [line for line in lines if line["purpose"] == "training"]

@@ -54,11 +54,7 @@ def test_a_deployment_tells_of_each_site_what_its_simulation_does(
     tmp_path: Path, protection: dict[str, object] | None, tolerance: float
 ) -> None:
     workspace = prepare(tmp_path, asking(protection))
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     simulated, deployed = results(workspace)
     told = deployed["collaborators"]
     assert list(told) == list(simulated["collaborators"]) == list(NAMES)
@@ -117,11 +113,7 @@ def test_a_plan_that_does_not_ask_gets_no_means_even_where_every_site_would_give
         site = yaml.safe_load(file.read_text())
         site["policy"]["publish_site_means"] = True
         file.write_text(yaml.safe_dump(site))
-
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-
-    play(workspace, everybody)
+    play(workspace, Federation.everybody)
     simulated, deployed = results(workspace)
     assert "collaborators" not in deployed
     assert simulated["collaborators"].keys() == set(NAMES)
