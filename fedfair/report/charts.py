@@ -125,7 +125,8 @@ def models_on_the_way(result: Reported) -> Markup | None:
         told = [(past.mean, past.by_group_size[size].worst) for past in pasts if size in past.by_group_size]
         known = [(mean, worst) for mean, worst in told if worst is not None]
         if len(known) > 1:
-            series.append(Series(f"worst {percent(float(size))}", *zip(*known, strict=True)))
+            means, risks = zip(*known, strict=True)
+            series.append(Series(f"worst {percent(float(size))}", means, risks))
     if not series:
         return None
     words = (
