@@ -34,6 +34,8 @@ from aggregator.notices import (
     JournalBehind,
     LieSuspected,
     SentAway,
+    SiteCaughtUp,
+    SiteLeftBehind,
     SitesAwaited,
     SiteWithdrew,
     StreamEnded,
@@ -52,6 +54,7 @@ from fedfair.rounds.events import (
     Abort,
     Accept,
     CancelDeadline,
+    CaughtUp,
     Checkpoint,
     Clipping,
     Connected,
@@ -63,6 +66,7 @@ from fedfair.rounds.events import (
     Effect,
     Event,
     Finish,
+    LeftBehind,
     MessageArrived,
     Misbehaved,
     PassedOver,
@@ -86,6 +90,7 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
+from fedfair.rounds.steadiness import Steadiness
 from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
@@ -141,6 +146,7 @@ class RunDriver:
         self._turned_away: dict[str, str] = {}
         self._declined: dict[ParticipantId, set[str]] = {}
         self._streams = 0
+        self._steadiness = Steadiness()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
@@ -183,7 +189,7 @@ class RunDriver:
         if self._ending is not None:
             connection.leave(self._farewell(self._ending))
             return
-        older = self._connections.get(connection.participant)
+        participant, older = connection.participant, self._connections.get(connection.participant)
         if older is not None:
             older.leave(
                 Refused(
@@ -192,8 +198,21 @@ class RunDriver:
                     TRY_AGAIN[ExitReason.REPLACED],
                 )
             )
-        self._connections[connection.participant] = connection
-        self._observer.noticed(StreamOpened(connection.participant, replaces=older is not None))
+        self._connections[participant] = connection
+        self._observer.noticed(StreamOpened(participant, replaces=older is not None))
+        wait = self._steadiness.seconds_until_heard(participant)
+        if not wait:
+            self._hear(connection)
+            return
+        if older is not None and older.is_heard:
+            self._put(Disconnected(participant, steady=False))
+        asyncio.get_running_loop().call_later(wait, self._hear, connection)
+
+    def _hear(self, connection: Connection) -> None:
+        """Report a stream to the round rules, unless it has ended meanwhile."""
+        if self._connections.get(connection.participant) is not connection or self._ending is not None:
+            return
+        connection.is_heard = True
         own = connection.seen.run_id == self._records.run_id
         state = connection.state if own else b""
         self._put(Connected(connection.participant, connection.session, connection.seen, state))
@@ -205,21 +224,35 @@ class RunDriver:
         self._streams -= 1
         if self._streams == 0:
             self._quiet.set()
+        lived = asyncio.get_running_loop().time() - connection.opened
+        self._steadiness.ended(connection.participant, lived, contributed=connection.contributed)
         if self._connections.get(connection.participant) is connection:
             del self._connections[connection.participant]
             if connection.sent_away:
                 self._untold.discard(connection.participant)  # Nobody waits at the end for who may not return.
             if self._ending is None:  # Afterwards everybody goes, and that is no news.
                 self._observer.noticed(StreamEnded(connection.participant))
-            self._put(Disconnected(connection.participant))
+            if connection.is_heard:
+                steady = self._steadiness.is_steady(connection.participant)
+                self._put(Disconnected(connection.participant, steady))
 
     async def submit(self, connection: Connection, event: Event) -> None:
-        """Have the round rules take what a stream said, unless a newer stream speaks for its participant."""
-        if self._connections.get(connection.participant) is connection:
+        """Have the round rules take what a stream said, unless a newer stream speaks for its participant.
+
+        A stream that is not heard yet was asked for nothing: what it says is dropped, and a fault ends it.
+        """
+        if not connection.is_heard and isinstance(event, Misbehaved):
+            self._send_away(connection, event.message, event.remedy)
+        elif self._connections.get(connection.participant) is connection and connection.is_heard:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._events.put_nowait((event, done))
             del event
             await done
+
+    def _send_away(self, connection: Connection, message: str, remedy: str) -> None:
+        """Refuse a stream that the round rules do not know."""
+        self._observer.noticed(SentAway(connection.participant, message))
+        connection.leave(Refused(message, remedy, TRY_AGAIN[ExitReason.MISBEHAVED]))
 
     def stop(self, reason: str) -> None:
         """Ask for an orderly end; collaborators learn of it, and the run can be resumed later."""
@@ -306,7 +339,10 @@ class RunDriver:
             return effects
         lost = self._standing.lost(tuple(self._connections.values()))
         for participant, fault in lost.items():
-            self._put(Misbehaved(participant, fault.message, fault.remedy))
+            if self._connections[participant].is_heard:
+                self._put(Misbehaved(participant, fault.message, fault.remedy))
+            else:
+                self._send_away(self._connections[participant], fault.message, fault.remedy)
         asking = SendState | SendTotals | SendSum | SendMessage
         return [effect for effect in effects if not (isinstance(effect, asking) and effect.participant in lost)]
 
@@ -335,6 +371,7 @@ class RunDriver:
                 self._observer.noticed(LieSuspected(participant, reason))
             case Accept(participant, sum_number):
                 if participant in self._connections:
+                    self._connections[participant].contributed = True
                     self._connections[participant].send(Accepted(sum_number))
             case Refuse(participant, message, remedy, try_again):
                 self._observer.noticed(SentAway(participant, message))
@@ -354,6 +391,11 @@ class RunDriver:
                 self._observer.noticed(AnswerUnawaited(participant, request.purpose, request.round, reason))
                 if refusal:
                     self._records.append_refusal(participant, request, refusal)
+            case LeftBehind(participant, _, request, seconds, median):
+                about = request.purpose, request.round
+                self._observer.noticed(SiteLeftBehind(participant, *about, seconds, median))
+            case CaughtUp(participant, seconds, median):
+                self._observer.noticed(SiteCaughtUp(participant, seconds, median))
             case Departed(participant, done, reason):
                 self._untold.discard(participant)
                 self._observer.noticed(SiteWithdrew(participant, done, reason))
@@ -425,7 +467,8 @@ class RunDriver:
                 self._records.count_sum(effect.progress, figures, self._closed_at)
 
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
-        self._records.append_line(progress, self._figures, self._closed_at, clipping)
+        pace = self._federation.pace
+        self._records.append_line(progress, self._figures, self._closed_at, clipping, pace)
         self._tell_of_replaced(progress)
         if clipping is not None:
             if clipping.clipped and not self._clips:

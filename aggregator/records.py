@@ -46,6 +46,7 @@ from fedfair.results.document import to_text as result_text
 from fedfair.results.parts import Departure
 from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
+from fedfair.rounds.stragglers import NOT_TIMED, SumPace
 from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
 from fedfair.run.training_run import Progress, TrainingRun
 
@@ -256,7 +257,12 @@ class RunRecords:
         self._unrecorded.append(cost)
 
     def append_line(
-        self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None
+        self,
+        progress: Progress,
+        figures: SumFigures,
+        now: float,
+        clipping: Clipping | None = None,
+        pace: SumPace = NOT_TIMED,
     ) -> None:
         """Append one line of metrics for a sum that closed."""
         line: dict[str, object] = {
@@ -270,6 +276,12 @@ class RunRecords:
             "replaced_values": progress.replaced,
             "sites_with_replaced_values": progress.replacing,
         }
+        if pace.median is not None and pace.slowest is not None:
+            line["answer_seconds_median"] = round(pace.median, 3)
+            line["answer_seconds_slowest"] = round(pace.slowest[1], 3)
+            line["slowest"] = pace.slowest[0]
+        if pace.left_behind:
+            line["left_behind"] = list(pace.left_behind)
         if sum_kind(progress.purpose).is_about_model:
             # Before the losses are known there is no threshold yet, only what stands in its place.
             line["threshold"] = progress.threshold

@@ -64,6 +64,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         continued=run.continued,
         unfinished=run.unfinished,
         opened=run.opened,
+        clock=time.monotonic,
     )
     standing = ConnectionStanding(run.admission, observer.noticed)
     driver = RunDriver(

@@ -20,11 +20,12 @@ from aggregator.connection import Connection
 from aggregator.frame_reader import STALL_SECONDS, FrameReader, Stalled
 from aggregator.received_log import ReceivedLog
 from aggregator.server_call import CallEnded, Context, ServerCall
+from aggregator.token_bucket import TokenBuckets
 from aggregator.upload_budget import UploadBudget
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
-from fedfair.identity.tls import AuthenticatedPeer
+from fedfair.identity.tls import AuthenticatedPeer, shown_name
 from fedfair.ids import ParticipantId
 from fedfair.rounds.continued import Seen
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
@@ -45,11 +46,26 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.limits import MAX_FRAME_BYTES
-from fedfair.wire.service import CHECK_METHOD, PARTICIPATE_METHOD, SERVICE
+from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_FRAME_BYTES
+from fedfair.wire.service import (
+    CHECK_METHOD,
+    KEEPALIVE_MILLISECONDS,
+    KEEPALIVE_TIMEOUT_MILLISECONDS,
+    PARTICIPATE_METHOD,
+    SERVICE,
+)
 
 HELLO_SECONDS = 30.0
 """How long an authenticated peer may take to say hello."""
+
+BURST = 20
+"""Streams, and preflight questions, that one participant may begin at once."""
+
+SECONDS_PER_TOKEN = 2.0
+"""How often it may begin one more; a site with a fault every few seconds still gets through."""
+
+REFUSAL_SECONDS = 1.0
+"""How long a peer that begins too much waits for its refusal."""
 
 MIN_BYTES_PER_SECOND = 128 << 10
 """The pace below which an upload gives its place up while others wait for one."""
@@ -62,12 +78,19 @@ SERVER_OPTIONS = (
     ("grpc.http2.lookahead_bytes", 2 << 20),
     # Without this, a second aggregator on the same port would silently share its connections.
     ("grpc.so_reuseport", 0),
-    # A peer that has vanished without a word is noticed within a minute.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A peer that has vanished without a word is noticed within ten seconds. Whatever arrives counts as a sign of
+    # life, so a slow line that carries an upload is not cut.
+    ("grpc.keepalive_time_ms", KEEPALIVE_MILLISECONDS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLISECONDS),
     ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MILLISECONDS // 2),
     ("grpc.http2.max_ping_strikes", 4),
+    # An honest peer has one call on a connection. One whose calls are refused waits for each refusal.
+    ("grpc.max_concurrent_streams", 4),
+    # A connection without a call, and one that never becomes one, do not stay.
+    ("grpc.max_connection_idle_ms", 10_000),
+    ("grpc.server_handshake_timeout_ms", 20_000),
 )
 
 
@@ -117,6 +140,8 @@ class Service:
         self._mirror = mirror
         self._budget = budget
         self._vector_lengths = vector_lengths
+        self._starts = TokenBuckets(BURST, SECONDS_PER_TOKEN)
+        self._questions = TokenBuckets(BURST, SECONDS_PER_TOKEN)
 
     def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return what a gRPC server needs; frames stay bytes so that a bad one can be answered in words."""
@@ -124,19 +149,47 @@ class Service:
             SERVICE,
             {
                 PARTICIPATE_METHOD: grpc.stream_stream_rpc_method_handler(self._participate),
-                CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
+                CHECK_METHOD: grpc.stream_unary_rpc_method_handler(self._check),
             },
         )
 
-    async def _check(self, request: bytes, context: Context) -> bytes:
+    async def _check(self, _requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Answer one question; it is taken as a stream, so that nothing is read of one that is refused."""
         call = ServerCall(context)
         try:
-            peer = self._admission.authenticate(call.auth_context)
-            self._mirror.received(peer.name, request, MessageKind.PREFLIGHT, AT_CONNECTION)
-            frame = decode_check_request(request)
-        except FedfairError as fault:
-            await call.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
-        return encode_check_reply(self._admission.check(peer, frame))
+            await self._limit(call, self._questions, "preflight questions")
+            try:
+                peer = self._admission.authenticate(call.auth_context)
+                async with asyncio.timeout(HELLO_SECONDS):
+                    request = _short_enough(await call.read())
+                self._mirror.received(peer.name, request, MessageKind.PREFLIGHT, AT_CONNECTION)
+                frame = decode_check_request(request)
+            except TimeoutError:
+                await call.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no question within {HELLO_SECONDS:.0f} s")
+            except FedfairError as fault:
+                await call.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
+            return encode_check_reply(self._admission.check(peer, frame))
+        except CallEnded:
+            # Nobody is there to read it.
+            return b""
+
+    async def _limit(self, call: ServerCall, buckets: TokenBuckets, what: str) -> None:
+        """Refuse a peer that begins too much, before anything else is done for it, and after a while.
+
+        The while bounds what one connection can ask for: it has few streams at a time.
+
+        Raises:
+            grpc.aio.AbortError: it is refused.
+            CallEnded: it has gone.
+        """
+        name = shown_name(call.auth_context)
+        if buckets.take(name, time.monotonic()):
+            return
+        who = name.rpartition("/")[2] or "a stranger"
+        words = f"too many {what} from {who}: {buckets.burst} at once, then one in {buckets.seconds:.0f} s"
+        self._floor.turned_away(who, words)
+        await asyncio.sleep(REFUSAL_SECONDS)
+        await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
 
     async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         call = ServerCall(context)
@@ -150,6 +203,7 @@ class Service:
 
     async def _attend(self, call: ServerCall) -> None:
         who = "a stranger"
+        await self._limit(call, self._starts, "sessions")
         try:
             peer = self._admission.authenticate(call.auth_context)
             who = peer.name
@@ -295,6 +349,19 @@ class Service:
             missing -= len((await incoming.chunk()).data)
         if missing < 0:
             raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
+
+
+def _short_enough(question: bytes | None) -> bytes:
+    """Return a preflight question whose length is one.
+
+    Raises:
+        RemoteProtocolError: there is none, or it is longer than any.
+    """
+    if question is None:
+        raise RemoteProtocolError("the stream ended without a question")
+    if len(question) > MAX_CHECK_BYTES:
+        raise RemoteProtocolError(f"a question of {len(question)} bytes; at most {MAX_CHECK_BYTES} are looked at")
+    return question
 
 
 def _name(frame: CollaboratorFrame | None) -> str:

@@ -1,8 +1,9 @@
 """Chooses the wait before the next attempt to connect.
 
 Doubles from a quarter of a second to half a minute, and takes a random part of it, so that many sites which lost
-the same aggregator do not all come back in the same moment. Starts again with every accepted answer, not with
-every greeting: an aggregator whose streams break right after it must not be called several times a second.
+the same aggregator do not all come back in the same moment. Starts again with every accepted answer, every
+round that was heard to its end, and after a stream that lived for a while; not with every greeting: an aggregator
+whose streams break right after it must not be called several times a second.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Callable
 
 FIRST_SECONDS = 0.25
 LONGEST_SECONDS = 30.0
+
+LIVED_SECONDS = 30.0
+"""A stream that lived so long was good: what broke it is a new fault."""
 
 
 class Backoff:

@@ -30,17 +30,17 @@ from fedfair.wire.codec import (
 )
 from fedfair.wire.frames import AggregatorFrame, CheckReply, CheckRequest, CollaboratorFrame, SumStart, showable
 from fedfair.wire.limits import MAX_FRAME_BYTES
-from fedfair.wire.service import CHECK, PARTICIPATE
+from fedfair.wire.service import CHECK, KEEPALIVE_MILLISECONDS, KEEPALIVE_TIMEOUT_MILLISECONDS, PARTICIPATE
 
 CHECK_SECONDS = 30.0
 """How long the aggregator may take to answer a preflight question."""
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
-    # A firewall that drops idle connections, or a vanished aggregator, is noticed within a minute, also in the
+    # A firewall that drops idle connections, or a vanished aggregator, is noticed within ten seconds, also in the
     # middle of long local training.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MILLISECONDS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLISECONDS),
     ("grpc.http2.max_pings_without_data", 0),
     # One process has one channel; a shared pool would keep a broken connection for the next attempt.
     ("grpc.use_local_subchannel_pool", 1),

@@ -3,7 +3,8 @@
 Ordinarily that is everybody who is connected. After a lost sum it may be others: what some sites have helped to
 open, they help to open again for the very same sites and for nobody else; a sum that was interrupted waits for
 those who can open it; and where uploads were missing, the next attempt goes without those who owed them, if the
-others are enough. Knows no sums and no deadlines.
+others are enough. Who was left behind by earlier sums rests under the same condition. Knows no sums and no
+deadlines.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fedfair.aggregation.requests import SumRequest
     from fedfair.ids import ParticipantId
     from fedfair.rounds.liars import Liars
@@ -152,10 +155,16 @@ class CohortSelection:
             remedy = "start the missing collaborators, or lower min_collaborators in the plan"
         return f"{why}, and the join deadline has passed without {absent}", remedy
 
-    def take(self) -> tuple[ParticipantId, ...]:
-        """Return who is asked in the sum that begins now; afterwards the ordinary rule holds again."""
+    def take(self, resting: Collection[ParticipantId] = ()) -> tuple[ParticipantId, ...]:
+        """Return who is asked in the sum that begins now; afterwards the ordinary rule holds again.
+
+        Args:
+            resting: who is left out, if the others are enough.
+        """
         connected, only = self._members.connected, self._only
         others = tuple(who for who in connected if who not in self._without)
+        rested = tuple(who for who in others if who not in resting)
+        others = rested if len(rested) >= self._quorum else others
         self._without = ()
         self.ask_anybody()
         return only or (others if len(others) >= self._quorum else connected)

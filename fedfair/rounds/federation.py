@@ -67,6 +67,7 @@ from fedfair.rounds.events import (
     Waiting,
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.rounds.late_members import LateMembers
 from fedfair.rounds.liars import Liars
 from fedfair.rounds.lost_sums import End, LostSums
 from fedfair.rounds.masked_sum import MaskedSumRound, abstention, accuse_late
@@ -74,6 +75,7 @@ from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.rounds.plain_sum import PlainSumRound
 from fedfair.rounds.state_steps import LastOpened, StateSteps
+from fedfair.rounds.stragglers import SumPace
 from fedfair.rounds.sum_round import MemberStanding, OutgoingMessage, Step, SumRound, SumState
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class Federation:
         continued: what an earlier process that ran this training run has left; None for a new run.
         unfinished: the sum that an earlier process had begun and the training run asks for next; None for none.
         opened: the sum that an earlier process has opened last; None for none.
+        clock: seconds since any fixed moment; where there is none, time stands still.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Federation:
         continued: Continued | None = None,
         unfinished: UnfinishedSum | None = None,
         opened: LastOpened | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._steps = StateSteps(training_run, plan_digest, opened, masked=protection is not None)
         self._federation = plan.federation
@@ -126,6 +130,7 @@ class Federation:
         self._members = Membership([ParticipantId(name) for name in plan.federation.collaborators])
         self._quorum = quorum(plan)
         self._deadlines = Deadlines()
+        self._late = LateMembers(plan, self._members, self._deadlines, clock)
         self._phase = Phase.NEW
         self._sum: SumRound | None = None
         self._sum_number = SumNumber(last_sum_number)
@@ -181,6 +186,11 @@ class Federation:
         """Return the sum that was opened last, for sites that have missed it; None before the first."""
         return self._steps.last
 
+    @property
+    def pace(self) -> SumPace:
+        """Return how fast the sum was answered that closed last."""
+        return self._late.times.pace
+
     # -------------------------------------------------------------- the one way in
 
     def receive(self, event: Event) -> list[Effect]:
@@ -201,8 +211,8 @@ class Federation:
                 yield from self._begin()
             case Connected(participant, session, seen, state):
                 yield from self._connect(participant, session, seen, state)
-            case Disconnected(participant):
-                yield from self._disconnect(participant)
+            case Disconnected(participant, steady):
+                yield from self._disconnect(participant, steady=steady)
             case UploadArrived(participant, number, payload):
                 yield from self._upload(participant, number, payload)
             case MessageArrived(participant, message, vector):
@@ -247,6 +257,7 @@ class Federation:
             if self._sum.step(participant, Step.RETURN) is MemberStanding.ASKED:
                 yield from self._ask(participant, self._sum)
                 yield from self._pass_on(self._sum)
+                yield from self._late.watch(self._sum)
 
     def _tell_of_last_sum(self, participant: ParticipantId) -> Iterator[Effect]:
         """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks."""
@@ -262,17 +273,18 @@ class Federation:
             self._members.hold(participant, self._steps.present)
             yield SendState(participant)
 
-    def _disconnect(self, participant: ParticipantId) -> Iterator[Effect]:
+    def _disconnect(self, participant: ParticipantId, *, steady: bool) -> Iterator[Effect]:
         presence = self._members.presence(participant)
         if presence is Presence.ABSENT:
             raise LocalProtocolError(f"{participant} is reported as disconnected, but was not connected")
         self._members.disconnect(participant)
+        self._late.times.gone(participant)
         if presence is Presence.REFUSED:
             return
         if self._sum is None:
             yield from self._start_if_enough()
         elif participant in self._sum.cohort and self._sum.step(participant, Step.LEAVE) is MemberStanding.AWAY:
-            grace = self._federation.reconnect_grace_seconds
+            grace = self._federation.reconnect_grace_seconds if steady else 0
             yield self._deadlines.set(DeadlineKind.GRACE, grace, participant)
 
     def _expel(self, participant: ParticipantId, message: str, remedy: str) -> Iterator[Effect]:
@@ -355,7 +367,8 @@ class Federation:
             yield from self._abort(*continued.words(rounds), ExitReason.RESTORED)
 
     def _sum_round(self, number: SumNumber, request: SumRequest) -> SumRound:
-        cohort, quorum = self._next.take(), self._quorum
+        self._late.begin_sum(only_these=self._next.is_fixed)
+        cohort, quorum = self._next.take(self._late.times.resting), self._quorum
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         for participant in self._members.connected:
@@ -389,6 +402,7 @@ class Federation:
     ) -> Iterator[Effect]:
         if not self._members.is_heard(participant):
             return
+        yield from self._late.hear(participant)
         if self._is_over(number):
             if self._last_counted.get(participant) == number:
                 yield Accept(participant, number)
@@ -400,15 +414,20 @@ class Federation:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
         self._last_counted[participant] = number
+        self._late.times.answered(participant)
         yield Accept(participant, number)
         yield from self._close_if_settled(sum_round)
 
     def _message(
         self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
     ) -> Iterator[Effect]:
-        if not self._members.is_heard(participant) or self._sum is None:
+        if not self._members.is_heard(participant):
             return
-        sum_round = self._sum
+        sum_round, caught_up = self._sum, tuple(self._late.hear(participant))
+        yield from caught_up
+        if sum_round is None or (caught_up and participant not in sum_round.cohort):
+            return
+        awaited = participant in sum_round.waiting_for
         try:
             reason = sum_round.receive(participant, message, vector)
         except RemoteProtocolError as fault:
@@ -416,6 +435,8 @@ class Federation:
             return
         if reason:
             yield PassedOver(participant, reason)
+        elif awaited:
+            self._late.times.answered(participant)
         yield from self._close_if_settled(sum_round)
 
     def _abstain(
@@ -426,6 +447,7 @@ class Federation:
         if reason in OUT_OF_STEP:
             # Whatever it was sent has not brought it into step: the next sum begins with the whole state.
             self._members.hold(participant, b"")
+        yield from self._late.hear(participant)
         if self._is_over(number):
             if accused and number == self._newest_over:
                 yield from self._accuse_late(participant, accused)
@@ -488,6 +510,10 @@ class Federation:
                 if sum_round.state is SumState.OPEN:
                     yield self._deadlines.set(DeadlineKind.MASKS, seconds)
                 yield from self._close_if_settled(sum_round)
+            case (DeadlineKind.STRAGGLERS, _), sum_round if sum_round is not None:
+                if self._late.may_be_left(sum_round):
+                    yield from self._late.leave_behind(sum_round)
+                    yield from self._close_if_settled(sum_round)
             case (DeadlineKind.GRACE, str() as participant), sum_round if sum_round is not None:
                 member, grace = ParticipantId(participant), self._federation.reconnect_grace_seconds
                 sum_round.step(member, Step.LAPSE)
@@ -499,7 +525,9 @@ class Federation:
     def _close_if_settled(self, sum_round: SumRound) -> Iterator[Effect]:
         yield from self._pass_on(sum_round)
         if sum_round.state is SumState.OPEN:
+            yield from self._late.watch(sum_round)
             return
+        self._late.times.close()
         yield from self._deadlines.cancel_all()
         self._sum = None
         if sum_round.state is SumState.LOST:
@@ -523,7 +551,8 @@ class Federation:
         if said is None:
             self._steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
             for participant in self._members.connected:
-                yield from self._tell_of_last_sum(participant)
+                if not self._late.times.owes(participant) or participant in sum_round.cohort:
+                    yield from self._tell_of_last_sum(participant)
         else:
             # The round itself has told whoever was in it to its end.
             self._steps.moved(LastOpened.under_masks(before, said, aftermath.told))

@@ -40,6 +40,7 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
+from fedfair.secagg.server import ServerState
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
@@ -141,6 +142,21 @@ class MaskedSumRound:
         if self._opened is not None:
             return SumState.COMPLETE
         return SumState.LOST if self.reason else SumState.OPEN
+
+    @property
+    def step_name(self) -> str:
+        """Return what members are asked for now, in a word."""
+        return self._protection.server.state.name.lower()
+
+    @property
+    def is_of_session(self) -> bool:
+        """Return whether a session is being set up, which is the same for every purpose."""
+        return self._protection.server.state in (ServerState.ADVERTS, ServerState.CONFIRMS)
+
+    @property
+    def suffices(self) -> bool:
+        """Return whether enough have answered in the present phase."""
+        return self._protection.server.suffices
 
     @property
     def aftermath(self) -> Aftermath:

@@ -125,6 +125,14 @@ class PlainSumRound:
             return SumState.OPEN
         return SumState.COMPLETE if len(self.counted) >= self.quorum else SumState.LOST
 
+    step_name = "uploads"
+    is_of_session = False
+
+    @property
+    def suffices(self) -> bool:
+        """Return whether enough are counted."""
+        return len(self.counted) >= self.quorum
+
     @property
     def reason(self) -> str:
         """Return why the sum has no total, if it has none."""

@@ -159,6 +159,18 @@ class SumRound(Protocol):
         """Return whether the sum is open, complete or lost."""
 
     @property
+    def step_name(self) -> str:
+        """Return what members are asked for now, in a word."""
+
+    @property
+    def is_of_session(self) -> bool:
+        """Return whether what is asked for now is the same for every purpose."""
+
+    @property
+    def suffices(self) -> bool:
+        """Return whether enough have answered for the sum to go on, or be repeated, without the others."""
+
+    @property
     def aftermath(self) -> Aftermath:
         """Return what the sum leaves behind, as things stand."""
 

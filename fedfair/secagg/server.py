@@ -153,6 +153,21 @@ class Server:
         """Return who was asked, has not answered, and is not gone."""
         return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
 
+    @property
+    def suffices(self) -> bool:
+        """Return whether the present phase can close without those who are awaited.
+
+        Where a sum is opened for the whole cohort or for nobody, it is lost then, but the others can repeat it.
+        """
+        if self.state in (ServerState.ADVERTS, ServerState.CONFIRMS):
+            return len(self._received) >= max(self._terms.colluders + 2, self._quorum)
+        if self.state is ServerState.UPLOADS:
+            mode, cohort, colluders = self._terms.mode, len(self._current.start.cohort), self._terms.colluders
+            protocol = max(least_survivors(mode, cohort, colluders), threshold(mode, cohort, colluders))
+            settled = self._is_reopened and self._known_record.survivors
+            return not settled and len(self._current.uploads) >= max(protocol, self._quorum)
+        return self.state is ServerState.VOTES and len(self._current.votes) >= self._current.start.threshold
+
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
         self._round_state, self._record, self._announcement = None, None, None

@@ -21,6 +21,10 @@ MAX_VECTOR_BYTES = 1 << 36
 """64 GiB. Only a sanity bound: the length that counts is that of the plan's layout (`chunking.expect_upload`)."""
 
 MAX_APPROVAL_BYTES = 4096
+
+MAX_CHECK_BYTES = 1 << 14
+"""A preflight question: an approval, a signature, and a few short fields."""
+
 MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 64
 MAX_CHECK_ITEMS = 16

@@ -22,3 +22,9 @@ CHECK = f"/{SERVICE}/{CHECK_METHOD}"
 
 PARTICIPATE = f"/{SERVICE}/{PARTICIPATE_METHOD}"
 """Bidirectional stream of collaborator frames one way and aggregator frames the other."""
+
+KEEPALIVE_MILLISECONDS = 5_000
+"""After so long without a byte from the other end, either side asks for a sign of life (an HTTP/2 ping)."""
+
+KEEPALIVE_TIMEOUT_MILLISECONDS = 5_000
+"""How long the sign of life may take before the connection is given up."""
