@@ -298,8 +298,8 @@ class MaskedSumRound:
                     self.reason = reason
                 case RoundAborted(_, reason, _, missing, survivors, reopens):
                     self.reason, self._reopens = reason, reopens
-                    self._missing = tuple(self._members[index] for index in missing)
-                    self._settled = tuple(self._members[index] for index in survivors)
+                    self._missing = tuple(self._protection.name(index) for index in missing)
+                    self._settled = tuple(self._protection.name(index) for index in survivors)
 
     def _tell_of_sum(self) -> None:
         """Tell everybody who was asked and is not out what was opened, whether it is in the sum or not."""

@@ -237,6 +237,14 @@ def test_a_sum_that_lacks_answers_is_opened_again_for_the_same_survivors() -> No
     assert all(len(said) == 1 for said in play.said_of.values())
 
 
+def test_a_reopened_sum_that_loses_a_survivor_again_names_those_who_were_never_in_it() -> None:
+    lost = frozenset({(D, Kind.UPLOAD, 1), (B, Kind.UNMASK_SHARES, 1), (C, Kind.UNMASK_SHARES, 1)})
+    play = interrupted(lost, quorum=3)
+    play.play(silent=frozenset({(B, Kind.UPLOAD, 1)}))  # Of the three that are asked again.
+    assert play.federation.phase in (Phase.FINISHED, Phase.ABORTED)
+    assert all(len(said) == 1 for said in play.said_of.values())
+
+
 def killed_after_the_uploads() -> Restarting:
     """Return a run whose aggregator was killed in round 2, after the uploads, and is back with three of four."""
     play = Restarting(make_plan(4, quorum=3, rounds=3, every=2, clip=1.0))
