@@ -199,20 +199,20 @@ class RunDriver:
                 )
             )
         self._connections[participant] = connection
-        self._observer.noticed(StreamOpened(participant, replaces=older is not None))
         wait = self._steadiness.seconds_until_heard(participant)
         if not wait:
-            self._hear(connection)
+            self._hear(connection, replaces=older is not None)
             return
         if older is not None and older.is_heard:
             self._put(Disconnected(participant, steady=False))
         asyncio.get_running_loop().call_later(wait, self._hear, connection)
 
-    def _hear(self, connection: Connection) -> None:
+    def _hear(self, connection: Connection, *, replaces: bool = False) -> None:
         """Report a stream to the round rules, unless it has ended meanwhile."""
         if self._connections.get(connection.participant) is not connection or self._ending is not None:
             return
         connection.is_heard = True
+        self._observer.noticed(StreamOpened(connection.participant, replaces))
         own = connection.seen.run_id == self._records.run_id
         state = connection.state if own else b""
         self._put(Connected(connection.participant, connection.session, connection.seen, state))
@@ -230,7 +230,7 @@ class RunDriver:
             del self._connections[connection.participant]
             if connection.sent_away:
                 self._untold.discard(connection.participant)  # Nobody waits at the end for who may not return.
-            if self._ending is None:  # Afterwards everybody goes, and that is no news.
+            if self._ending is None and connection.is_heard:  # Afterwards everybody goes, and that is no news.
                 self._observer.noticed(StreamEnded(connection.participant))
             if connection.is_heard:
                 steady = self._steadiness.is_steady(connection.participant)

@@ -90,7 +90,8 @@ def plan(deadline: int) -> dict[str, object]:
 def attack(words: argparse.Namespace) -> None:
     """Play the guilty site for some seconds; print what became of its attempts."""
     attempts = asyncio.run(checks(words) if words.attack == "checks" else reconnects(words))
-    print(json.dumps(attempts))
+    # What the storm itself takes of this machine, it would take of another one.
+    print(json.dumps({**attempts, "own cpu milliseconds": round(1000 * time.process_time())}))
 
 
 def channel_of(words: argparse.Namespace) -> tuple[SiteIdentity, Callable[[], grpc.aio.Channel]]:
@@ -255,6 +256,7 @@ class Window:
     end: float = 0.0
     found: dict[str, int] = field(default_factory=dict)
     megabytes: float = 0.0
+    cpu_seconds: float = 0.0
 
     def rate(self, instants: list[float]) -> float:
         return sum(self.start <= at < self.end for at in instants) / (self.end - self.start)
@@ -326,6 +328,7 @@ class Federation:
         return [datetime.fromisoformat(instant).timestamp() for instant in closed]
 
     async def measure(self, name: str, seconds: float) -> None:
+        before = cpu_seconds(self._running["aggregator"].pid)
         window = Window(name, time.time())
         self.windows.append(window)
         if name in ("checks", "reconnects"):
@@ -339,6 +342,7 @@ class Federation:
             await asyncio.sleep(seconds)
             flag.unlink(missing_ok=True)
         window.end = time.time()
+        window.cpu_seconds = cpu_seconds(self._running["aggregator"].pid) - before
         window.megabytes = resident_megabytes(self._running["aggregator"].pid)
 
     async def _attack(self, name: str, seconds: float) -> dict[str, int]:
@@ -379,6 +383,10 @@ class Federation:
                 process.kill()
                 process.wait()
 
+    def _cpu_a_second(self, *places: int) -> float:
+        chosen = [self.windows[at] for at in places]
+        return sum(one.cpu_seconds for one in chosen) / sum(one.end - one.start for one in chosen)
+
     def figures(self) -> dict[str, object]:
         instants = self.instants()
         rates = [window.rate(instants) for window in self.windows]
@@ -391,6 +399,9 @@ class Federation:
                     "rounds_per_second_with": round(rates[at], 2),
                     "left": round(rates[at] / quiet, 3) if quiet else None,
                     "attempts": window.found,
+                    "seconds": round(window.end - window.start, 1),
+                    "aggregator_cpu_a_second_without": round(self._cpu_a_second(at - 1, at + 1), 3),
+                    "aggregator_cpu_a_second_with": round(self._cpu_a_second(at), 3),
                     "aggregator_megabytes_before": round(self.windows[at - 1].megabytes),
                     "aggregator_megabytes_after": round(window.megabytes),
                 }
@@ -401,6 +412,12 @@ def resident_megabytes(pid: int) -> float:
     """Return the memory that a process of this machine occupies."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process of this machine has used; other processes hardly disturb it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def storms(words: argparse.Namespace, folder: Path) -> dict[str, object]:
