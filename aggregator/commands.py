@@ -14,11 +14,13 @@ from rich.text import Text
 from aggregator.address import Listen
 from aggregator.malloc import use_one_heap
 from aggregator.notice_words import notice_words
+from aggregator.notices import StatusServed
 from aggregator.observer import RunLines, RunObserver, SeveralRunObservers, SilentRunObserver
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
+from aggregator.status_observer import StatusObserver, initial_status
 from aggregator.terminal_dashboard import TerminalDashboard
 from fedfair.errors import AbortedError, FedfairError, StoppedError
 from fedfair.process.stopping import as_service, uninterrupted
@@ -26,6 +28,7 @@ from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_an
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
 from fedfair.results.warnings import reassurance, result_warnings
 from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.watching.place import StatusPlace, asked_place, utc_now
 
 app = typer.Typer(
     help="Run the aggregator, which sums what the collaborators send and sees nobody's data.",
@@ -64,6 +67,15 @@ ProgressPipe = Annotated[
     # For the program that starts this one, such as the demonstration; nothing that an operator types.
     typer.Option("--progress-pipe", hidden=True, help="Write one JSON line for each sum to this open pipe."),
 ]
+Status = Annotated[
+    str | None,
+    typer.Option("--status", help="HOST:PORT to serve the status of the run on; port 0 lets the system choose."),
+]
+StatusCertificate = Annotated[
+    Path | None,
+    typer.Option("--status-certificate", help="PEM file; with it, --status may be reached by other machines."),
+]
+StatusKey = Annotated[Path | None, typer.Option("--status-key", help="PEM file of that certificate's key.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Discard the run that is recorded here and begin a new one.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 AfterRestore = Annotated[
@@ -91,6 +103,9 @@ def start(
     ready_file: ReadyFile = None,
     fresh: Fresh = False,
     after_restore: AfterRestore = Restored.STOP,
+    status: Status = None,
+    status_certificate: StatusCertificate = None,
+    status_key: StatusKey = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     progress_pipe: ProgressPipe = None,
@@ -107,6 +122,7 @@ def start(
         quiet=quiet,
         as_json=as_json,
         progress_pipe=progress_pipe,
+        place=asked_place(status, status_certificate, status_key),
     )
 
 
@@ -138,6 +154,7 @@ def _carry(
     quiet: bool,
     as_json: bool,
     progress_pipe: int | None = None,
+    place: StatusPlace | None = None,
 ) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
@@ -147,7 +164,7 @@ def _carry(
         observers = [_shown(run, quiet=quiet)]
         if progress_pipe is not None:
             observers.append(ProgressLines(progress_pipe, run.plan.objective.worst_group_size))
-        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, observers)
+        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, observers, place)
         with uninterrupted():
             result = _written(run, ending)
     finally:
@@ -200,16 +217,31 @@ def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
     return AbortedError(words, remedy)
 
 
-def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver]) -> Ending:
+def _drive(
+    run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver], place: StatusPlace | None
+) -> Ending:
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    observer = SeveralRunObservers(*observers, RunLines(run.records.append_note, rounds, group_size))
+    watcher = StatusObserver(initial_status(run, utc_now()), utc_now)
+    lines = RunLines(run.records.append_note, rounds, group_size)
+    observer = SeveralRunObservers(*observers, lines, *(() if place is None else (watcher,)))
 
     def announce(port: int) -> None:
         if ready_file is not None:
             write_ready_file(ready_file, port)
 
+    async def driven() -> Ending:
+        if place is None:
+            return await serve(run, address, observer, announce)
+        from fedfair.watching.pages import watched
+
+        def tell(url: str) -> None:
+            observer.noticed(StatusServed(url))
+
+        async with watched(place, lambda: watcher.status, utc_now, tell):
+            return await serve(run, address, observer, announce, watcher.measured)
+
     try:
-        return asyncio.run(serve(run, address, observer, announce))
+        return asyncio.run(driven())
     finally:
         observer.close()
 

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -40,7 +40,7 @@ from aggregator.notices import (
     StreamOpened,
     ValuesReplaced,
 )
-from aggregator.observer import RunObserver
+from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
@@ -89,6 +89,7 @@ from fedfair.rounds.federation import Federation
 from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import Accepted, BroadcastKind, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 MAX_DECLINED = 8
@@ -125,7 +126,9 @@ class RunDriver:
         masked: bool = False,
         standing: ConnectionStanding | None = None,
         model: bytes = b"",
+        measured: Callable[[Measure], None] = unmeasured,
     ) -> None:
+        self._measured = measured
         self._model = model
         self._farewell_terms = farewell
         self._untold = set(farewell.names)
@@ -287,6 +290,7 @@ class RunDriver:
             await self._carry_out(effect)
         if not written or self._ending is not None:
             self._begin_writing(effects)
+        self._measured(self._sum_step())
         self._observer.waiting(self._federation.connected, self._federation.waiting_for)
         if done is not None and not done.cancelled():
             done.set_result(None)
@@ -375,6 +379,19 @@ class RunDriver:
                 state = EndState.ABORTED if self._stop_reason is None else EndState.STOPPED
                 self._ending = Ending(state, why, reason, remedy)
 
+    def _sum_step(self) -> SumStep:
+        """Return what the open sum waits for, and until when."""
+        request = self._federation.request
+        if request is None:
+            return IDLE
+        due = [at for token, at in self._due.items() if token.kind in {DeadlineKind.SUM, DeadlineKind.MASKS}]
+        graces = [at for token, at in self._due.items() if token.kind is DeadlineKind.GRACE]
+        if graces and len(graces) == len(self._federation.waiting_for):
+            # All that are awaited are away, and nobody waits for them longer than that.
+            due.append(max(graces))
+        place = (request.purpose.value, int(request.round), request.attempt)
+        return SumStep(*place, self._federation.awaits, min(due, default=None))
+
     # -------------------------------------------------------------- sending
 
     async def _publish(self, participant: ParticipantId, broadcast: Broadcast) -> None:
@@ -422,7 +439,7 @@ class RunDriver:
             elif isinstance(effect, Report):
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
-                self._records.count_sum(effect.progress, figures, self._closed_at)
+                self._measured(self._records.count_sum(effect.progress, figures, self._closed_at))
 
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
         self._records.append_line(progress, self._figures, self._closed_at, clipping)

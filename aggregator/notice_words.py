@@ -23,6 +23,7 @@ from aggregator.notices import (
     SentAway,
     SitesAwaited,
     SiteWithdrew,
+    StatusServed,
     StopBegun,
     StreamEnded,
     StreamOpened,
@@ -43,6 +44,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"continuing run {run_id[:8]} after round {rounds_done}, as recorded in the journal"
         case PortOpened(port, collaborators):
             return f"listening on port {port} for {', '.join(collaborators)}"
+        case StatusServed(address):
+            return f"the status of the run is at {address}"
         case EntryRefused(who, reason):
             return f"{who} was refused: {reason}"
         case InvitationDeclined(who, reason):

@@ -65,6 +65,17 @@ class PortOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusServed:
+    """The status of the run can be read.
+
+    Attributes:
+        address: its URL.
+    """
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class EntryRefused:
     """Somebody was not let in.
 
@@ -302,6 +313,7 @@ Notice: TypeAlias = (
     | IdentityWarned
     | RunContinued
     | PortOpened
+    | StatusServed
     | EntryRefused
     | InvitationDeclined
     | StreamOpened

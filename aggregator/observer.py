@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from aggregator.notice_words import notice_words
 from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
+from fedfair.results.costs import SumCost
 from fedfair.run.training_run import Progress
+from fedfair.watching.run_status import SumStep
 
 
 class RunObserver(Protocol):
@@ -30,6 +32,15 @@ class RunObserver(Protocol):
 
     def close(self) -> None:
         """The run is over."""
+
+
+Measure: TypeAlias = SumCost | SumStep
+"""Figures of a sum that need no words: what it cost once it has closed, and what it waits for."""
+
+
+def unmeasured(measure: Measure) -> None:
+    """Ignore a measure: nobody watches."""
+    del measure
 
 
 class SilentRunObserver:

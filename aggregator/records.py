@@ -249,11 +249,12 @@ class RunRecords:
         if unfinished is not None:
             self._journal.keep(unfinished)
 
-    def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> None:
-        """Count what a sum cost that closed; the next entry of the journal holds it with the sum's total."""
+    def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> SumCost:
+        """Count and return what a sum cost that closed; the next entry of the journal holds it with its total."""
         seconds, moved = round(now - figures.started, 6), (figures.bytes_in, figures.bytes_out)
         cost = SumCost(progress.purpose, int(progress.round), seconds, progress.contributors, *moved)
         self._unrecorded.append(cost)
+        return cost
 
     def append_line(
         self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None

@@ -16,7 +16,7 @@ import grpc
 from aggregator.address import Listen
 from aggregator.driver import Farewell, RunDriver
 from aggregator.notices import PortOpened, StopBegun
-from aggregator.observer import RunObserver
+from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
@@ -41,7 +41,13 @@ CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
 
 
-async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Callable[[int], None]) -> Ending:
+async def serve(
+    run: Run,
+    listen: Listen,
+    observer: RunObserver,
+    announce: Callable[[int], None],
+    measured: Callable[[Measure], None] = unmeasured,
+) -> Ending:
     """Listen, drive the run to its end, tell everybody, and return how it ended.
 
     Args:
@@ -49,6 +55,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         listen: where.
         observer: receives what happens.
         announce: called with the port when connections are accepted.
+        measured: receives what needs no words.
 
     Raises:
         FedfairError: the address cannot be listened on.
@@ -75,6 +82,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         masked=protection is not None,
         standing=standing,
         model=_model_of(run),
+        measured=measured,
     )
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths

@@ -22,17 +22,21 @@ from rich.table import Table
 from rich.text import Text
 
 from collaborator.link import Address
-from collaborator.notices import PrivacyForecast, SummaryUnwritten
-from collaborator.observer import SilentSiteObserver, SiteLines, SiteObserver
+from collaborator.notices import PrivacyForecast, SiteStatusServed, SummaryUnwritten
+from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
 from fedfair.process.exit_status import exit_status
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.watching.place import StatusPlace, asked_place, utc_now
 
 if TYPE_CHECKING:
+    from collaborator.participation import ParticipationTerms
     from collaborator.preflight import CheckedStep
-    from collaborator.preparation import PreparedSite
+    from collaborator.preparation import PreparedSite, Readiness
+    from collaborator.worker import Worker
+    from fedfair.wire.frames import Finished
 
 app = typer.Typer(
     help="Run this site's collaborator. Its data stay here.",
@@ -54,6 +58,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors.")]
 GiveUp = Annotated[
     float, typer.Option("--give-up-after", min=0, help="Stop after this many seconds without the aggregator.")
 ]
+Status = Annotated[
+    str | None,
+    typer.Option("--status", help="HOST:PORT to serve this site's status on; port 0 lets the system choose."),
+]
+StatusCertificate = Annotated[
+    Path | None,
+    typer.Option("--status-certificate", help="PEM file; with it, --status may be reached by other machines."),
+]
+StatusKey = Annotated[Path | None, typer.Option("--status-key", help="PEM file of that certificate's key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
@@ -72,10 +85,14 @@ def start(
     approval: Approval = None,
     aggregator: Aggregator = None,
     give_up_after: GiveUp = GIVE_UP_SECONDS,
+    status: Status = None,
+    status_certificate: StatusCertificate = None,
+    status_key: StatusKey = None,
     quiet: Quiet = False,
 ) -> None:
     """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
-    _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
+    place = asked_place(status, status_certificate, status_key)
+    _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet, place=place)
 
 
 @app.command()
@@ -114,9 +131,10 @@ def _take_part(
     give_up_after: float | None,
     *,
     quiet: bool,
+    place: StatusPlace | None,
 ) -> None:
     from collaborator.data_history import keep_summary, summary_path
-    from collaborator.participation import ParticipationTerms, participate, worker_of
+    from collaborator.participation import ParticipationTerms, worker_of
     from collaborator.preparation import find_site, keep_policy, make_ready
     from collaborator.withdrawal import withdraw
     from fedfair.aggregation.masking_terms import IN_THE_CLEAR
@@ -144,7 +162,7 @@ def _take_part(
     except OSError as fault:
         observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
     try:
-        finished = asyncio.run(participate(ready, worker, terms, observer))
+        finished = asyncio.run(_watched_part(ready, worker, terms, observer, place))
     except (AbortedError, StoppedError) as fault:
         if worker.standing.busy:
             # The interpreter would wait for local training, which nobody wants any more, before it ended.
@@ -153,6 +171,34 @@ def _take_part(
         raise
     if not quiet:
         console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
+
+
+async def _watched_part(
+    ready: Readiness,
+    worker: Worker,
+    terms: ParticipationTerms,
+    observer: SiteObserver,
+    place: StatusPlace | None,
+) -> Finished:
+    """Take part, and serve the status of it where that was asked for."""
+    from collaborator.participation import participate
+
+    if place is None:
+        return await participate(ready, worker, terms, observer)
+    from collaborator.status_observer import SiteStatusObserver, site_status
+    from fedfair.watching.pages import watched
+
+    watcher = SiteStatusObserver(site_status(ready, utc_now()), utc_now)
+    told = SeveralSiteObservers(observer, watcher)
+
+    def tell(address: str) -> None:
+        told.noticed(SiteStatusServed(address))
+
+    async with watched(place, lambda: watcher.status, utc_now, tell):
+        try:
+            return await participate(ready, worker, terms, told, watcher.measured)
+        finally:
+            watcher.close()
 
 
 def _say(line: str) -> None:

@@ -17,6 +17,7 @@ from collaborator.notices import (
     RetryPlanned,
     RunFileUnwritten,
     RunJoined,
+    SiteStatusServed,
     SumDeclined,
     SummaryUnwritten,
     ValuesOmitted,
@@ -30,6 +31,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
     match notice:
         case RunJoined(run_id, rounds_done, rounds_total):
             return f"connected; run {run_id[:8]} stands at round {rounds_done} of {rounds_total}"
+        case SiteStatusServed(address):
+            return f"the status of this site is at {address}"
         case RetryPlanned(fault, seconds, longest_seconds, until):
             end = "it answers" if until is None else f"{until:%Y-%m-%d %H:%M} UTC, then giving up"
             later = f"every {longest_seconds:.0f} s or sooner until {end}"

@@ -31,6 +31,17 @@ class RunJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteStatusServed:
+    """The status of this site can be read.
+
+    Attributes:
+        address: its URL.
+    """
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetryPlanned:
     """There is no stream to the aggregator.
 
@@ -178,6 +189,7 @@ class LastSumsMissed:
 
 Notice: TypeAlias = (
     RunJoined
+    | SiteStatusServed
     | RetryPlanned
     | SumDeclined
     | ValuesOmitted

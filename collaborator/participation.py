@@ -18,7 +18,7 @@ from collaborator.known_models import ModelPlaces, find_model
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.notices import LeavingBegun
-from collaborator.observer import SeveralSiteObservers, SiteLines, SiteObserver
+from collaborator.observer import Measure, SeveralSiteObservers, SiteLines, SiteObserver, unmeasured
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
@@ -165,14 +165,25 @@ def _worker(
 
 
 async def participate(
-    ready: Readiness, worker: Worker, terms: ParticipationTerms, observer: SiteObserver
+    ready: Readiness,
+    worker: Worker,
+    terms: ParticipationTerms,
+    observer: SiteObserver,
+    measured: Callable[[Measure], None] = unmeasured,
 ) -> Finished:
     """Take part in the run until it ends.
+
+    Args:
+        ready: the site.
+        worker: computes.
+        terms: of taking part.
+        observer: receives what happens.
+        measured: receives what needs no words.
 
     Raises:
         FedfairError: the run ended in another way than finished, for this site at least.
     """
-    records = SiteLogs(terms.logs, ready.site.participant)
+    records = SiteLogs(terms.logs, ready.site.participant, measured=measured)
     told = SeveralSiteObservers(observer, SiteLines(records.append_note))
 
     async def taking_part() -> Finished:

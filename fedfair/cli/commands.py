@@ -65,6 +65,11 @@ class Commands(LazyGroup):
         "collaborator": Entry(
             "fedfair.cli.collaborator", "app", "Run this site's collaborator. Its data stay here."
         ),
+        "status": Entry(
+            "fedfair.cli.status",
+            "status_command",
+            "Show who is connected, who is waited for, and the round of a run that serves its status.",
+        ),
         "certificate": Entry(
             "fedfair.cli.certificate",
             "app",

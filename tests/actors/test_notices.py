@@ -35,6 +35,7 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "continuing run 01234567 after round 7, as recorded in the journal",
     ),
     (aggregator.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
+    (aggregator.StatusServed("http://localhost:9464/"), "the status of the run is at http://localhost:9464/"),
     (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
     (aggregator.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
     (aggregator.StreamOpened(A, replaces=False), "clinic-a connected"),
@@ -108,6 +109,7 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
 
 SITE: list[tuple[site.Notice, str]] = [
     (site.RunJoined("0123456789abcdef", 3, 20), "connected; run 01234567 stands at round 3 of 20"),
+    (site.SiteStatusServed("http://localhost:1/"), "the status of this site is at http://localhost:1/"),
     (
         site.RetryPlanned("nobody answers", 1.25, 30.0, None),
         "nobody answers; trying again in 1.2 s, then every 30 s or sooner until it answers",
