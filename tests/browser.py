@@ -75,7 +75,15 @@ class Browser:
         dark: bool = False,
         picture: Path | None = None,
     ) -> Seen:
-        """Open a page in a tab of its own; `questions` are JavaScript, which may be promises, `picture` a PNG of the whole page."""
+        """Open a page in a tab of its own.
+
+        Args:
+            address: of the page.
+            questions: JavaScript, which may be a promise.
+            width: of the tab, in pixels.
+            dark: the scheme that the page is asked for.
+            picture: where a PNG of the whole page goes.
+        """
         tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):

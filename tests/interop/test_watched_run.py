@@ -1,4 +1,4 @@
-"""A run that is watched while a site dies: the page in a browser, the metrics, `fedfair status`; and hostile readers."""
+"""A run that is watched while a site dies: page, metrics and `fedfair status`; and a run with hostile readers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ FATAL_ROUND, ROUNDS = 3, 6
 
 
 def shown(condition: str) -> str:
-    """Return JavaScript that waits until the page has updated itself to fulfil a condition, and returns its text."""
+    """Return JavaScript that waits until the page has come to fulfil a condition, and returns its text."""
     return f"""new Promise(done => {{
-        const look = () => {condition} ? done(document.querySelector('main').innerText) : setTimeout(look, 100);
+        const main = document.querySelector('main');
+        const look = () => {condition} ? done(main.innerText) : setTimeout(look, 100);
         look();
     }})"""
 
@@ -136,7 +137,7 @@ def test_a_place_that_others_reach_is_refused_before_anything_starts(tmp_path: P
 
 
 class Hostile:
-    """Readers that do their worst, inside one event loop: they ask for nothing, slowly, or as often as they can."""
+    """Readers that do their worst, in one event loop: they ask for nothing, or as often as they can."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -146,16 +147,16 @@ class Hostile:
         while True:
             with contextlib.suppress(OSError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                await reader.read()
-                writer.close()
+                with contextlib.closing(writer):
+                    await reader.read()
 
     async def flood(self) -> None:
         while True:
             with contextlib.suppress(OSError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
                 writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                self.answers += bool(await reader.read())
-                writer.close()
+                with contextlib.closing(writer):
+                    self.answers += bool(await reader.read())
 
 
 def test_a_run_ends_as_ever_while_hostile_readers_do_their_worst(tmp_path: Path) -> None:
@@ -177,6 +178,5 @@ def test_a_run_ends_as_ever_while_hostile_readers_do_their_worst(tmp_path: Path)
             assert 0 < hostile.answers <= most
 
     assert play(workspace, scene).state is EndState.FINISHED
-    assert [line["round"] for line in metrics(workspace) if line["purpose"] == "training"] == [
-        *range(1, ROUNDS + 1)
-    ]
+    rounds = [line["round"] for line in metrics(workspace) if line["purpose"] == "training"]
+    assert rounds == [*range(1, ROUNDS + 1)]
