@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick slow docs browser lint format generate clean
+.PHONY: demo test quick slow docs browser promtool lint format generate clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
@@ -31,6 +31,12 @@ browser:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -qq -y chromium; \
 	then command -v chromium; \
 	else echo "no Chromium can be installed here: the tests of pages in a browser will be skipped"; fi
+
+# Metrics and alert rules are checked by Prometheus' own tool. Without it, those tests are skipped and say so.
+promtool:
+	@command -v promtool || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -qq \
+	&& apt-get install -qq -y --no-install-recommends prometheus && command -v promtool; } \
+	|| echo "no promtool can be installed here: the tests of metrics and rules by it will be skipped"
 
 lint: $(READY)
 	$(BIN)/ruff check

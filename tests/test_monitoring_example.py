@@ -75,9 +75,7 @@ def test_panels_do_not_overlap_and_have_their_own_numbers() -> None:
 def test_promtool_takes_the_files(what: str, path: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
-        pytest.skip(
-            "no promtool on this machine; `make browser` installs Debian's package prometheus where it can"
-        )
+        pytest.skip("no promtool on this machine; `make promtool` installs Debian's package prometheus")
     ran = subprocess.run(
         [program, "check", what, path.name], cwd=FOLDER, capture_output=True, text=True, check=False, timeout=60
     )
@@ -87,9 +85,7 @@ def test_promtool_takes_the_files(what: str, path: Path) -> None:
 def test_the_rules_fire_on_what_they_are_for(tmp_path: Path) -> None:
     program = shutil.which("promtool")
     if program is None:
-        pytest.skip(
-            "no promtool on this machine; `make browser` installs Debian's package prometheus where it can"
-        )
+        pytest.skip("no promtool on this machine; `make promtool` installs Debian's package prometheus")
     aggregator = '{instance="a:9464", job="fedfair"}'
     away = '{instance="a:9464", job="fedfair", site="clinic-b"}'
     series = [

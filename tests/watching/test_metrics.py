@@ -158,7 +158,7 @@ def test_names_have_base_units_and_helps() -> None:
 def test_promtool_finds_nothing_to_say() -> None:
     program = shutil.which("promtool")
     if program is None:
-        pytest.skip("no promtool on this machine; Debian's package prometheus has it")
+        pytest.skip("no promtool on this machine; `make promtool` installs Debian's package prometheus")
     text = metrics_text(full_status(), NOON).decode()
     ran = subprocess.run(
         [program, "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=60
