@@ -127,7 +127,10 @@ def _now(status: RunStatus, now: datetime) -> Markup:
 def _where(status: RunStatus) -> str:
     if status.state is WatchedState.OVER:
         return f"The run is over, after round {status.rounds_done}."
-    rounds = f"Round {status.rounds_done} of {status.rounds_total} is done" if status.rounds_total else ""
+    rounds = ""
+    if status.rounds_total:
+        done = f"Round {status.rounds_done}" if status.rounds_done else "No round"
+        rounds = f"{done} of {status.rounds_total} is done"
     if status.state is WatchedState.STOPPING:
         return f"{rounds}. The run is being stopped." if rounds else "The run is being stopped."
     if status.step.phase == NO_SUM:
@@ -146,7 +149,7 @@ def _pace(status: RunStatus, now: datetime) -> str:
         return f"No round has ended since this process began, {_ago(_seconds(status.started, now))} ago."
     pace = ""
     if rate is not None:
-        pace = f"{rate:.2g} rounds a second" if rate >= 1 else f"a round every {_ago(1 / rate)}"
+        pace = f"{rate:.1f} rounds a second" if rate >= 1 else f"a round every {_ago(1 / rate)}"
     return f"{pace}; the last one ended {_ago(age)} ago." if pace else f"The last round ended {_ago(age)} ago."
 
 
@@ -255,14 +258,18 @@ def _about(status: RunStatus, now: datetime) -> str:
         f"{status.role}, fedfair {__version__}",
         f"run {status.run_id[:8]}" if status.run_id else "",
         f"since {status.started.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
-        ""
-        if days is None
-        else f"the certificate ends in {days} days"
-        if days >= 0
-        else "the certificate has ended",
+        _certificate(days),
         f"as of {now.astimezone(UTC):%H:%M:%S} UTC",
     ]
     return " · ".join(filter(None, parts))
+
+
+def _certificate(days: int | None) -> str:
+    if days is None:
+        return ""
+    if days < 0:
+        return "the certificate has ended"
+    return f"the certificate ends in {days} day{'' if days == 1 else 's'}"
 
 
 def _bytes(count: float) -> str:
