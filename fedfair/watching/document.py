@@ -21,7 +21,7 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
         status: the status.
         now: the time, with a time zone.
     """
-    seconds = up_to(status, now).awaited_seconds
+    seconds, present = up_to(status, now).awaited_seconds, frozenset(status.connected)
     return {
         "format": FORMAT,
         "role": status.role,
@@ -43,7 +43,7 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
         },
         "sites": {
             name: {
-                "connected": name in status.connected,
+                "connected": name in present,
                 "awaited_since": _stamp(status.awaited.get(name)),
                 "awaited_seconds": _rounded(sum(seconds.get(name, {}).values())),
                 "withdrew": status.withdrawn.get(name),

@@ -134,6 +134,7 @@ def _gauges(status: RunStatus) -> Mapping[str, Series]:
         "certificate_expiry_timestamp_seconds": status.certificate_ends,
         "process_start_timestamp_seconds": status.started,
     }
+    present = frozenset(status.connected)
     splits = {} if status.evaluation is None else status.evaluation.splits
     losses: Series = {
         (name, group): value
@@ -149,7 +150,7 @@ def _gauges(status: RunStatus) -> Mapping[str, Series]:
         "planned_sites": {(): float(len(status.sites))},
         "connected_sites": {(): float(len(status.connected))},
         "awaited_sites": {(): float(len(status.awaited))},
-        "site_connected": {(name,): float(name in status.connected) for name in status.sites},
+        "site_connected": {(name,): float(name in present) for name in status.sites},
         **{name: {} if at is None else {(): at.timestamp()} for name, at in times.items()},
         "loss_nats": losses,
         "accuracy_ratio": accuracies,

@@ -109,7 +109,7 @@ def _now(status: RunStatus, now: datetime) -> Markup:
         if there
         else "The aggregator is not connected",
         people=people,
-        more_people=f"and {hidden} more, which are connected" if hidden else "",
+        more_people=f"and {hidden} more" if hidden else "",
         losses_heading="Losses" if status.evaluation is None else f"Losses after round {status.evaluation.round}",
         losses=_losses(status),
         chart=_chart(status),
@@ -171,19 +171,17 @@ def _is_held_up(status: RunStatus, now: datetime) -> bool:
 
 
 def _people(status: RunStatus, now: datetime) -> tuple[list[PersonRow], int]:
-    rows = [_person(status, name, now) for name in status.sites]
-    first = [row for row in rows if row.kind != "here" or row.name in status.awaited]
-    if len(rows) <= MAX_PEOPLE:
-        return rows, 0
-    others = [row for row in rows if row not in first]
-    shown = (first + others)[:MAX_PEOPLE]
-    return shown, len(rows) - len(shown)
+    present, names = frozenset(status.connected), list(status.sites)
+    if len(names) > MAX_PEOPLE:
+        # Whoever is there and not awaited comes last; otherwise the order of the plan stays.
+        names.sort(key=lambda name: name in present and name not in status.awaited)
+    rows = [_person(status, name, now, here=name in present) for name in names[:MAX_PEOPLE]]
+    return rows, len(names) - len(rows)
 
 
-def _person(status: RunStatus, name: str, now: datetime) -> PersonRow:
-    if name in status.withdrawn and name not in status.connected:
+def _person(status: RunStatus, name: str, now: datetime, *, here: bool) -> PersonRow:
+    if name in status.withdrawn and not here:
         return PersonRow(name, "withdrew", f"withdrew: {status.withdrawn[name]}")
-    here = name in status.connected
     words = "connected" if here else "not connected"
     if name in status.awaited:
         words += f", awaited for {_ago(_seconds(status.awaited[name], now))}"

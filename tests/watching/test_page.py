@@ -84,4 +84,4 @@ def test_of_many_who_are_awaited_some_are_named() -> None:
     names = tuple(f"site-{number}" for number in range(100))
     status = attended(replace(SUMMING, sites=names), Attendance(names, names), NOON)
     assert "site-11 and 88 more, until" in shown(status)
-    assert "and 40 more, which are connected" in shown(replace(status, awaited={}))
+    assert "and 40 more<" in shown(replace(status, awaited={}))

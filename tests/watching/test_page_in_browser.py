@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedfair.watching.http_server import ServedPage, serving
+from fedfair.watching.http_server import ServedPage
 from fedfair.watching.pages import status_pages
-from fedfair.watching.place import StatusPlace
 from fedfair.watching.run_status import (
     Attendance,
     PooledEvaluation,
@@ -27,6 +23,7 @@ from fedfair.watching.run_status import (
     stepped,
 )
 from tests.browser import PHONE_WIDTH, Browser
+from tests.watching.served_status import served
 
 NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror='document.title=1'>"
@@ -44,28 +41,6 @@ def crowd(count: int) -> RunStatus:
         status = evaluated(status, PooledEvaluation(number, figures))
         status = round_ended(status, number, NOON + timedelta(seconds=number))
     return noted(noted(status, HOSTILE, NOON), LONG, NOON)
-
-
-@contextmanager
-def served(pages: Mapping[str, ServedPage]) -> Iterator[str]:
-    """Serve pages from a thread with a loop of its own; yield the address."""
-    ready, ended, found = threading.Event(), asyncio.Event(), list[tuple[int, asyncio.AbstractEventLoop]]()
-
-    async def serve() -> None:
-        async with serving(StatusPlace("127.0.0.1", 0), pages) as port:
-            found.append((port, asyncio.get_running_loop()))
-            ready.set()
-            await ended.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    ready.wait()
-    port, loop = found[0]
-    try:
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join()
 
 
 def until(condition: str) -> str:
