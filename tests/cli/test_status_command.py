@@ -102,7 +102,7 @@ def test_where_nothing_is_served_it_says_what_to_do() -> None:
         (b"[]", "is no status of fedfair"),
         (b"{}", "is no status of fedfair"),
         (b'{"format": "fedfair/status/1"}', "lacks 'rounds_total'"),
-        (b'{"format": "fedfair/status/1", "rounds_total": 3}', "lacks 'federation'"),
+        (b'{"format": "fedfair/status/1", "rounds_total": 3}', "lacks 'rounds_done'"),
     ],
 )
 def test_an_answer_of_something_else_is_refused_in_words(body: bytes, words: str) -> None:
