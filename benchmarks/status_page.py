@@ -14,15 +14,16 @@ import asyncio
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 from deployed_rounds import plan
 from machine import report
 
@@ -87,29 +88,60 @@ async def going_on(work: list[Coroutine[None, None, None]]) -> AsyncIterator[Non
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@dataclass(frozen=True)
+class Segment:
+    """A while with readers of one kind: its seconds, its rounds, and the processor time of the aggregator."""
+
+    seconds: float
+    rounds: int
+    processor_seconds: float
+
+
+def processor_seconds(process: int) -> float:
+    times = psutil.Process(process).cpu_times()
+    return float(times.user + times.system)
+
+
+def cost(segments: list[Segment], idle: list[Segment]) -> dict[str, float]:
+    """Return the rate, and the processor time a second that rounds do not explain."""
+    a_round = sum(each.processor_seconds for each in idle) / max(1, sum(each.rounds for each in idle))
+    seconds, rounds = sum(each.seconds for each in segments), sum(each.rounds for each in segments)
+    used = sum(each.processor_seconds for each in segments)
+    return {
+        "rounds_per_second": round(rounds / seconds, 3),
+        "processor_milliseconds_a_round": round(1e3 * used / max(1, rounds), 2),
+        "processor_milliseconds_a_second_beside_rounds": round(1e3 * (used - rounds * a_round) / seconds, 2),
+    }
+
+
 def rounds_between(workspace: Workspace, began: float, ended: float) -> int:
     lines = (json.loads(line) for line in workspace.metrics.read_text().splitlines() if line.endswith("}"))
     times = (datetime.fromisoformat(line["time"]).timestamp() for line in lines if line["purpose"] == "training")
     return sum(began <= at < ended for at in times)
 
 
-async def measured(workspace: Workspace, seconds: float, cycles: int) -> tuple[dict[str, list[float]], Latencies]:
+async def measured(
+    workspace: Workspace, aggregator: int, seconds: float, cycles: int
+) -> tuple[dict[str, list[Segment]], Latencies]:
     latencies: Latencies = {path: [] for path in ADDRESSES}
-    rates: dict[str, list[float]] = {}
-    for _ in range(cycles):
-        for name, work in segments(latencies).items():
+    found: dict[str, list[Segment]] = {}
+    for cycle in range(cycles):
+        kinds = list(segments(latencies).items())
+        # Each kind comes at each place, for a machine that others use gets slower and faster.
+        for name, work in kinds[cycle % len(kinds) :] + kinds[: cycle % len(kinds)]:
             async with going_on(work()):
-                await asyncio.sleep(1.0)
-                began = time.time()
+                await asyncio.sleep(6.0)  # the burst is over by then
+                began, before = time.time(), processor_seconds(aggregator)
                 await asyncio.sleep(seconds)
-                ended = time.time()
-            rates.setdefault(name, []).append(rounds_between(workspace, began, ended) / (ended - began))
-    return rates, latencies
+                ended, used = time.time(), processor_seconds(aggregator) - before
+            rounds = rounds_between(workspace, began, ended)
+            found.setdefault(name, []).append(Segment(ended - began, rounds, used))
+    return found, latencies
 
 
 @contextlib.contextmanager
-def federation(workspace: Workspace) -> Iterator[None]:
-    """Run every process of it."""
+def federation(workspace: Workspace) -> Iterator[int]:
+    """Run every process of it; yield the number of the aggregator's."""
     sites = [["collaborator", "start", "-n", name, "-c", f"{name}.yaml"] for name in workspace.collaborators]
     started = [
         subprocess.Popen(
@@ -122,7 +154,7 @@ def federation(workspace: Workspace) -> Iterator[None]:
         for words in (["aggregator", "start", "--status", f"localhost:{PORT}"], *sites)
     ]
     try:
-        yield
+        yield started[0].pid
     finally:
         for process in started:
             process.terminate()
@@ -155,15 +187,15 @@ if __name__ == "__main__":
     arguments.rounds = 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         workspace = prepare(Path(folder), plan(arguments, "malicious"))
-        with federation(workspace):
+        with federation(workspace) as aggregator:
             os.nice(10)
             wait_for_rounds(workspace)
-            rates, latencies = asyncio.run(measured(workspace, arguments.seconds, arguments.cycles))
+            found, latencies = asyncio.run(measured(workspace, aggregator, arguments.seconds, arguments.cycles))
     report(
         "status_page",
         collaborators=arguments.collaborators,
         segment_seconds=arguments.seconds,
-        milliseconds={path: milliseconds(found) for path, found in latencies.items()},
-        rounds_per_second={name: statistics.median(found) for name, found in rates.items()},
-        segments=rates,
+        milliseconds={path: milliseconds(seconds) for path, seconds in latencies.items()},
+        load={name: cost(each, found["nobody"]) for name, each in found.items()},
+        segments={name: [asdict(one) for one in each] for name, each in found.items()},
     )
