@@ -41,6 +41,11 @@ class Commands(LazyGroup):
             "report_command",
             "Show mean and worst-group loss of a result.",
         ),
+        "status": Entry(
+            "fedfair.cli.status",
+            "status_command",
+            "Show who is connected, who is waited for, and the round of a run that serves its status.",
+        ),
         "demo": Entry(
             "fedfair.cli.demo",
             "app",
@@ -64,11 +69,6 @@ class Commands(LazyGroup):
         ),
         "collaborator": Entry(
             "fedfair.cli.collaborator", "app", "Run this site's collaborator. Its data stay here."
-        ),
-        "status": Entry(
-            "fedfair.cli.status",
-            "status_command",
-            "Show who is connected, who is waited for, and the round of a run that serves its status.",
         ),
         "certificate": Entry(
             "fedfair.cli.certificate",
