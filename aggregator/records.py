@@ -243,7 +243,8 @@ class RunRecords:
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
-            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, costs, opened))
+            snapshot, history = training_run.brief_snapshot(), training_run.history
+            self._journal.record(JournalEntry(snapshot, self.seconds, costs, opened, history))
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:
