@@ -1,10 +1,11 @@
 """A restart after a year at a round a minute: how long each side takes, beside a restart after the first rounds.
 
-    python benchmarks/year.py [--rounds 525600] [--evaluate 10] [--folder DIR] [--audit]
+    python benchmarks/year.py [--rounds 525600] [--evaluate 10] [--others 1.0] [--folder DIR] [--audit]
 
 Five masked sites and their aggregator, real processes over mutual TLS on loopback, do their first rounds and stop.
 Both sides are started again, one alone, and timed: the aggregator until it listens, a site until it has sent its
-introduction. Then the files get the history of a year: the mirror of every site and the egress record of site-1
+introduction. On a machine with other work the CPU time, with that of a process's children, says more than the
+clock. Then the files get the history of a year: the mirror of every site and the egress record of site-1
 (as the keepers write them, signed, file after file), the journal with the cost of every sum and the evaluations,
 every site's own copy of the run, and site-1's records of what it has answered and masked. Both sides are timed
 again, and the federation goes on until its next sum. With `--audit` the record of site-1 is verified too.
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 from endurance import folder_bytes, resident_bytes
 from machine import report
@@ -185,17 +187,17 @@ def age_tables(workspace: Workspace, rounds: int) -> None:
             table.close()
 
 
-def age(workspace: Workspace, rounds: int, evaluate: int) -> None:
-    """Give a federation that has stopped the files of so many rounds."""
+def age(workspace: Workspace, rounds: int, evaluate: int, others: float) -> None:
+    """Give a federation that has stopped the files of so many rounds, the other sites' mirrors a share of them."""
     folder, digest = workspace.folder, format_digest(initial_binding(workspace.plan).plan_digest)
     own = Ownership("year", FIRST, FIRST, load_signing_key(folder / "cert", FIRST))
     (folder / "state" / f"{FIRST}.egress-head").unlink()
     write_record(folder / "egress" / f"{FIRST}.jsonl", own, digest, rounds)
     key = load_signing_key(folder / "cert", AGGREGATOR)
     for name in NAMES:
-        write_record(
-            folder / "received" / f"{name}.jsonl", Ownership("year", name, AGGREGATOR, key), digest, rounds
-        )
+        count = rounds if name == FIRST else round(others * rounds)
+        owner = Ownership("year", name, AGGREGATOR, key)
+        write_record(folder / "received" / f"{name}.jsonl", owner, digest, count)
     age_runs(workspace, rounds, evaluate)
     age_tables(workspace, rounds)
 
@@ -210,9 +212,9 @@ class Started:
         self.began = time.monotonic()
         command = [sys.executable, "-m", *arguments, "-p", str(workspace.plan), "--quiet"]
         with (workspace.folder / "logs" / "year.log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=workspace.folder, stdout=log, stderr=log)  # noqa: S603
+            self._process = subprocess.Popen(command, cwd=workspace.folder, stdout=log, stderr=log)
 
-    def __enter__(self) -> Started:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -226,6 +228,12 @@ class Started:
                 raise SystemExit(f"a process ended with status {self._process.returncode}")
             time.sleep(0.01)
         return time.monotonic() - self.began
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Return its CPU time, and that of its children that have ended."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def resident_bytes(self) -> int:
@@ -251,10 +259,12 @@ def restarts(workspace: Workspace) -> dict[str, float]:
     found: dict[str, float] = {}
     with Started(workspace, "aggregator", "start") as aggregator:
         found["aggregator_seconds"] = round(aggregator.seconds_until(listens), 2)
+        found["aggregator_cpu_seconds"] = round(aggregator.cpu_seconds, 2)
         found["aggregator_mb"] = round(aggregator.resident_bytes / 1e6, 1)
         site = (f"{FIRST}.yaml", "-n", FIRST)
         with Started(workspace, "collaborator", "start", "-c", *site) as collaborator:
             found["site_seconds"] = round(collaborator.seconds_until(has_introduced_itself), 2)
+            found["site_cpu_seconds"] = round(collaborator.cpu_seconds, 2)
             found["site_mb"] = round(collaborator.resident_bytes / 1e6, 1)
     return found
 
@@ -274,16 +284,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=525_600)
     parser.add_argument("--evaluate", type=int, default=10)
+    parser.add_argument("--others", type=float, default=1.0, help="share of a year in the other sites' mirrors")
     parser.add_argument("--folder", type=Path, help="on the disk that is to be written to; 8 GB for a year")
     parser.add_argument("--audit", action="store_true", help="verify the record of a year too")
     options = parser.parse_args()
-    found: dict[str, object] = {"rounds": options.rounds}
+    found: dict[str, object] = {"rounds": options.rounds, "share_of_other_mirrors": options.others}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         workspace = prepare(Path(name), plan(options.rounds, options.evaluate))
         for _ in rounds_of(workspace, FIRST_ROUNDS):
             pass
         found["after_the_first_rounds"] = restarts(workspace)
-        age(workspace, options.rounds, options.evaluate)
+        age(workspace, options.rounds, options.evaluate, options.others)
         os.sync()
         found["bytes"] = folder_bytes(workspace)
         found["files_of_a_record"] = len(list((workspace.folder / "egress").glob(f"{FIRST}.jsonl*"))) - 1

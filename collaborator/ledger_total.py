@@ -1,4 +1,4 @@
-"""What a ledger came to at an earlier entry, so that a start reads only what was written since.
+"""The total of a ledger at an earlier entry, so that a start reads only what was written since.
 
 One small file in the site's folder of state, `<name>.ledger-total`: the entry, its chain value, and the entries up
 to it with those alike counted together. It is written after every thousandth entry and is no evidence: it is used
