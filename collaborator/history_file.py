@@ -3,7 +3,7 @@
     <name>-<plan>.run.history-0, .history-1    one of them is in use
 
 A block is on the disk before a state refers to it. Where the history is another one than that of the file (another
-run, a state from others, or a long history that was shortened), it is written anew to the other file, so that the
+run, a state from others, or a long history that was shortened), it is written to the other file, so that the
 state that was kept before still finds its own. What is not yet a whole block stands in the state itself.
 """
 
