@@ -234,6 +234,7 @@ def _resume(
     if masked and unfinished is None and training_run.next_sum() is not None:
         # The sum after the recorded one may have been opened; no site sends the same update again.
         training_run.retry()
-        journal.record(JournalEntry(training_run.snapshot(), entry.seconds, opened=entry.opened))
+        snapshot, history = training_run.brief_snapshot(), training_run.history
+        journal.record(JournalEntry(snapshot, entry.seconds, opened=entry.opened, history=history))
     noticed(RunContinued(journal.run_id, training_run.rounds_done))
     return unfinished, entry.opened

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from collaborator.ledger import Ledger
+from collaborator.ledger_total import total_of
 from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
@@ -114,6 +115,14 @@ class PreparedSite:
     def ledger_witness(self) -> RollbackGuard:
         """Return what remembers how far this site's ledger had come."""
         return witness_of(self.state, self.participant)
+
+    def ledger(self) -> Ledger:
+        """Return this site's ledger, which a start reads from its last total on.
+
+        Raises:
+            PrivacyError: it cannot be made, or is gone although this site has written to it.
+        """
+        return Ledger(self.ledger_file, self.ledger_witness, total_of(self.state, self.participant))
 
     @property
     def code_warnings(self) -> tuple[str, ...]:
@@ -257,7 +266,7 @@ def foretold(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[st
         PrivacyError: the ledger cannot be read, or the site cannot afford to begin.
     """
     kept = site.ledger_file.exists() or site.ledger_witness.path.exists()
-    entries = Ledger(site.ledger_file, site.ledger_witness).look() if kept else ()
+    entries = site.ledger().look() if kept else ()
     return forecast(holder_of(site, plan_digest, splits), entries)
 
 
@@ -270,7 +279,7 @@ def open_account(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Priv
     if not site.keeps_ledger:
         return None
     holder = holder_of(site, plan_digest, splits)
-    return PrivacyBudget(Ledger(site.ledger_file, site.ledger_witness), holder, lambda: datetime.now(UTC))
+    return PrivacyBudget(site.ledger(), holder, lambda: datetime.now(UTC))
 
 
 def make_ready(site: PreparedSite) -> Readiness:

@@ -7,8 +7,9 @@
 Every line of metrics and refusals has `time` (ISO 8601, UTC, milliseconds) and `run_id`, the run that the
 aggregator named last: empty before it has named one, as when a site refuses a plan before it connects.
 
-An aggregator can cause lines in each of them, so each begins a new file in time and forgets the oldest one: 64 MiB
-a log at most. What left this site is in the egress record, which forgets nothing.
+An aggregator can cause lines in each of them, so each begins a new file in time and forgets the oldest one: 512
+MiB of metrics at most, more than a year of a round a minute has, and 64 MiB of each of the others. What left this
+site is in the egress record, which forgets nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collaborator.link import Link
 from collaborator.observer import AnswerCost, Measure, unmeasured
 from fedfair.policy.refusal import Refusal
 from fedfair.process.log_lines import log_line
-from fedfair.process.rotated_log import MAX_LOG_BYTES, RotatedLog
+from fedfair.process.rotated_log import MAX_LOG_BYTES, MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
 from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import SumStart
 
@@ -69,7 +70,12 @@ class SiteLogs:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._measured = measured
-        self._lines = RotatedLog(folder / f"{name}_metrics.jsonl", max_bytes=max_log_bytes)
+        self._lines = RotatedLog(
+            folder / f"{name}_metrics.jsonl",
+            max_bytes=max_log_bytes,
+            kept=MAX_METRICS_FILES,
+            max_total_bytes=MAX_METRICS_BYTES,
+        )
         self._notes = RotatedLog(folder / f"{name}_notes.log", max_bytes=max_log_bytes)
         # There may never be a refusal, and an empty file would look as if something were wrong.
         self._refusals = RotatedLog(folder / f"{name}_refusals.jsonl", max_bytes=max_log_bytes)
