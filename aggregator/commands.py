@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from aggregator.address import Listen
 from aggregator.malloc import use_one_heap
-from aggregator.notice_words import notice_words
-from aggregator.observer import RunLines, RunObserver, SeveralRunObservers, SilentRunObserver
+from aggregator.observer import RunLines, RunObserver, SeveralRunObservers
 from aggregator.outcome import Ending, EndState, write_result
-from aggregator.preparation import Run, Start, prepare
+from aggregator.preparation import Run, Start
 from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
-from aggregator.terminal_dashboard import TerminalDashboard
+from aggregator.telling import Telling
 from fedfair.errors import AbortedError, FedfairError, StoppedError
+from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
+from fedfair.process.events import LogLevel
 from fedfair.process.stopping import as_service, uninterrupted
-from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
-from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
-from fedfair.results.warnings import reassurance, result_warnings
+from fedfair.process.terminal import DEBUG_HELP, host_and_port
+from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.rounds.exit_reasons import ExitReason
 
 app = typer.Typer(
@@ -79,6 +78,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON a
 
 DEFAULT_PLAN = Path("plan/plan.yaml")
 DEFAULT_CERT_FOLDER = Path("cert")
+DEFAULT_LOG = LogChoice()
 DEFAULT_MODEL = Path("save/last.safetensors")
 
 
@@ -94,6 +94,8 @@ def start(
     quiet: Quiet = False,
     as_json: AsJson = False,
     progress_pipe: ProgressPipe = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Start the aggregator in the federation's folder and run to the end.
 
@@ -107,6 +109,7 @@ def start(
         quiet=quiet,
         as_json=as_json,
         progress_pipe=progress_pipe,
+        choice=LogChoice(log_format, log_level),
     )
 
 
@@ -138,13 +141,15 @@ def _carry(
     quiet: bool,
     as_json: bool,
     progress_pipe: int | None = None,
+    choice: LogChoice = DEFAULT_LOG,
 ) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
-    run = prepare(start, lambda notice: warn(notice_words(notice)))
+    telling = Telling(choice, quiet=quiet, as_json=as_json)
+    run = telling.prepared(start)
     try:
-        observers = [_shown(run, quiet=quiet)]
+        observers = [telling.observer(run)]
         if progress_pipe is not None:
             observers.append(ProgressLines(progress_pipe, run.plan.objective.worst_group_size))
         ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, observers)
@@ -152,22 +157,10 @@ def _carry(
             result = _written(run, ending)
     finally:
         run.records.close()
-    if as_json:
-        console.print_json(to_text(result))
+    telling.result(result)
     if ending.state is not EndState.FINISHED:
         raise _unfinished(run, ending, trains=start.model is None)
-    if isinstance(result, ResultDocument):
-        for doubt in result_warnings(result):
-            warn(doubt)
-    if not as_json and not quiet:
-        console.print(Text(f"{ending.state.value}: {ending.words}"))
-        for sentence in reassurance(result) if isinstance(result, ResultDocument) else ():
-            console.print(Text(sentence), soft_wrap=True)
-
-
-def warn(text: str) -> None:
-    """Show a warning or a piece of news, whatever the verbosity."""
-    error_console.print(Text(text, style="yellow"), soft_wrap=True)
+    telling.finished(ending, result)
 
 
 def _finished_before(run: Run) -> Ending | None:
@@ -212,15 +205,6 @@ def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequen
         return asyncio.run(serve(run, address, observer, announce))
     finally:
         observer.close()
-
-
-def _shown(run: Run, *, quiet: bool) -> RunObserver:
-    if quiet:
-        return SilentRunObserver()
-    rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    if error_console.is_terminal:
-        return TerminalDashboard(error_console, rounds, run.training_run.rounds_done, group_size)
-    return RunLines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
 
 
 def _own_address(run: Run) -> Listen:
