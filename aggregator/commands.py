@@ -16,6 +16,7 @@ from aggregator.observer import RunLines, RunObserver, SeveralRunObservers
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start
 from aggregator.progress_lines import ProgressLines
+from aggregator.run_tracking import RunTracking
 from aggregator.server import serve, untold, write_ready_file
 from aggregator.telling import Telling
 from fedfair.errors import AbortedError, FedfairError, StoppedError
@@ -25,6 +26,7 @@ from fedfair.process.stopping import as_service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.tracking.targets import Track, TrackTarget, track_targets
 
 app = typer.Typer(
     help="Run the aggregator, which sums what the collaborators send and sees nobody's data.",
@@ -96,6 +98,7 @@ def start(
     progress_pipe: ProgressPipe = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Start the aggregator in the federation's folder and run to the end.
 
@@ -110,6 +113,7 @@ def start(
         as_json=as_json,
         progress_pipe=progress_pipe,
         choice=LogChoice(log_format, log_level),
+        targets=track_targets(track),
     )
 
 
@@ -142,6 +146,7 @@ def _carry(
     as_json: bool,
     progress_pipe: int | None = None,
     choice: LogChoice = DEFAULT_LOG,
+    targets: Sequence[TrackTarget] = (),
 ) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
@@ -152,9 +157,16 @@ def _carry(
         observers = [telling.observer(run)]
         if progress_pipe is not None:
             observers.append(ProgressLines(progress_pipe, run.plan.objective.worst_group_size))
-        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, observers)
+        observers.append(_notes(run))
+        before = _finished_before(run)
+        tracking = RunTracking(targets, run, SeveralRunObservers(*observers)) if targets and not before else None
+        if tracking is not None:
+            observers.append(tracking)
+        ending = before or _drive(run, stated or _own_address(run), ready_file, observers)
         with uninterrupted():
             result = _written(run, ending)
+        if tracking is not None:
+            tracking.finish(ending, result)
     finally:
         run.records.close()
     telling.result(result)
@@ -193,9 +205,13 @@ def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
     return AbortedError(words, remedy)
 
 
-def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver]) -> Ending:
+def _notes(run: Run) -> RunObserver:
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    observer = SeveralRunObservers(*observers, RunLines(run.records.append_note, rounds, group_size))
+    return RunLines(run.records.append_note, rounds, group_size)
+
+
+def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver]) -> Ending:
+    observer = SeveralRunObservers(*observers)
 
     def announce(port: int) -> None:
         if ready_file is not None:

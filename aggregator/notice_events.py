@@ -12,6 +12,7 @@ from fedfair.ids import ParticipantId
 from fedfair.process.event_log import JsonLog
 from fedfair.process.events import LoggedEvent, LogLevel, json_value, notice_event
 from fedfair.run.training_run import Progress
+from fedfair.tracking.failure import TrackerFailed
 
 WARNINGS: frozenset[type] = frozenset(
     {
@@ -26,6 +27,7 @@ WARNINGS: frozenset[type] = frozenset(
         notices.ChangesClipped,
         notices.ValuesReplaced,
         notices.OlderTrustKept,
+        TrackerFailed,
     }
 )
 ERRORS: frozenset[type] = frozenset({notices.LieSuspected, notices.JournalBehind})

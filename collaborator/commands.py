@@ -40,6 +40,7 @@ from fedfair.process.exit_status import exit_status
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import Json
+from fedfair.tracking.targets import Track, TrackTarget, track_targets
 
 if TYPE_CHECKING:
     from collaborator.preflight import CheckedStep
@@ -86,10 +87,11 @@ def start(
     quiet: Quiet = False,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
     choice = LogChoice(log_format, log_level)
-    _take_part(name, config, plan, approval, aggregator, give_up_after, choice, quiet=quiet)
+    _take_part(name, config, plan, approval, aggregator, give_up_after, choice, track_targets(track), quiet=quiet)
 
 
 @app.command()
@@ -127,6 +129,7 @@ def _take_part(
     aggregator: str | None,
     give_up_after: float | None,
     choice: LogChoice,
+    targets: tuple[TrackTarget, ...],
     *,
     quiet: bool,
 ) -> None:
@@ -153,7 +156,7 @@ def _take_part(
     observer = _shown(choice, log, quiet=quiet)
     for line in () if ready.account is None else ready.account.forecast:
         observer.noticed(PrivacyForecast(line))
-    terms = ParticipationTerms(address, logs, give_up_after)
+    terms = ParticipationTerms(address, logs, give_up_after, targets)
     worker = worker_of(ready, terms.logs)
     if log is not None:
         log.run_id = worker.held.run_id

@@ -8,6 +8,7 @@ from collaborator.notices import Notice
 from collaborator.observer import SiteObserver
 from fedfair.process.event_log import JsonLog
 from fedfair.process.events import LoggedEvent, LogLevel, notice_event
+from fedfair.tracking.failure import TrackerFailed
 
 WARNINGS: frozenset[type] = frozenset(
     {
@@ -18,6 +19,7 @@ WARNINGS: frozenset[type] = frozenset(
         notices.AggregatorUntold,
         notices.RunFileUnwritten,
         notices.LastSumsMissed,
+        TrackerFailed,
     }
 )
 ERRORS: frozenset[type] = frozenset({notices.PlanRefused})

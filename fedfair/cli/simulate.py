@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
-from aggregator.notice_events import sum_events
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
+from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError
 from fedfair.ids import RoundNumber
 from fedfair.plan.loading import load_plan
-from fedfair.process.event_log import (
-    JsonLog,
-    LogChoice,
-    LogFormat,
-    LogFormatOption,
-    LogLevelOption,
-    json_log,
-)
-from fedfair.process.events import LoggedEvent, LogLevel
+from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
+from fedfair.process.events import LogLevel
 from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
 from fedfair.results.warnings import reassurance, result_warnings
-from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, chosen_engine
+from fedfair.tracking.targets import Track, track_targets
 
 if TYPE_CHECKING:
     from fedfair.simulation.simulate import SimulationOutcome
@@ -53,10 +45,11 @@ def simulate_command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Simulate the plan in one process, with the draws, sums and model of the deployed federation."""
     choice = LogChoice(log_format, log_level)
-    log = json_log(choice)
+    log, targets = json_log(choice), track_targets(track)
     plan = load_plan(plan_file)
     _check_places(json_file, model_file, save_folder)
     chosen_engine(plan, engine)
@@ -64,17 +57,16 @@ def simulate_command(
     from fedfair.plan.loading import workspace_of
     from fedfair.simulation.simulate import simulate
 
-    rounds, group_size = plan.training.rounds, plan.objective.worst_group_size
-    with RoundsBar(rounds, group_size, error_console, quiet=quiet or choice.is_json) as bar:
-        events = None if log is None or quiet else _Events(log, rounds, group_size)
-        seen = bar.progressed if events is None else events.progressed
-        outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=seen)
+    seen = SimulationWatch(plan, log, targets, shown=not quiet)
+    hidden = quiet or choice.is_json
+    with RoundsBar(seen.rounds, seen.worst_group_size, error_console, quiet=hidden) as bar:
+        outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=seen.together(bar.progressed))
+    for words in seen.ended(outcome.result):
+        error_console.print(Text(words, style="yellow"), soft_wrap=True)
     _write(outcome, json_file, model_file)
     if save_folder is not None:
         _save(outcome, save_folder)
-    if events is not None:
-        events.ended(outcome)
-    elif not quiet and str(json_file) != "-":
+    if log is None and not quiet and str(json_file) != "-":
         console.print(by_group_size(outcome.result))
         for sentence in reassurance(outcome.result):
             console.print(Text(sentence), soft_wrap=True)
@@ -83,27 +75,6 @@ def simulate_command(
             log.doubt("result_doubted", doubt)
         elif choice.level.includes(LogLevel.WARNING):
             error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
-
-
-class _Events:
-    """Writes the sums of a simulation as JSON lines; such a run has no name but the one given here."""
-
-    def __init__(self, log: JsonLog, rounds: int, worst_group_size: float) -> None:
-        self._log = log
-        self._rounds = rounds
-        self._worst_group_size = worst_group_size
-        log.run_id = uuid.uuid4().hex
-
-    def progressed(self, progress: Progress) -> None:
-        """Write one applied sum."""
-        for event in sum_events(progress, self._rounds, self._worst_group_size):
-            self._log.event(event)
-
-    def ended(self, outcome: SimulationOutcome) -> None:
-        """Write that the run is finished."""
-        rounds = outcome.result.rounds
-        words, fields = f"finished after {rounds} rounds", {"state": "finished", "rounds_done": rounds}
-        self._log.event(LoggedEvent("run_ended", LogLevel.INFO, words, {**fields}))
 
 
 def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:

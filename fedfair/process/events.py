@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedfair.aggregation.requests import SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.results.document import Json
 
@@ -68,7 +69,7 @@ def notice_event(notice: object, level: LogLevel, words: str) -> LoggedEvent:
         words: its sentence.
 
     Raises:
-        LocalProtocolError: a field has no form in JSON.
+        LocalProtocolError: it is no dataclass.
     """
     fields = json_value(notice)
     if not isinstance(fields, dict):
@@ -79,8 +80,7 @@ def notice_event(notice: object, level: LogLevel, words: str) -> LoggedEvent:
 def json_value(value: object) -> Json:  # noqa: PLR0911 - one case per kind
     """Return a value of a notice as JSON: times in UTC, a number that is not finite as null.
 
-    Raises:
-        LocalProtocolError: a value of this kind has no form in JSON.
+    What has no form of its own is its text.
     """
     match value:
         case None | bool() | int() | str():
@@ -95,8 +95,16 @@ def json_value(value: object) -> Json:  # noqa: PLR0911 - one case per kind
             return str(value)
         case Mapping():
             return {str(json_value(key)): json_value(inner) for key, inner in value.items()}
+        case SumRequest():
+            # Its shapes are the plan's.
+            return {
+                "purpose": value.purpose.value,
+                "round": int(value.round),
+                "attempt": value.attempt,
+            }
         case tuple() | list() | set() | frozenset():
             return [json_value(inner) for inner in value]
         case _ if dataclasses.is_dataclass(value):
             return {field.name: json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    raise LocalProtocolError(f"a {type(value).__name__} in a notice has no form in JSON")
+    # A notice must not end a run; a test looks for values that get here.
+    return repr(value)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 import aggregator.notice_events as at_aggregator
@@ -17,12 +18,15 @@ import collaborator.notice_events as at_site
 from aggregator import notices as run_notices
 from collaborator import notices as site_notices
 from docs.events_page import OTHERS
+from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import AbortedError, LocalProtocolError, StoppedError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.event_log import JsonLog
-from fedfair.process.events import RESERVED, LogLevel, event_name, json_value
+from fedfair.process.events import RESERVED, LogLevel, event_name, json_value, notice_event
 from fedfair.process.terminal import complaints
+from fedfair.rounds.events import AfterWaiting, Waiting
 from tests.actors.test_notices import AGGREGATOR, SITE
 from tests.conftest import REPOSITORY
 
@@ -34,7 +38,7 @@ PUBLISHED = {
     "site_withdrew", "attempt_lost", "evaluation_omitted", "journal_behind", "changes_clipped", "values_replaced",
     "older_trust_kept", "stop_begun", "absent_sites_awaited", "run_joined", "retry_planned", "sum_declined",
     "values_omitted", "evaluation_done", "privacy_forecast", "summary_unwritten", "leaving_begun", "plan_refused",
-    "aggregator_untold", "own_records_evaluated", "run_file_unwritten", "last_sums_missed",
+    "aggregator_untold", "tracker_failed", "own_records_evaluated", "run_file_unwritten", "last_sums_missed",
 }  # fmt: skip
 """Names that somebody's alert rules may hold: a name may come, and none may go."""
 
@@ -77,6 +81,7 @@ def test_every_notice_of_a_site_is_one_line_with_its_sentence_and_fields(
 
 def test_no_published_name_of_an_event_goes_and_no_two_notices_share_one() -> None:
     kinds = {*get_args(run_notices.Notice), *get_args(site_notices.Notice)}
+    # A tracker may fail on either side.
     names = [event_name(kind) for kind in kinds]
     assert len(names) == len(set(names))
     assert set(names) >= PUBLISHED
@@ -110,8 +115,20 @@ def test_values_keep_their_types() -> None:
     assert json_value([noon, Path("save"), float("nan"), True]) == [
         "2031-05-04T12:00:00.000+00:00", "save", None, True
     ]  # fmt: skip
-    with pytest.raises(LocalProtocolError, match="a object in a notice has no form in JSON"):
-        json_value(object())
+    assert json_value([object]) == ["<class 'object'>"]
+    with pytest.raises(LocalProtocolError, match="str is no notice"):
+        notice_event("words", LogLevel.INFO, "words")
+
+
+def test_a_wait_tells_which_sum_is_due_and_not_its_shapes() -> None:
+    spec = SumSpec(Purpose.TRAINING, 2, 2, np.dtype(np.float64))
+    due = SumRequest(Purpose.TRAINING, RoundNumber(7), 2, spec)
+    facts = Waiting((ParticipantId("clinic-b"),), 1, 2, 2, (), AfterWaiting.END, due)
+    noon = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
+    event = at_aggregator.event_of(run_notices.SitesAwaited(facts, noon, noon))
+    assert json.loads(json.dumps(event.fields["facts"]))["request"] == {
+        "purpose": "training", "round": 7, "attempt": 2,
+    }  # fmt: skip
 
 
 def test_a_line_names_the_run_as_soon_as_a_site_has_joined_it() -> None:
