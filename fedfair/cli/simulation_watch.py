@@ -9,7 +9,7 @@ from aggregator.notice_events import sum_events
 from fedfair.plan.schema import Plan
 from fedfair.process.event_log import JsonLog
 from fedfair.process.events import LoggedEvent, LogLevel, notice_event
-from fedfair.results.document import ResultDocument
+from fedfair.results.document import Json, ResultDocument
 from fedfair.results.writing import Setting, past_moment
 from fedfair.run.training_run import Progress
 from fedfair.tracking.background import Trackers
@@ -69,6 +69,6 @@ class SimulationWatch:
         for failure in failures:
             self._log.event(notice_event(failure, LogLevel.WARNING, tracker_words(failure)))
         if self._shown:
-            fields = {"state": "finished", "rounds_done": result.rounds}
-            self._log.event(LoggedEvent("run_ended", LogLevel.INFO, words, {**fields}))
+            fields: dict[str, Json] = {"state": "finished", "rounds_done": result.rounds}
+            self._log.event(LoggedEvent("run_ended", LogLevel.INFO, words, fields))
         return []
