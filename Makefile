@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick slow docs browser promtool lint format generate clean
+.PHONY: demo test quick slow docs browser promtool lint format generate clean chaos fuzz
 
 demo: $(READY)
 	$(BIN)/fedfair demo
@@ -19,6 +19,18 @@ quick: $(READY)
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)
 	$(BIN)/pytest -n 2 -m slow
+
+# Faults in real masked federations, seeded. It ends after 2000 faults or about an hour: make chaos FAULTS=200 SEED=7
+FAULTS ?= 2000
+SEED ?= 1
+CHAOS_SECONDS ?= 3600
+chaos: $(READY)
+	$(BIN)/python benchmarks/chaos.py --faults $(FAULTS) --seed $(SEED) --seconds $(CHAOS_SECONDS)
+
+# Broken messages and files for everything that reads them, seeded: make fuzz FUZZ="--messages 100000 --files 1000"
+FUZZ ?= --messages 1000000 --files 100000 --seconds 14400
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --seed $(SEED) $(FUZZ)
 
 # The site, from disk alone: open build/site/index.html. A generated page that has drifted is written again first.
 docs: $(READY)

@@ -31,6 +31,7 @@ from aggregator.notices import (
 )
 from aggregator.waiting import waiting_words
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
+from fedfair.tracking.failure import TrackerFailed, tracker_words
 
 
 def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
@@ -90,4 +91,6 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"{signal_name}: telling the collaborators and recording the run; once more to stop at once"
         case AbsentSitesAwaited(seconds, names):
             return f"the run is over; listening {seconds:.0f} s longer to tell {', '.join(names)}, who are away"
+        case TrackerFailed():
+            return tracker_words(notice)
     assert_never(notice)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import Waiting
+from fedfair.tracking.failure import TrackerFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,4 +332,5 @@ Notice: TypeAlias = (
     | OlderTrustKept
     | StopBegun
     | AbsentSitesAwaited
+    | TrackerFailed
 )

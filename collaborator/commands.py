@@ -22,13 +22,25 @@ from rich.table import Table
 from rich.text import Text
 
 from collaborator.link import Address
+from collaborator.notice_events import LevelledSiteObserver, SiteEvents
 from collaborator.notices import PrivacyForecast, SiteStatusServed, SummaryUnwritten
 from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
+from fedfair.process.event_log import (
+    JsonLog,
+    LogChoice,
+    LogFormat,
+    LogFormatOption,
+    LogLevelOption,
+    json_log,
+)
+from fedfair.process.events import LoggedEvent, LogLevel
 from fedfair.process.exit_status import exit_status
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.results.document import Json
+from fedfair.tracking.targets import Track, TrackTarget, track_targets
 from fedfair.watching.place import StatusPlace, asked_place, utc_now
 
 if TYPE_CHECKING:
@@ -89,10 +101,14 @@ def start(
     status_certificate: StatusCertificate = None,
     status_key: StatusKey = None,
     quiet: Quiet = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
     place = asked_place(status, status_certificate, status_key)
-    _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet, place=place)
+    choice, targets = LogChoice(log_format, log_level), track_targets(track)
+    _take_part(name, config, plan, approval, aggregator, give_up_after, choice, targets, quiet=quiet, place=place)
 
 
 @app.command()
@@ -129,6 +145,8 @@ def _take_part(
     approval: Path | None,
     aggregator: str | None,
     give_up_after: float | None,
+    choice: LogChoice,
+    targets: tuple[TrackTarget, ...],
     *,
     quiet: bool,
     place: StatusPlace | None,
@@ -141,22 +159,25 @@ def _take_part(
     from fedfair.plan.derived import is_masked
     from fedfair.policy.plan_check import PolicyError
 
+    log = json_log(choice)
     site, logs = find_site(name, config, plan, approval), LOGS
     address = _address(site, aggregator)
     try:
         keep_policy(site)
         masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
         for warning in (*masked, *site.code_warnings, *site.identity().warnings):
-            error_console.print(Text(warning, style="yellow"), soft_wrap=True)
+            _warn(warning, choice, log)
         ready = make_ready(site)
     except (PolicyError, PrivacyError) as fault:
         withdraw(site, address, logs, fault)
         raise
-    observer: SiteObserver = SilentSiteObserver() if quiet else SiteLines(_say)
+    observer = _shown(choice, log, quiet=quiet)
     for line in () if ready.account is None else ready.account.forecast:
         observer.noticed(PrivacyForecast(line))
-    terms = ParticipationTerms(address, logs, give_up_after)
+    terms = ParticipationTerms(address, logs, give_up_after, targets)
     worker = worker_of(ready, terms.logs)
+    if log is not None:
+        log.run_id = worker.held.run_id
     try:
         keep_summary(site, ready.profile, datetime.now(UTC))
     except OSError as fault:
@@ -166,10 +187,14 @@ def _take_part(
     except (AbortedError, StoppedError) as fault:
         if worker.standing.busy:
             # The interpreter would wait for local training, which nobody wants any more, before it ended.
-            _say(fault.diagnostics())
+            (_say_fault if log is None else log.failed)(fault)
             os._exit(exit_status(fault))
         raise
-    if not quiet:
+    if log is not None:
+        ended: dict[str, Json] = {"state": "finished", "rounds_done": int(finished.rounds)}
+        words = f"finished after {finished.rounds} rounds: {finished.outcome}"
+        log.event(LoggedEvent("run_ended", LogLevel.INFO, words, ended))
+    elif not quiet:
         console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
 
 
@@ -199,6 +224,23 @@ async def _watched_part(
             return await participate(ready, worker, terms, told, watcher.measured)
         finally:
             watcher.close()
+
+
+def _shown(choice: LogChoice, log: JsonLog | None, *, quiet: bool) -> SiteObserver:
+    if quiet:
+        return SilentSiteObserver()
+    return LevelledSiteObserver(SiteLines(_say), choice.level) if log is None else SiteEvents(log)
+
+
+def _warn(words: str, choice: LogChoice, log: JsonLog | None) -> None:
+    if log is not None:
+        log.doubt("start_warned", words)
+    elif choice.level.includes(LogLevel.WARNING):
+        error_console.print(Text(words, style="yellow"), soft_wrap=True)
+
+
+def _say_fault(fault: AbortedError | StoppedError) -> None:
+    _say(fault.diagnostics())
 
 
 def _say(line: str) -> None:

@@ -24,6 +24,7 @@ from collaborator.notices import (
 )
 from fedfair.plan.description import percent
 from fedfair.results.own_figures import OwnFigures
+from fedfair.tracking.failure import TrackerFailed, tracker_words
 
 
 def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
@@ -66,6 +67,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
                 f"the run has ended, and this site was away when its last sums were opened: its own copy ends "
                 f"after round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
             )
+        case TrackerFailed():
+            return tracker_words(notice)
     assert_never(notice)
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures
+from fedfair.tracking.failure import TrackerFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,4 +203,5 @@ Notice: TypeAlias = (
     | OwnRecordsEvaluated
     | RunFileUnwritten
     | LastSumsMissed
+    | TrackerFailed
 )

@@ -27,12 +27,13 @@ from collaborator.request_record import RequestRecord
 from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
+from collaborator.site_tracking import SiteTracking
 from collaborator.variate_store import VariateStore
 from collaborator.worker import Granted, Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
 from fedfair.aggregation.masked_totals import MaskedTotals
-from fedfair.errors import ApprovalError, LocalProtocolError, StateError, StoppedError
+from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.preflight import ServerIdentity, preflight
 from fedfair.identity.store import check_certificate
@@ -48,6 +49,9 @@ from fedfair.results.outcome import RunSubject
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
 from fedfair.run.training_run import TrainingRun
+from fedfair.tracking.facts import tracked_facts
+from fedfair.tracking.targets import TrackTarget
+from fedfair.tracking.tracker import TrackedRun
 from fedfair.training.site_memory import SiteMemory, site_memory
 from fedfair.wire.frames import Finished, Hello
 
@@ -60,11 +64,13 @@ class ParticipationTerms:
         address: where the aggregator is.
         logs: the folder of this site's metrics.
         give_up_after_seconds: how long to go on without the aggregator; None for ever.
+        targets: where the run is tracked.
     """
 
     address: Address
     logs: Path
     give_up_after_seconds: float | None = None
+    targets: tuple[TrackTarget, ...] = ()
 
 
 def recording_of(ready: Readiness, logs: Path) -> RunRecording:
@@ -184,7 +190,9 @@ async def participate(
         FedfairError: the run ended in another way than finished, for this site at least.
     """
     records = SiteLogs(terms.logs, ready.site.participant, measured=measured)
-    told = SeveralSiteObservers(observer, SiteLines(records.append_note))
+    told: SiteObserver = SeveralSiteObservers(observer, SiteLines(records.append_note))
+    tracking = SiteTracking(terms.targets, _tracked(ready), told) if terms.targets else None
+    told = told if tracking is None else SeveralSiteObservers(told, tracking)
 
     async def taking_part() -> Finished:
         try:
@@ -192,9 +200,25 @@ async def participate(
                 return await driver_of(ready, worker, terms, records, egress, told).run()
         finally:
             worker.close()
-            records.close()
 
-    return await _until_stopped(taking_part(), told)
+    try:
+        finished = await _until_stopped(taking_part(), told)
+        if tracking is not None:
+            tracking.finish("finished", finished.outcome, int(finished.rounds))
+    except FedfairError as fault:
+        if tracking is not None:
+            tracking.finish("stopped" if isinstance(fault, StoppedError) else "aborted", fault.message)
+        raise
+    finally:
+        records.close()
+    return finished
+
+
+def _tracked(ready: Readiness) -> TrackedRun:
+    """Return what a tracker is told of the run, which the aggregator has yet to name."""
+    plan = ready.site.plan
+    facts = tracked_facts(plan, format_digest(ready.binding.digest))
+    return TrackedRun("", plan.federation.name, ready.site.participant, facts)
 
 
 def driver_of(

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs import results_tables
+from docs import events_page, results_tables
 from fedfair.report import disclosure_table, plan_keys, presets_page
 from fedfair.rounds.phases import PHASES
 from fedfair.rounds.plain_sum import TRANSITIONS
@@ -68,6 +68,7 @@ def guarantees() -> str:
 WHOLE: Mapping[str, Callable[[], str]] = {
     "reference/plan.md": plan_keys.page,
     "how-to/published-tables.md": presets_page.page,
+    "reference/events.md": events_page.page,
 }
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "explain/algorithms.md": {"algorithms": lambda: disclosure_table.table().rstrip("\n")},

@@ -93,7 +93,7 @@ def simulate(
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
             same up to rounding; `auto` is vectorised where the model and the precision allow it.
-        on_progress: called after every sum.
+        on_progress: called after every sum; an evaluation has the exact figures that the result has.
 
     Raises:
         FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, or training left the
@@ -141,7 +141,9 @@ def simulate_sites(
         costs.append(cost if summed else replace(cost, bytes_up=0, bytes_down=0))
         if progress.evaluation is not None:
             # An output model that is a mean is evaluated last, with the round of the last model before it.
-            exact.setdefault(progress.evaluation.round, exact_evaluation(progress.evaluation, cohort.last_losses))
+            known = exact_evaluation(progress.evaluation, cohort.last_losses)
+            exact.setdefault(known.round, known)
+            progress = replace(progress, evaluation=known)
         if on_progress is not None:
             on_progress(progress)
         sum_began = time.perf_counter()
@@ -242,7 +244,7 @@ def play(
         training_run: the training run.
         cohort: everybody.
         algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
-        on_progress: called after every sum.
+        on_progress: called after every sum; an evaluation has the exact figures that the result has.
         clips: whether changes are clipped, as in a deployment.
     """
     while (request := training_run.next_sum()) is not None:

@@ -20,6 +20,7 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.tracking.failure import TrackerFailed
 
 A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
 SEVEN = RoundNumber(7)
@@ -105,6 +106,13 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         aggregator.AbsentSitesAwaited(45.2, ("clinic-a", "clinic-b")),
         "the run is over; listening 45 s longer to tell clinic-a, clinic-b, who are away",
     ),
+    (
+        TrackerFailed("jsonl:run.jsonl", "No space left on device"),
+        (
+            "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
+            "and this is told once"
+        ),
+    ),
 ]
 
 SITE: list[tuple[site.Notice, str]] = [
@@ -170,6 +178,13 @@ SITE: list[tuple[site.Notice, str]] = [
             "round 7 -> ask the aggregator's operator for save/last.safetensors"
         ),
     ),
+    (
+        TrackerFailed("jsonl:run.jsonl", "No space left on device"),
+        (
+            "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
+            "and this is told once"
+        ),
+    ),
 ]
 
 
@@ -193,7 +208,8 @@ def test_every_kind_of_notice_is_in_the_union_and_has_its_words_here(module: obj
         kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
     }
     union = set(get_args(module.Notice))
-    assert union == defined == {type(notice) for notice in told}
+    # Both actors have trackers, and one notice of them.
+    assert union == defined | {TrackerFailed} == {type(notice) for notice in told}
     assert all(dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen for kind in union)
 
 
