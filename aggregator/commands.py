@@ -21,6 +21,8 @@ from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
 from aggregator.terminal_dashboard import TerminalDashboard
 from fedfair.errors import AbortedError, FedfairError, StoppedError
+from fedfair.ids import AGGREGATOR
+from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
@@ -74,6 +76,7 @@ AfterRestore = Annotated[
         "of an older save/. 'stop' sums nothing; 'continue' repeats those rounds.",
     ),
 ]
+PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
 
@@ -91,6 +94,7 @@ def start(
     ready_file: ReadyFile = None,
     fresh: Fresh = False,
     after_restore: AfterRestore = Restored.STOP,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     progress_pipe: ProgressPipe = None,
@@ -100,8 +104,9 @@ def start(
     After a stop or a crash, another start resumes after the last recorded round.
     """
     goes_on = after_restore is Restored.CONTINUE
+    secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
     _carry(
-        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on),
+        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on, passphrase=secret),
         listen,
         ready_file,
         quiet=quiet,
@@ -118,6 +123,7 @@ def evaluate(
     cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
     listen: ListenOn = None,
     ready_file: ReadyFile = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -126,7 +132,8 @@ def evaluate(
     Collaborators start as for a run. The result goes to the folder `evaluation`.
     """
     # Nothing of an earlier evaluation is continued: it may have been of another model.
-    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)
+    secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
+    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model, passphrase=secret)
     _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
 
 
