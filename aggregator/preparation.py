@@ -88,6 +88,7 @@ class Run:
     opened: LastOpened | None
     identity: SiteIdentity
     admission: Admission
+    passphrase: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
         opened,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
+        start.passphrase,
     )
 
 

@@ -14,9 +14,15 @@ from collaborator.notices import (
     OwnRecordsEvaluated,
     PlanRefused,
     PrivacyForecast,
+    ReconnectionBegun,
     RetryPlanned,
+    RevocationListRefused,
+    RevocationListTaken,
+    RevocationListUnwritten,
     RunFileUnwritten,
     RunJoined,
+    SiteCertificateEnding,
+    SiteCertificateUnusable,
     SumDeclined,
     SummaryUnwritten,
     ValuesOmitted,
@@ -63,6 +69,18 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
                 f"the run has ended, and this site was away when its last sums were opened: its own copy ends "
                 f"after round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
             )
+        case SiteCertificateEnding(ending):
+            return ending.words
+        case SiteCertificateUnusable(reason):
+            return f"the certificate on the disk cannot be used, so the present one stays: {reason}"
+        case RevocationListTaken(number, revoked):
+            return f"revocation list {number} of the authority was taken over; it has {revoked} certificate(s)"
+        case RevocationListRefused(reason):
+            return f"a revocation list is refused, and this site's stays: {reason}"
+        case RevocationListUnwritten(path, fault):
+            return f"{path} cannot be written: {fault}; the newer revocation list counts for this connection only"
+        case ReconnectionBegun(reason):
+            return f"reconnecting: {reason}"
     assert_never(notice)
 
 

@@ -94,6 +94,17 @@ def trust_folder(cert_folder: Path) -> Path:
     return authority if (authority / CA_CERTIFICATE).exists() else cert_folder
 
 
+def load_authority_and_list(cert_folder: Path) -> Trust:
+    """Return the authority and its revocation list as they are installed, whether they are current or not.
+
+    Raises:
+        IdentityError: a file is missing or malformed.
+    """
+    folder = trust_folder(cert_folder)
+    ca = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
+    return Trust(ca, read_list(folder / REVOCATION_LIST, _INSTALL))
+
+
 def load_trust(cert_folder: Path, now: datetime) -> Trust:
     """Return the authority and its revocation list; cheap enough to be called for every connection.
 

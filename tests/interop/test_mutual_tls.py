@@ -34,7 +34,7 @@ from fedfair.identity.store import (
     load_trust,
     renew_site,
 )
-from fedfair.identity.tls import authenticate, channel_credentials, server_credentials
+from fedfair.identity.tls import RenewableCertificate, authenticate, channel_credentials
 from fedfair.ids import FederationName
 
 NOW = datetime.now(UTC)
@@ -109,7 +109,7 @@ async def service(hospital: Hospital, credentials: grpc.ServerCredentials | None
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("fedfair.test", {"WhoAmI": handler}),))
     port = server.add_secure_port(
-        "127.0.0.1:0", credentials or server_credentials(hospital.identity("aggregator"))
+        "127.0.0.1:0", credentials or RenewableCertificate(hospital.identity("aggregator")).credentials
     )
     await server.start()
     try:
@@ -145,7 +145,8 @@ def refusal_by_service(hospital: Hospital, site: SiteIdentity) -> str:
 
 def refusal_in_preflight(site: SiteIdentity, hospital: Hospital, served_as: SiteIdentity | None = None) -> str:
     async def run() -> None:
-        async with service(hospital, server_credentials(served_as or hospital.identity("aggregator"))) as port:
+        shown = RenewableCertificate(served_as or hospital.identity("aggregator"))
+        async with service(hospital, shown.credentials) as port:
             await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, TIMEOUT)
 
     with pytest.raises(IdentityError) as caught:
