@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from fedfair.identity.expiry import Ending
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import Waiting
@@ -295,7 +295,7 @@ class CertificateEnding:
         ending: which, when, and what to do.
     """
 
-    ending: Ending
+    ending: Expiry
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What open streams rest on: the sites' certificates, the revocation list, and the aggregator's own certificate.
+"""The certificates that open streams rest on, the sites' and the aggregator's own, and the revocation list.
 
 Looked at before every sum and every second, so that a revocation ends a stream and a renewed certificate is shown
 within seconds. A list that cannot be relied upon stops no stream that an earlier one let in, but no new stream is
@@ -72,7 +72,7 @@ class ConnectionStanding:
 
     @property
     def update(self) -> TrustUpdate:
-        """What connected sites are told: the present list, and which certificate is shown from now on."""
+        """The present list, and which certificate is shown from now on, for connected sites."""
         carried = carried_list(self._trust)
         shown = fingerprint(self._own.present.certificate)
         return TrustUpdate(carried if len(carried) <= MAX_LIST_BYTES else b"", shown)

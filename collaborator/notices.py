@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from fedfair.identity.expiry import Ending
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures
@@ -185,7 +185,7 @@ class SiteCertificateEnding:
         ending: which, when, and what to do.
     """
 
-    ending: Ending
+    ending: Expiry
 
 
 @dataclass(frozen=True, slots=True)

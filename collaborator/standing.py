@@ -1,4 +1,4 @@
-"""What a site's stream rests on: its own certificate, the aggregator's, and the revocation list.
+"""The certificates that a site's stream rests on, its own and the aggregator's, and the revocation list.
 
 Looked at every second and before each sum. Decides when the stream must end at once, because the aggregator's
 certificate is not good any more, and when it should be opened again between two sums, because one side has a

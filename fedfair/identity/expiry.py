@@ -32,7 +32,7 @@ _REMEDY: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Expiry:
     """Something that will end soon, or has ended.
 
     Attributes:
@@ -102,7 +102,7 @@ class ExpiryWatch:
     def __init__(self) -> None:
         self._told: dict[str, tuple[datetime, int]] = {}
 
-    def due(self, ends: Mapping[str, datetime], now: datetime) -> Iterator[Ending]:
+    def due(self, ends: Mapping[str, datetime], now: datetime) -> Iterator[Expiry]:
         """Yield what is to be said now.
 
         Args:
@@ -114,4 +114,4 @@ class ExpiryWatch:
             if stage is None or self._told.get(what) == (end, stage):
                 continue
             self._told[what] = end, stage
-            yield Ending(what, end, days_until(end, now), _REMEDY.get(what, _RENEW))
+            yield Expiry(what, end, days_until(end, now), _REMEDY.get(what, _RENEW))

@@ -14,7 +14,7 @@ from fedfair.identity.store import CA_CERTIFICATE, REVOCATION_LIST, Trust, load_
 RECHECK = timedelta(minutes=1)
 
 Stamp = tuple[int, int, int]
-"""What tells one file from another under the same name."""
+"""Tells one file from another under the same name."""
 
 
 class TrustWatch:

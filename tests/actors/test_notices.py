@@ -16,7 +16,7 @@ from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
-from fedfair.identity.expiry import Ending
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
@@ -102,11 +102,11 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "revocation list 3 is in force, with 2 certificate(s); connected sites are sent it",
     ),
     (
-        aggregator.CertificateEnding(Ending("this host's certificate", NOON, 7, "renew it")),
+        aggregator.CertificateEnding(Expiry("this host's certificate", NOON, 7, "renew it")),
         "this host's certificate expires on 2031-05-04 12:00 UTC, in 7 days -> renew it",
     ),
     (
-        aggregator.CertificateEnding(Ending("the certificate of clinic-a", NOON, -1, "renew it")),
+        aggregator.CertificateEnding(Expiry("the certificate of clinic-a", NOON, -1, "renew it")),
         "the certificate of clinic-a expired on 2031-05-04 12:00 UTC -> renew it",
     ),
     (
@@ -184,7 +184,7 @@ SITE: list[tuple[site.Notice, str]] = [
     ),
     (site.ReconnectionBegun("a renewed certificate"), "reconnecting: a renewed certificate"),
     (
-        site.SiteCertificateEnding(Ending("the revocation list", NOON, 0, "refresh it")),
+        site.SiteCertificateEnding(Expiry("the revocation list", NOON, 0, "refresh it")),
         "the revocation list expires on 2031-05-04 12:00 UTC, in less than a day -> refresh it",
     ),
     (
