@@ -22,6 +22,7 @@ from collaborator.notices import (
     RunFileUnwritten,
     RunJoined,
     SiteCertificateEnding,
+    SiteCertificateRenewed,
     SiteCertificateUnusable,
     SumDeclined,
     SummaryUnwritten,
@@ -73,6 +74,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return ending.words
         case SiteCertificateUnusable(reason):
             return f"the certificate on the disk cannot be used, so the present one stays: {reason}"
+        case SiteCertificateRenewed(until):
+            return f"a renewed certificate is here, good until {until:%Y-%m-%d %H:%M} UTC"
         case RevocationListTaken(number, revoked):
             return f"revocation list {number} of the authority was taken over; it has {revoked} certificate(s)"
         case RevocationListRefused(reason):

@@ -200,6 +200,17 @@ class SiteCertificateUnusable:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteCertificateRenewed:
+    """This site's certificate on the disk is a renewed one; the next stream shows it.
+
+    Attributes:
+        until: its end, with a time zone.
+    """
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RevocationListTaken:
     """The aggregator carried a newer list of the authority, and it is installed.
 
@@ -250,6 +261,7 @@ class ReconnectionBegun:
 TrustNotice: TypeAlias = (
     SiteCertificateEnding
     | SiteCertificateUnusable
+    | SiteCertificateRenewed
     | RevocationListTaken
     | RevocationListRefused
     | RevocationListUnwritten

@@ -17,6 +17,7 @@ from collaborator.notices import (
     RevocationListTaken,
     RevocationListUnwritten,
     SiteCertificateEnding,
+    SiteCertificateRenewed,
     SiteCertificateUnusable,
     TrustNotice,
 )
@@ -142,8 +143,8 @@ class StreamStanding:
             self._noticed(SiteCertificateUnusable(fault.message))
             return
         if renewed is not None:
-            until = f"{renewed.certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-            self._reconnection = f"this site has a renewed certificate, good until {until}"
+            self._noticed(SiteCertificateRenewed(renewed.certificate.not_valid_after_utc))
+            self._reconnection = "this site has a renewed certificate"
 
     def _take_list(self, content: bytes) -> None:
         now = self._clock()

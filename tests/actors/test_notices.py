@@ -192,6 +192,10 @@ SITE: list[tuple[site.Notice, str]] = [
         "the certificate on the disk cannot be used, so the present one stays: it has expired",
     ),
     (
+        site.SiteCertificateRenewed(NOON),
+        "a renewed certificate is here, good until 2031-05-04 12:00 UTC",
+    ),
+    (
         site.RevocationListTaken(3, 2),
         "revocation list 3 of the authority was taken over; it has 2 certificate(s)",
     ),
