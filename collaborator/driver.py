@@ -105,7 +105,7 @@ class Patience:
 
 
 class StreamOutdatedError(FedfairError):
-    """The stream is ended on this side and another one opened at once, because of a certificate."""
+    """The stream is ended on this side and another one opened, because one side has a renewed certificate."""
 
 
 class SiteDriver:
@@ -155,6 +155,9 @@ class SiteDriver:
             except StreamOutdatedError as fault:
                 self._end_if_left()
                 self._observer.noticed(ReconnectionBegun(fault.message))
+                # Without a wait that grows, an aggregator that announces one certificate after another would be
+                # called many times a second.
+                await asyncio.sleep(self._patience.backoff.next())
             except (UnreachableError, RenewableIdentityError) as fault:
                 self._end_if_left()
                 await self._pause(fault)
@@ -239,7 +242,7 @@ class SiteDriver:
                 self._standing.take(update)
         except IdentityError as fault:
             # Whether the aggregator has a better certificate by now, a new connection finds out.
-            raise StreamOutdatedError(fault.message, fault.remedy) from fault
+            raise UnreachableError(fault.message, fault.remedy) from fault
 
     def _reconnect_between_sums(self) -> None:
         if self._between_sums and self._standing.reconnection:
