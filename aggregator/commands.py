@@ -22,8 +22,10 @@ from aggregator.server import serve, untold, write_ready_file
 from aggregator.status_observer import StatusObserver, initial_status
 from aggregator.telling import Telling
 from fedfair.errors import AbortedError, FedfairError, StoppedError
+from fedfair.ids import AGGREGATOR
 from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
 from fedfair.process.events import LogLevel
+from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult
@@ -87,6 +89,7 @@ AfterRestore = Annotated[
         "of an older save/. 'stop' sums nothing; 'continue' repeats those rounds.",
     ),
 ]
+PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
 
@@ -108,6 +111,7 @@ def start(
     status: Status = None,
     status_certificate: StatusCertificate = None,
     status_key: StatusKey = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     progress_pipe: ProgressPipe = None,
@@ -120,8 +124,9 @@ def start(
     After a stop or a crash, another start resumes after the last recorded round.
     """
     goes_on = after_restore is Restored.CONTINUE
+    secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
     _carry(
-        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on),
+        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on, passphrase=secret),
         listen,
         ready_file,
         quiet=quiet,
@@ -141,6 +146,7 @@ def evaluate(
     cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
     listen: ListenOn = None,
     ready_file: ReadyFile = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +155,8 @@ def evaluate(
     Collaborators start as for a run. The result goes to the folder `evaluation`.
     """
     # Nothing of an earlier evaluation is continued: it may have been of another model.
-    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)
+    secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
+    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model, passphrase=secret)
     _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
 
 

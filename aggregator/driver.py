@@ -45,6 +45,7 @@ from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
 from fedfair.audit.keeper import Occasion
+from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import (
@@ -90,10 +91,23 @@ from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.watching.run_status import IDLE, SumStep
-from fedfair.wire.frames import Accepted, BroadcastKind, Finished, Refused, SecaggMessage, SumStart, Welcome
+from fedfair.wire.frames import (
+    Accepted,
+    BroadcastKind,
+    Finished,
+    Refused,
+    SecaggMessage,
+    SumStart,
+    TrustUpdate,
+    Welcome,
+)
 
 MAX_DECLINED = 8
 """Different reasons for not coming that are written down for one collaborator; each may have 500 characters."""
+
+
+LOOK_SECONDS = 1.0
+"""How often the files of certificates are looked at, so that a revocation ends a stream within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +162,8 @@ class RunDriver:
         self._quiet.set()
         self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
         self._due: dict[DeadlineToken, datetime] = {}
+        self._looked_at = time.monotonic()
+        self._told_of_trust = self.trust_update()
         self._packed: tuple[RunState, Broadcast] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._figures = SumFigures(time.monotonic())
@@ -237,7 +253,14 @@ class RunDriver:
         self._put(Started())
         try:
             while self._ending is None:
-                await self._step(*await self._events.get())
+                self._look_at_certificates()
+                said = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        said = await self._events.get()
+                if said is not None:
+                    await self._step(*said)
+                    del said
             await self._written()
         except (OSError, sqlite3.Error) as fault:
             self._ending = Ending(
@@ -308,11 +331,43 @@ class RunDriver:
         """Send away, before a sum begins, those whose certificates have become invalid, and tell them nothing."""
         if self._standing is None or not any(isinstance(effect, SendSum) for effect in effects):
             return effects
-        lost = self._standing.lost(tuple(self._connections.values()))
-        for participant, fault in lost.items():
-            self._put(Misbehaved(participant, fault.message, fault.remedy))
+        lost = self._send_away_lost(self._standing)
         asking = SendState | SendTotals | SendSum | SendMessage
         return [effect for effect in effects if not (isinstance(effect, asking) and effect.participant in lost)]
+
+    def _send_away_lost(self, standing: ConnectionStanding) -> dict[ParticipantId, IdentityError]:
+        """Send away those whose certificates are not good any more, and tell the others of a new list.
+
+        Who has been revoked is refused for good. Who has let its certificate expire may come back with a renewed
+        one; to the sum that is open it is a lost connection.
+        """
+        lost = standing.lost(tuple(self._connections.values()))
+        for participant, fault in lost.items():
+            if isinstance(fault, RenewableIdentityError):
+                self._observer.noticed(SentAway(participant, fault.message))
+                again = TRY_AGAIN[ExitReason.EXPIRED]
+                self._connections[participant].leave(Refused(fault.message, fault.remedy, again))
+            else:
+                self._put(Misbehaved(participant, fault.message, fault.remedy))
+        update = standing.update
+        if update != self._told_of_trust:
+            self._told_of_trust = update
+            for connection in self._connections.values():
+                connection.send(update)
+        return lost
+
+    def _look_at_certificates(self) -> None:
+        """Take up, every second, what has changed on the disk."""
+        now = time.monotonic()
+        if self._standing is None or now < self._looked_at + LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._standing.renew()
+        self._send_away_lost(self._standing)
+
+    def trust_update(self) -> TrustUpdate | None:
+        """Return what a stream that is let in is told of certificates; None where nobody keeps them."""
+        return None if self._standing is None else self._standing.update
 
     def _put(self, event: Event) -> None:
         self._events.put_nowait((event, None))

@@ -8,6 +8,9 @@ from aggregator.notices import (
     AbsentSitesAwaited,
     AnswerUnawaited,
     AttemptLost,
+    CertificateEnding,
+    CertificateRenewed,
+    CertificateUnusable,
     ChangesClipped,
     EntryRefused,
     EvaluationOmitted,
@@ -19,6 +22,7 @@ from aggregator.notices import (
     OlderTrustKept,
     PortOpened,
     ProtectionStated,
+    RevocationListChanged,
     RunContinued,
     SentAway,
     SitesAwaited,
@@ -87,6 +91,16 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             )
         case OlderTrustKept(reason):
             return f"open streams are checked against the earlier revocation list: {reason}"
+        case RevocationListChanged(number, revoked):
+            return (
+                f"revocation list {number} is in force, with {revoked} certificate(s); connected sites are sent it"
+            )
+        case CertificateEnding(ending):
+            return ending.words
+        case CertificateRenewed(until):
+            return f"new connections are shown the renewed certificate, good until {until:%Y-%m-%d %H:%M} UTC"
+        case CertificateUnusable(reason):
+            return f"the certificate on the disk cannot be used, so the present one stays: {reason}"
         case StopBegun(signal_name):
             return f"{signal_name}: telling the collaborators and recording the run; once more to stop at once"
         case AbsentSitesAwaited(seconds, names):

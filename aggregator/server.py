@@ -26,7 +26,7 @@ from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.atomic_file import write_whole
-from fedfair.identity.tls import server_credentials
+from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.process.stopping import stopping
@@ -72,7 +72,8 @@ async def serve(
         unfinished=run.unfinished,
         opened=run.opened,
     )
-    standing = ConnectionStanding(run.admission, observer.noticed)
+    shown = RenewableCertificate(run.identity)
+    standing = ConnectionStanding(run.admission, run.identity, shown, observer.noticed, run.passphrase)
     driver = RunDriver(
         federation,
         run.training_run,
@@ -99,7 +100,7 @@ async def serve(
         service = Service(run.admission, driver, mirror, budget, vectors)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
         with stopping(stop):
-            async with _listening(service, run, listen) as port:
+            async with _listening(service, shown, listen) as port:
                 announce(port)
                 observer.noticed(PortOpened(port, run.plan.federation.collaborators))
                 ending = await driver.run()
@@ -139,12 +140,12 @@ def _protection(run: Run) -> SecaggSession | None:
 
 
 @asynccontextmanager
-async def _listening(service: Service, run: Run, listen: Listen) -> AsyncIterator[int]:
+async def _listening(service: Service, shown: RenewableCertificate, listen: Listen) -> AsyncIterator[int]:
     listen.check_free()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((service.handlers(),))
     try:
-        port = server.add_secure_port(str(listen), server_credentials(run.identity))
+        port = server.add_secure_port(str(listen), shown.credentials)
     except RuntimeError as error:
         raise listen.fault(error) from error
     await server.start()

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from fedfair.process.event_log import (
 )
 from fedfair.process.events import LoggedEvent, LogLevel
 from fedfair.process.exit_status import exit_status
+from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import Json
@@ -66,6 +67,7 @@ Approval = Annotated[
 Aggregator = Annotated[
     str | None, typer.Option("--aggregator", "-a", help="HOST:PORT of the aggregator, instead of the plan's.")
 ]
+PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors.")]
 GiveUp = Annotated[
     float, typer.Option("--give-up-after", min=0, help="Stop after this many seconds without the aggregator.")
@@ -100,15 +102,19 @@ def start(
     status: Status = None,
     status_certificate: StatusCertificate = None,
     status_key: StatusKey = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     track: Track = None,
 ) -> None:
     """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
+    from collaborator.preparation import find_site
+
     place = asked_place(status, status_certificate, status_key)
     choice, targets = LogChoice(log_format, log_level), track_targets(track)
-    _take_part(name, config, plan, approval, aggregator, give_up_after, choice, targets, quiet=quiet, place=place)
+    site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
+    _take_part(site, aggregator, give_up_after, choice, targets, quiet=quiet, place=place)
 
 
 @app.command()
@@ -118,13 +124,14 @@ def check(
     plan: PlanFile = DEFAULT_PLAN,
     approval: Approval = None,
     aggregator: Aggregator = None,
+    passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Check what a start needs: files, data, approval, certificate, clock and connection."""
     from collaborator.preflight import check_site
     from collaborator.preparation import find_site
 
-    site = find_site(name, config, plan, approval)
+    site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
     items = check_site(site, partial(_address, site, aggregator), LOGS)
     failed = [item for item in items if not item.passed]
     if as_json:
@@ -138,11 +145,13 @@ def check(
         raise typer.Exit(failed[0].status)
 
 
+def _unlocked(site: PreparedSite, passphrase_file: Path | None) -> PreparedSite:
+    """Return the site with the passphrase of its keys, where they are encrypted."""
+    return replace(site, passphrase=own_passphrase(site.cert_folder, site.participant, passphrase_file))
+
+
 def _take_part(
-    name: str | None,
-    config: Path,
-    plan: Path,
-    approval: Path | None,
+    site: PreparedSite,
     aggregator: str | None,
     give_up_after: float | None,
     choice: LogChoice,
@@ -153,15 +162,14 @@ def _take_part(
 ) -> None:
     from collaborator.data_history import keep_summary, summary_path
     from collaborator.participation import ParticipationTerms, worker_of
-    from collaborator.preparation import find_site, keep_policy, make_ready
+    from collaborator.preparation import keep_policy, make_ready
     from collaborator.withdrawal import withdraw
     from fedfair.aggregation.masking_terms import IN_THE_CLEAR
     from fedfair.plan.derived import is_masked
     from fedfair.policy.plan_check import PolicyError
 
     log = json_log(choice)
-    site, logs = find_site(name, config, plan, approval), LOGS
-    address = _address(site, aggregator)
+    address, logs = _address(site, aggregator), LOGS
     try:
         keep_policy(site)
         masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)

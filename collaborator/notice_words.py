@@ -14,9 +14,16 @@ from collaborator.notices import (
     OwnRecordsEvaluated,
     PlanRefused,
     PrivacyForecast,
+    ReconnectionBegun,
     RetryPlanned,
+    RevocationListRefused,
+    RevocationListTaken,
+    RevocationListUnwritten,
     RunFileUnwritten,
     RunJoined,
+    SiteCertificateEnding,
+    SiteCertificateRenewed,
+    SiteCertificateUnusable,
     SiteStatusServed,
     SumDeclined,
     SummaryUnwritten,
@@ -69,6 +76,20 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             )
         case TrackerFailed():
             return tracker_words(notice)
+        case SiteCertificateEnding(ending):
+            return ending.words
+        case SiteCertificateUnusable(reason):
+            return f"the certificate on the disk cannot be used, so the present one stays: {reason}"
+        case SiteCertificateRenewed(until):
+            return f"a renewed certificate is here, good until {until:%Y-%m-%d %H:%M} UTC"
+        case RevocationListTaken(number, revoked):
+            return f"revocation list {number} of the authority was taken over; it has {revoked} certificate(s)"
+        case RevocationListRefused(reason):
+            return f"a revocation list is refused, and this site's stays: {reason}"
+        case RevocationListUnwritten(path, fault):
+            return f"{path} cannot be written: {fault}; the newer revocation list counts for this connection only"
+        case ReconnectionBegun(reason):
+            return f"reconnecting: {reason}"
     assert_never(notice)
 
 

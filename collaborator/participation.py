@@ -28,17 +28,15 @@ from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
 from collaborator.site_tracking import SiteTracking
+from collaborator.standing import StreamStanding
 from collaborator.variate_store import VariateStore
 from collaborator.worker import Granted, Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
 from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
-from fedfair.identity.certificate import decode_certificate
-from fedfair.identity.preflight import ServerIdentity, preflight
-from fedfair.identity.store import check_certificate
+from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
-from fedfair.identity.trust_watch import TrustWatch
 from fedfair.plan.derived import evaluates_exactly, is_masked, is_noised
 from fedfair.plan.digest import format_digest
 from fedfair.policy.aggregation_request import AggregationRequest
@@ -231,21 +229,10 @@ def driver_of(
 ) -> SiteDriver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    call = partial(dial, ready, terms.address, egress, partial(introduced, worker))
+    standing = StreamStanding(ready.site, observer.noticed)
+    call = partial(dial, ready, terms.address, egress, partial(introduced, worker), standing)
     greeting = partial(check_run, ready.site)
-    return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting)
-
-
-def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
-    """Hold the aggregator's certificate against the revocation list that is there now.
-
-    Raises:
-        IdentityError: it was revoked, or has expired, since the stream was opened; or the list is good no longer.
-    """
-    now = datetime.now(UTC)
-    trust = watch.renewed(now)
-    if trust is not None:
-        check_certificate(decode_certificate(server.leaf_pem, "the aggregator's certificate"), trust, now)
+    return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting, standing)
 
 
 def introduced(worker: Worker, hello: Hello) -> Hello:
@@ -259,25 +246,31 @@ def introduced(worker: Worker, hello: Hello) -> Hello:
 
 @asynccontextmanager
 async def dial(
-    ready: Readiness, address: Address, egress: Egress, complete: Callable[[Hello], Hello] = lambda hello: hello
+    ready: Readiness,
+    address: Address,
+    egress: Egress,
+    complete: Callable[[Hello], Hello] = lambda hello: hello,
+    standing: StreamStanding | None = None,
 ) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
 
-    `complete` adds to the introduction what this process remembers of earlier streams.
+    `complete` adds to the introduction what this process remembers of earlier streams; `standing` learns whose
+    certificates the stream rests on.
 
     Raises:
         UnreachableError: nobody answers there now.
+        RenewableIdentityError: a certificate of either side has expired.
         IdentityError: the peer is not this federation's aggregator, or does not accept this site.
     """
     site = ready.site
-    identity = site.identity()
+    identity = await asyncio.to_thread(site.identity)
     # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable". Nothing is
     # sent on it, so there is nothing to record.
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
-    watch = TrustWatch(Path(site.config.cert_folder))
-    recheck = partial(check_server_again, server, watch)
-    async with open_link(address, channel_credentials(identity, server), egress, recheck) as link:
+    if standing is not None:
+        standing.met(identity, server)
+    async with open_link(address, channel_credentials(identity, server), egress) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
         yield link, complete(hello)
 

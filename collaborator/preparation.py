@@ -7,7 +7,7 @@ Each step is a function of its own, so that the preflight can take them one by o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -81,6 +81,7 @@ class PreparedSite:
         state: the folder of what it must not forget between two starts.
         egress: the record of everything that it sends.
         ledger_file: where its releases are written down.
+        passphrase: of its encrypted keys; None where they are not encrypted.
     """
 
     plan: Plan
@@ -93,6 +94,7 @@ class PreparedSite:
     state: Path
     egress: Path
     ledger_file: Path
+    passphrase: bytes | None = field(default=None, repr=False)
 
     @property
     def keeps_ledger(self) -> bool:
@@ -105,6 +107,11 @@ class PreparedSite:
         wanted = is_noised(self.plan) or config.policy.max_epsilon is not None
         begun = self.ledger_file.exists() or self.ledger_witness.path.exists()
         return wanted or config.budget is not None or config.ledger is not None or begun
+
+    @property
+    def cert_folder(self) -> Path:
+        """Return the folder of its keys and certificates."""
+        return Path(self.config.cert_folder)
 
     @property
     def runs(self) -> Path:
@@ -136,7 +143,7 @@ class PreparedSite:
         Raises:
             IdentityError: something is missing, malformed, expired or revoked.
         """
-        return load_site_identity(Path(self.config.cert_folder), self.participant, datetime.now(UTC))
+        return load_site_identity(self.cert_folder, self.participant, datetime.now(UTC), self.passphrase)
 
 
 @dataclass(frozen=True, slots=True)

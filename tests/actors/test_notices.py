@@ -16,6 +16,7 @@ from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
@@ -99,6 +100,26 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "open streams are checked against the earlier revocation list: it is damaged",
     ),
     (
+        aggregator.RevocationListChanged(3, 2),
+        "revocation list 3 is in force, with 2 certificate(s); connected sites are sent it",
+    ),
+    (
+        aggregator.CertificateEnding(Expiry("this host's certificate", NOON, 7, "renew it")),
+        "this host's certificate expires on 2031-05-04 12:00 UTC, in 7 days -> renew it",
+    ),
+    (
+        aggregator.CertificateEnding(Expiry("the certificate of clinic-a", NOON, -1, "renew it")),
+        "the certificate of clinic-a expired on 2031-05-04 12:00 UTC -> renew it",
+    ),
+    (
+        aggregator.CertificateRenewed(NOON),
+        "new connections are shown the renewed certificate, good until 2031-05-04 12:00 UTC",
+    ),
+    (
+        aggregator.CertificateUnusable("it has expired"),
+        "the certificate on the disk cannot be used, so the present one stays: it has expired",
+    ),
+    (
         aggregator.StopBegun("SIGTERM"),
         "SIGTERM: telling the collaborators and recording the run; once more to stop at once",
     ),
@@ -169,6 +190,34 @@ SITE: list[tuple[site.Notice, str]] = [
         (
             "runs/a/result.json cannot be written: No space left on device; the run goes on, the older file is "
             "kept, and the next evaluation tries again -> make room on the disk, or let this user write there"
+        ),
+    ),
+    (site.ReconnectionBegun("a renewed certificate"), "reconnecting: a renewed certificate"),
+    (
+        site.SiteCertificateEnding(Expiry("the revocation list", NOON, 0, "refresh it")),
+        "the revocation list expires on 2031-05-04 12:00 UTC, in less than a day -> refresh it",
+    ),
+    (
+        site.SiteCertificateUnusable("it has expired"),
+        "the certificate on the disk cannot be used, so the present one stays: it has expired",
+    ),
+    (
+        site.SiteCertificateRenewed(NOON),
+        "a renewed certificate is here, good until 2031-05-04 12:00 UTC",
+    ),
+    (
+        site.RevocationListTaken(3, 2),
+        "revocation list 3 of the authority was taken over; it has 2 certificate(s)",
+    ),
+    (
+        site.RevocationListRefused("it is older"),
+        "a revocation list is refused, and this site's stays: it is older",
+    ),
+    (
+        site.RevocationListUnwritten(Path("cert/revoked.crl"), "Read-only file system"),
+        (
+            "cert/revoked.crl cannot be written: Read-only file system; the newer revocation list counts for this "
+            "connection only"
         ),
     ),
     (
