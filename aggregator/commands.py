@@ -21,6 +21,7 @@ from aggregator.progress_lines import ProgressLines
 from aggregator.server import serve, untold, write_ready_file
 from aggregator.terminal_dashboard import TerminalDashboard
 from fedfair.errors import AbortedError, FedfairError, StoppedError
+from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.stopping import as_service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
@@ -82,7 +83,7 @@ DEFAULT_CERT_FOLDER = Path("cert")
 DEFAULT_MODEL = Path("save/last.safetensors")
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("the aggregator")
 def start(
     plan: PlanFile = DEFAULT_PLAN,
@@ -110,7 +111,7 @@ def start(
     )
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("the aggregator")
 def evaluate(
     plan: PlanFile = DEFAULT_PLAN,

@@ -26,6 +26,7 @@ from collaborator.notices import PrivacyForecast, SummaryUnwritten
 from collaborator.observer import SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
+from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.exit_status import exit_status
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
@@ -63,7 +64,7 @@ GIVE_UP_SECONDS = 3 * 24 * 3600.0
 """A weekend. A site that missed the end of its run must not call for ever."""
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("this site")
 def start(
     name: Name = None,
@@ -78,7 +79,7 @@ def start(
     _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 def check(
     name: Name = None,
     config: Config = DEFAULT_CONFIG,
