@@ -1,0 +1,1 @@
+"""What fedfair is installed with: the locked versions and their hashes, wheels, licences and the bill of materials."""
