@@ -1,1 +1,1 @@
-"""What fedfair is installed with: the locked versions and their hashes, wheels, licences and the bill of materials."""
+"""All that fedfair is installed with: locked versions and hashes, wheels, licences, the bill of materials."""

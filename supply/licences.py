@@ -1,4 +1,4 @@
-"""The licence of every locked distribution, as its own metadata state it: `supply/licences.json` and the page of it.
+"""The licence of every locked distribution, as its own metadata state it: `supply/licences.json` and its page.
 
 `make lock` writes the file: from what is installed here, and for the rest from the package index, which tells the
 metadata without the files. The page comes from the file and the lists alone, so it is the same on every machine.
@@ -42,11 +42,12 @@ UNSTATED = "not stated"
 
 PAGE = """# Licences of what fedfair installs
 
-fedfair itself is under Apache-2.0. Each distribution below is named with the licence that its own metadata state, in the form of
-[SPDX](https://spdx.org/licenses/) where they use it. A `BSD` or a `not stated` is what they say; the text in the distribution counts.
+fedfair itself is under Apache-2.0. Each distribution below is named with the licence that its own metadata state,
+in the form of [SPDX](https://spdx.org/licenses/) where they use it. A `BSD` or a `not stated` is what they say;
+the text in the distribution counts.
 
-`make lock` writes this page from the locked lists. `make sbom` writes the same as a bill of materials in CycloneDX form
-([install](../how-to/install.md)).
+`make lock` reads the licences of the locked lists, and `make docs` writes this page. `make sbom` writes them
+into a bill of materials in CycloneDX form ([install](../how-to/install.md)).
 
 ## What both programs need
 
@@ -155,7 +156,11 @@ def main() -> None:
     """Write the file again where it has drifted from the lists."""
     pins = {**read(CUDA), **read(DEVELOPMENT)}
     before = known() if FILE.exists() else {}
-    found = {name: one for name, one in before.items() if name in pins and one.version == pins[name].version}
+    found = {
+        name: one
+        for name, one in before.items()
+        if name in pins and one.version == pins[name].version and one.licence != UNSTATED
+    }
     found |= installed(pins.values())
     found |= from_index(pin for name, pin in pins.items() if name not in found)
     missing = sorted(pins.keys() - found.keys())

@@ -1,8 +1,8 @@
 """Writes the locked lists again: `make lock`, after a dependency or a version has changed.
 
-Versions that the lists state already stay as they are, so a version moves only when somebody edits its line. What is
-new gets the newest version that fits. The CPU build of torch is not in the package index, so `requirements/cpu.txt`
-is written by hand; its hash is one of those that the other lists allow.
+Versions that the lists state already stay as they are, so a version moves only when somebody edits its line. New
+names get the newest version that fits. The CPU build of torch is not in the package index, so somebody writes
+`requirements/cpu.txt` by hand; its hash is one of those that the other lists allow.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ PYTHON = "3.11.7"
 _HOW = "`make lock` writes it; versions stay until their line is edited. Needs `pip install --require-hashes -r`."
 HEADINGS = {
     DEVELOPMENT: (
-        "The exact versions this release is tested with, and the hashes of their files: everything that is installed.",
+        "The exact versions this release is tested with, and the hashes of their files. Every install goes",
+        "through this file or through its parts in requirements/.",
         _HOW,
     ),
     RUN: ("What both programs need, and no more: the part of constraints.txt that a service installs.", _HOW),
     CUDA: (
-        "Libraries that torch of the package index needs on Linux, beside run.txt or constraints.txt. Its CPU build",
-        "(cpu.txt) and every other system go without them.",
+        "Libraries that torch of the package index needs on Linux, beside run.txt or constraints.txt.",
+        "Its CPU build (cpu.txt) and every other system go without them.",
         _HOW,
     ),
 }

@@ -21,7 +21,9 @@ CUDA = ROOT / "requirements" / "cuda.txt"
 CPU = ROOT / "requirements" / "cpu.txt"
 """The CPU build of torch, which the package index does not have."""
 
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?:\s*;\s*(?P<marker>[^\\]*?))?\s*(?:--hash|$)")
+_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?:\s*;\s*(?P<marker>[^\\]*?))?\s*(?:--hash|$)"
+)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 

@@ -13,10 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from supply.pins import CPU, CUDA, ROOT, read, text_of
+from supply.pins import CPU, CUDA, ROOT, Pin, read, text_of
 
 PIP = (sys.executable, "-m", "pip", "--quiet")
 DOWNLOAD = ("download", "--no-deps", "--require-hashes", "--only-binary", ":all:")
+
 
 def fill(chosen: Path, folder: Path) -> list[Path]:
     """Download the files of a list, build fedfair's own wheel, and return the lists to install.
@@ -29,22 +30,29 @@ def fill(chosen: Path, folder: Path) -> list[Path]:
         CalledProcessError: pip failed; it has said why.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pins, lists = read(chosen), [chosen]
-    if _is_there(CPU, folder):
-        # pip prefers the build of the package index, because it knows its hash before the download.
-        pins = {name: pin for name, pin in pins.items() if name not in read(CPU)}
-    else:
-        lists.append(CUDA)
-        pins |= read(CUDA)
+    cpu = _is_there(CPU, folder)
+    lists = [chosen] if cpu else [chosen, CUDA]
     with tempfile.TemporaryDirectory() as name:
         rest = Path(name) / "rest.txt"
-        rest.write_text(text_of((), pins.values()), encoding="utf-8")
+        rest.write_text(text_of((), wanted(chosen, cpu=cpu).values()), encoding="utf-8")
         _pip(*DOWNLOAD, "--dest", str(folder), "--requirement", str(rest))
     for old in folder.glob("fedfair-*.whl"):
         old.unlink()
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
     copied = [Path(shutil.copy(path, folder)) for path in lists]
     return [*copied, _own_list(folder)]
+
+
+def wanted(chosen: Path, *, cpu: bool) -> dict[str, Pin]:
+    """Return what is still to be downloaded for a list.
+
+    Args:
+        chosen: the list.
+        cpu: whether the CPU build of torch is there. pip would fetch the one of the package index beside it, whose
+            hash it knows before the download; without it, CUDA's libraries are needed.
+    """
+    pins = read(chosen)
+    return {name: pin for name, pin in pins.items() if name not in read(CPU)} if cpu else pins | read(CUDA)
 
 
 def _own_list(folder: Path) -> Path:

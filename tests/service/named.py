@@ -22,7 +22,9 @@ _LINE = re.compile(r"\b(aggregator|collaborator)[\"',\]]*[ ,]+[\"']?(start|check
 def options_of(program: str, command: str) -> dict[str, str]:
     """Return the variable of each long option of a command."""
     params = typer.main.get_group(PROGRAMS[program]).commands[command].params
-    return {name: option.envvar for option in params for name in option.opts if name.startswith("--") and option.envvar}
+    return {
+        name: option.envvar for option in params for name in option.opts if name.startswith("--") and option.envvar
+    }
 
 
 def variables_of(program: str) -> set[str]:

@@ -14,16 +14,18 @@ from fedfair.process.exit_status import ExitStatus
 from tests.service.named import SERVICE, flags_in, options_of, variables_in, variables_of
 from tests.service.units import Settings, only, read_unit
 
-UNITS = {program: SERVICE / "systemd" / f"fedfair-{program}@.service" for program in ("aggregator", "collaborator")}
+UNITS = {
+    program: SERVICE / "systemd" / f"fedfair-{program}@.service" for program in ("aggregator", "collaborator")
+}
 PROGRAM = "/opt/fedfair/bin/fedfair"
 MAX_EXPOSURE = 15
-"""Tenths, on the scale of `systemd-analyze security`: 0 is nothing exposed, and a service without a sandbox has 96."""
+"""Tenths, on the scale of `systemd-analyze security`; a service without a sandbox has 96."""
 
 FINAL = {
     "aggregator": {ExitStatus.REFUSED, ExitStatus.INTERRUPTED},
     "collaborator": {ExitStatus.REFUSED, ExitStatus.ABORTED, ExitStatus.INTERRUPTED},
 }
-"""What needs a person. A run that lost its sites is continued by its aggregator; a site that gave up has given up."""
+"""Statuses that need a person. An aggregator continues a run that lost its sites; a site that gave up does not."""
 
 analyzer = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="no systemd-analyze here; Debian's package systemd has it"
@@ -62,7 +64,10 @@ def test_private_keys_come_as_credentials_and_never_the_authority_s_alone(progra
     assert {TLS_KEY, TLS_CERTIFICATE, SIGNING_KEY} <= linked
     loaded = dict(line.split(":") for line in service["LoadCredential"])
     used = {
-        word.removeprefix("%d/") for line in service["ExecStartPre"] for word in line.split() if word.startswith("%d/")
+        word.removeprefix("%d/")
+        for line in service["ExecStartPre"]
+        for word in line.split()
+        if word.startswith("%d/")
     }
     # A folder is loaded file by file, under the name of the credential and an underscore.
     assert used
