@@ -101,7 +101,10 @@ def installed(pins: Iterable[Pin]) -> dict[str, Licence]:
         except importlib.metadata.PackageNotFoundError:
             continue
         if here["Version"] == pin.version or here["Version"].partition("+")[0] == pin.version:
-            words = stated(here.get("License-Expression"), here.get("License"), here.get_all("Classifier") or ())
+            expression, name = (
+                next(iter(here.get_all(key) or ()), None) for key in ("License-Expression", "License")
+            )
+            words = stated(expression, name, here.get_all("Classifier") or ())
             found[pin.name] = Licence(pin.version, words)
     return found
 
