@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick slow docs browser promtool lint format generate clean chaos fuzz
+.PHONY: demo test quick slow docs browser promtool lint format generate lock wheels sbom chaos fuzz clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
@@ -66,10 +66,29 @@ generate: $(READY)
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto
 	cp build/proto/fedfair/v1/federation_pb2.py build/proto/fedfair/v1/federation_pb2.pyi fedfair/wire/v1/
 
-$(READY): pyproject.toml constraints.txt
+# Every file is checked against its hash, and the lists name everything (docs/how-to/install.md). The CPU build of torch is
+# taken where pip finds one; else the one of the package index, with the libraries that it needs on Linux.
+LOCKED := install --quiet --no-deps --require-hashes --requirement
+$(READY): pyproject.toml constraints.txt requirements/cpu.txt requirements/cuda.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,docs]'
+	$(BIN)/pip $(LOCKED) requirements/cpu.txt 2> /dev/null || $(BIN)/pip $(LOCKED) requirements/cuda.txt
+	$(BIN)/pip $(LOCKED) constraints.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(READY)
+
+# Writes constraints.txt and requirements/ again after a dependency or a version has changed, then what is made of them.
+lock: $(READY)
+	$(BIN)/python -m supply.lock
+	$(BIN)/python -m supply.licences
+
+# A folder from which fedfair is installed without a network; for development, add LIST=constraints.txt.
+LIST ?= requirements/run.txt
+wheels: $(READY)
+	$(BIN)/python -m supply.wheels $(LIST) build/wheels
+
+# The bill of materials of what both programs install: CycloneDX, as JSON.
+sbom: $(READY)
+	$(BIN)/python -m supply.sbom build/fedfair.cdx.json
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -23,6 +23,7 @@ from aggregator.status_observer import StatusObserver, initial_status
 from aggregator.telling import Telling
 from fedfair.errors import AbortedError, FedfairError, StoppedError
 from fedfair.ids import AGGREGATOR
+from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
 from fedfair.process.events import LogLevel
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
@@ -99,7 +100,7 @@ DEFAULT_LOG = LogChoice()
 DEFAULT_MODEL = Path("save/last.safetensors")
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("the aggregator")
 def start(
     plan: PlanFile = DEFAULT_PLAN,
@@ -138,7 +139,7 @@ def start(
     )
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("the aggregator")
 def evaluate(
     plan: PlanFile = DEFAULT_PLAN,

@@ -27,6 +27,7 @@ from collaborator.notices import PrivacyForecast, SiteStatusServed, SummaryUnwri
 from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
+from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.event_log import (
     JsonLog,
     LogChoice,
@@ -90,7 +91,7 @@ GIVE_UP_SECONDS = 3 * 24 * 3600.0
 """A weekend. A site that missed the end of its run must not call for ever."""
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("this site")
 def start(
     name: Name = None,
@@ -117,7 +118,7 @@ def start(
     _take_part(site, aggregator, give_up_after, choice, targets, quiet=quiet, place=place)
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 def check(
     name: Name = None,
     config: Config = DEFAULT_CONFIG,

@@ -279,7 +279,7 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
     allowed = {
         ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "aggregator",
         "benchmarks", "certs", "collaborator", "constraints.txt", "docs", "examples", "fedfair", "mkdocs.yml",
-        "proto", "pyproject.toml", "tests",
+        "proto", "pyproject.toml", "requirements", "supply", "tests",
     }  # fmt: skip
     assert top <= allowed
 
