@@ -76,12 +76,19 @@ class Record:
 
     def __init__(self, path: Path, owner: Ownership, digest: str) -> None:
         self._path, self._owner, self._plan = path, owner, digest.encode()
-        self._names = dict(zip(("federation", "participant", "keeper"), owner.names, strict=True))
+        self._federation, self._participant, self._keeper = owner.names
         self._entries, self._chain, self._messages, self._bytes, self._segment = 0, START, 0, 0, 1
         self._file = path.open("wb", buffering=1 << 20)
         none = hashlib.sha256(b"").hexdigest()
         opened = Opened(
-            entry=1, time=BEGINNING, key=owner.public_key, torn_bytes=0, torn_sha256=none, **self._names
+            entry=1,
+            time=BEGINNING,
+            federation=self._federation,
+            participant=self._participant,
+            keeper=self._keeper,
+            key=owner.public_key,
+            torn_bytes=0,
+            torn_sha256=none,
         )
         self._append(opened)
 
@@ -108,8 +115,8 @@ class Record:
         self._file.close()
 
     def _sign(self, at: datetime, *, closing: bool) -> None:
-        counted = {"messages": self._messages, "bytes": self._bytes}
-        self._append(Signed(entry=self._entries + 1, time=at, closing=closing, **counted))
+        entry = self._entries + 1
+        self._append(Signed(entry=entry, time=at, closing=closing, messages=self._messages, bytes=self._bytes))
 
     def _continue(self, at: datetime) -> None:
         length = self._file.tell()
@@ -120,13 +127,15 @@ class Record:
         continued = Continued(
             entry=self._entries + 1,
             time=at,
+            federation=self._federation,
+            participant=self._participant,
+            keeper=self._keeper,
             key=self._owner.public_key,
             segment=self._segment,
             before=self._chain.hex(),
             before_bytes=length,
             messages=self._messages,
             bytes=self._bytes,
-            **self._names,
         )
         self._append(continued)
 
