@@ -312,10 +312,8 @@ def of_an_earlier_loop(record: logging.LogRecord) -> bool:
 
 @pytest.mark.parametrize("how", LEAVES)
 def test_a_site_that_goes_at_any_instant_raises_nothing_in_the_aggregator(
-    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # As many streams at once as many sites begin, of which each may begin few.
-    monkeypatch.setattr("aggregator.service.BURST", 1000)
     workspace = prepare(tmp_path, small_plan())
 
     async def scenario(federation: Federation) -> None:
