@@ -37,7 +37,7 @@ from aggregator.preparation import initial_binding
 from collaborator.run_store import RunStore
 from collaborator.table_file import Content, TableFile
 from fedfair.audit.chain import START, next_chain, sign_chain
-from fedfair.audit.entry import Continued, Entry, Opened, Signed, body_of, line_of
+from fedfair.audit.entry import Entry, Opened, RecordContinued, Signed, body_of, line_of
 from fedfair.audit.keeper import Ownership
 from fedfair.audit.reader import RecordReader
 from fedfair.audit.segments import USUAL, earlier_path, read_record
@@ -124,7 +124,7 @@ class Record:
         self._path.rename(earlier_path(self._path, self._segment))
         self._file = self._path.open("wb", buffering=1 << 20)
         self._segment += 1
-        continued = Continued(
+        continued = RecordContinued(
             entry=self._entries + 1,
             time=at,
             federation=self._federation,
@@ -142,7 +142,7 @@ class Record:
     def _append(self, entry: Entry) -> None:
         body = body_of(entry)
         self._chain, self._entries = next_chain(self._chain, body), entry.entry
-        is_signed = isinstance(entry, Signed | Continued)
+        is_signed = isinstance(entry, Signed | RecordContinued)
         signature = sign_chain(self._owner.key, self._owner.names, self._chain) if is_signed else None
         self._file.write(line_of(body, self._chain, signature))
 

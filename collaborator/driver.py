@@ -39,7 +39,6 @@ from fedfair.errors import (
     AbortedError,
     ApprovalError,
     ConnectionRefusedByPeerError,
-    FedfairError,
     IdentityError,
     RemoteProtocolError,
     RenewableIdentityError,
@@ -104,7 +103,7 @@ class Patience:
     give_up_after_seconds: float | None = None
 
 
-class StreamOutdatedError(FedfairError):
+class StreamOutdatedError(RenewableIdentityError):
     """The stream is ended on this side and another one opened, because one side has a renewed certificate."""
 
 

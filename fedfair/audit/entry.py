@@ -111,7 +111,7 @@ class Signed(_Entry):
     closing: bool
 
 
-class Continued(_Entry):
+class RecordContinued(_Entry):
     """A later file of the record begins; signed, because it stands for every file before it.
 
     Attributes:
@@ -136,7 +136,7 @@ class Continued(_Entry):
     bytes: Count
 
 
-Beginning = Opened | Continued
+Beginning = Opened | RecordContinued
 """The first entry of a file."""
 
 Entry = Beginning | Message | Signed
@@ -199,9 +199,11 @@ def parse_line(line: bytes) -> RecordLine:
         # Refuses keys twice, other orders, spaces, other spellings of a time or a number, all at once.
         raise AuditError("it is not in the one spelling that an entry has")
     chain, signature = bytes.fromhex(tail[1].decode("ascii")), tail[2]
-    if (signature is not None) != isinstance(entry, Signed | Continued):
+    if (signature is not None) != isinstance(entry, Signed | RecordContinued):
         raise AuditError("it has a signature where none belongs, or none where one does")
     return RecordLine(entry, body, chain, None if signature is None else bytes.fromhex(signature.decode("ascii")))
 
 
-_KEYS = frozenset({*Opened.model_fields, *Message.model_fields, *Signed.model_fields, *Continued.model_fields})
+_KEYS = frozenset(
+    {*Opened.model_fields, *Message.model_fields, *Signed.model_fields, *RecordContinued.model_fields}
+)

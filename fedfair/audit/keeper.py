@@ -25,11 +25,11 @@ from fedfair.audit.chain import next_chain, sign_chain
 from fedfair.audit.entry import (
     CONNECTION,
     TORN_END,
-    Continued,
     Entry,
     Message,
     Opened,
     Purpose,
+    RecordContinued,
     Signed,
     body_of,
     line_of,
@@ -211,7 +211,7 @@ class Keeper:
             earlier: the new name of the file before; None where it has that name already.
         """
         federation, participant, keeper = self._ownership.names
-        continued = Continued(
+        continued = RecordContinued(
             entry=self._entries + 1,
             time=self._clock(),
             federation=federation,
@@ -256,7 +256,7 @@ class Keeper:
         body = body_of(entry)
         chain = next_chain(self._chain, body)
         owner = self._ownership
-        is_signed = isinstance(entry, Signed | Continued)
+        is_signed = isinstance(entry, Signed | RecordContinued)
         signature = sign_chain(owner.key, owner.names, chain) if is_signed else None
         (write or self._file.append)(line_of(body, chain, signature))
         self._entries, self._chain, self._at = entry.entry, chain, entry.time

@@ -22,9 +22,9 @@ from fedfair.audit.entry import (
     MAX_LINE_BYTES,
     TORN_END,
     Beginning,
-    Continued,
     Message,
     Opened,
+    RecordContinued,
     RecordLine,
     Signed,
     parse_line,
@@ -187,12 +187,12 @@ class RecordReader:
             AuditError: the entry is not signed by the keeper that the file names.
         """
         entry = signed.entry
-        if not isinstance(entry, Signed | Continued) or signed.signature is None:
+        if not isinstance(entry, Signed | RecordContinued) or signed.signature is None:
             raise AuditError("it is signed by nobody")
         self._check_noted(signed)
         verify_chain_signature(begun.key, _names(begun), signed.chain, signed.signature)
         self.opened = self.begun = begun
-        self._segment = begun.segment if isinstance(begun, Continued) else 1
+        self._segment = begun.segment if isinstance(begun, RecordContinued) else 1
         self.entries, self.chain, self.signatures = entry.entry, signed.chain, 1
         self.total = MessageTally(entry.messages, entry.bytes)
         self.closed = isinstance(entry, Signed) and entry.closing
@@ -220,7 +220,7 @@ class RecordReader:
         self._commit(found)
 
     def _check_first(self, found: RecordLine) -> None:
-        if not isinstance(found.entry, Continued):
+        if not isinstance(found.entry, RecordContinued):
             raise AuditError("it does not say which file it continues: a file is missing, or of another record")
         self._check(found)
 
@@ -251,7 +251,7 @@ class RecordReader:
         self._check_noted(found)
         if isinstance(entry, Opened):
             self._check_opened(entry)
-        elif isinstance(entry, Continued):
+        elif isinstance(entry, RecordContinued):
             self._check_continued(entry, found)
         elif self.opened is None:
             raise AuditError("the record does not begin with who writes it")
@@ -285,7 +285,7 @@ class RecordReader:
         if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
             raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")
 
-    def _check_continued(self, entry: Continued, found: RecordLine) -> None:
+    def _check_continued(self, entry: RecordContinued, found: RecordLine) -> None:
         if self._length or self.opened is None:
             raise AuditError(f"it begins file {entry.segment} of the record, and does not stand at its beginning")
         self._check_writer(entry)
@@ -319,14 +319,14 @@ class RecordReader:
                 self.torn.append(Torn(self.entries, entry.torn_bytes, entry.torn_sha256))
             self.begun = self.begun or entry
             self._rubble, self._fault = b"", None
-        elif isinstance(entry, Continued):
+        elif isinstance(entry, RecordContinued):
             self.begun, self.signatures = entry, self.signatures + 1
         elif isinstance(entry, Message):
             self._count(entry)
         else:
             self.signatures += 1
         self.entries, self.chain = entry.entry, found.chain
-        self.unsigned = 0 if isinstance(entry, Signed | Continued) else self.unsigned + 1
+        self.unsigned = 0 if isinstance(entry, Signed | RecordContinued) else self.unsigned + 1
         self.closed = isinstance(entry, Signed) and entry.closing
 
     def _count(self, entry: Message) -> None:

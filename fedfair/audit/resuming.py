@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfair.audit.append_file import AppendFile
-from fedfair.audit.entry import Beginning, Continued, Opened, RecordLine, parse_line
+from fedfair.audit.entry import Beginning, Opened, RecordContinued, RecordLine, parse_line
 from fedfair.audit.head import Head
 from fedfair.audit.reader import CutOffError, RecordReader, bounded_lines
 from fedfair.audit.segments import earlier_files
@@ -95,7 +95,7 @@ def _read_present(file: AppendFile, expected: tuple[int, bytes] | None) -> Prese
 
 def _check_before(begun: Beginning | None, number: int, last: int, path: Path) -> None:
     """Refuse a present file that does not continue the newest of the earlier ones."""
-    if last != number - 1 or not isinstance(begun, Continued):
+    if last != number - 1 or not isinstance(begun, RecordContinued):
         raise AuditError(
             f"it is file {number} of the record, and {path.name} beside it is file {last}: one is missing, or is "
             "of another record",
@@ -123,7 +123,7 @@ def _base(length: int, lines: LinesFrom) -> tuple[Beginning, RecordLine, int] | 
     """Return the first entry of a file, a signed one in its end, and where that ends; None to read all of it."""
     line = next(lines(0), b"")
     first = _parsed(line)
-    if first is None or not isinstance(first.entry, Opened | Continued):
+    if first is None or not isinstance(first.entry, Opened | RecordContinued):
         return None
     entry, size = first.entry, len(line)
     window = WHOLE_BYTES
@@ -137,7 +137,7 @@ def _base(length: int, lines: LinesFrom) -> tuple[Beginning, RecordLine, int] | 
                 if found is not None and found.signature is not None:
                     return entry, found, start
         window *= 4
-    return (entry, first, size) if isinstance(entry, Continued) else None
+    return (entry, first, size) if isinstance(entry, RecordContinued) else None
 
 
 def _parsed(line: bytes) -> RecordLine | None:
@@ -149,7 +149,7 @@ def _parsed(line: bytes) -> RecordLine | None:
 
 
 def _number(begun: Beginning) -> int:
-    return begun.segment if isinstance(begun, Continued) else 1
+    return begun.segment if isinstance(begun, RecordContinued) else 1
 
 
 def _lines_of(path: Path, start: int) -> Iterator[bytes]:
