@@ -32,7 +32,7 @@ from fedfair.process.terminal import DEBUG_HELP, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.tracking.targets import Track, TrackTarget, track_targets
-from fedfair.watching.place import StatusPlace, asked_place, utc_now
+from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
 
 app = typer.Typer(
     help="Run the aggregator, which sums what the collaborators send and sees nobody's data.",
@@ -75,11 +75,6 @@ Status = Annotated[
     str | None,
     typer.Option("--status", help="HOST:PORT to serve the status of the run on; port 0 lets the system choose."),
 ]
-StatusCertificate = Annotated[
-    Path | None,
-    typer.Option("--status-certificate", help="PEM file; with it, --status may be reached by other machines."),
-]
-StatusKey = Annotated[Path | None, typer.Option("--status-key", help="PEM file of that certificate's key.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Discard the run that is recorded here and begin a new one.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 AfterRestore = Annotated[
@@ -238,8 +233,7 @@ def _notes(run: Run) -> RunObserver:
 def _drive(
     run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver], place: StatusPlace | None
 ) -> Ending:
-    watcher = StatusObserver(initial_status(run, utc_now()), utc_now)
-    observer = SeveralRunObservers(*observers, *(() if place is None else (watcher,)))
+    observer = SeveralRunObservers(*observers)
 
     def announce(port: int) -> None:
         if ready_file is not None:
@@ -250,11 +244,14 @@ def _drive(
             return await serve(run, address, observer, announce)
         from fedfair.watching.pages import watched
 
+        watcher = StatusObserver(initial_status(run, utc_now()), utc_now)
+        told = SeveralRunObservers(observer, watcher)
+
         def tell(url: str) -> None:
-            observer.noticed(StatusServed(url))
+            told.noticed(StatusServed(url))
 
         async with watched(place, lambda: watcher.status, utc_now, tell):
-            return await serve(run, address, observer, announce, watcher.measured)
+            return await serve(run, address, told, announce, watcher.measured)
 
     try:
         return asyncio.run(driven())

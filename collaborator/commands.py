@@ -43,7 +43,7 @@ from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import Json
 from fedfair.tracking.targets import Track, TrackTarget, track_targets
-from fedfair.watching.place import StatusPlace, asked_place, utc_now
+from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
 
 if TYPE_CHECKING:
     from collaborator.participation import ParticipationTerms
@@ -77,11 +77,6 @@ Status = Annotated[
     str | None,
     typer.Option("--status", help="HOST:PORT to serve this site's status on; port 0 lets the system choose."),
 ]
-StatusCertificate = Annotated[
-    Path | None,
-    typer.Option("--status-certificate", help="PEM file; with it, --status may be reached by other machines."),
-]
-StatusKey = Annotated[Path | None, typer.Option("--status-key", help="PEM file of that certificate's key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_CONFIG = Path("collaborator.yaml")

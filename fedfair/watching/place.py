@@ -14,9 +14,18 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fedfair.errors import FedfairError, IdentityError
 from fedfair.process.terminal import host_and_port
+
+StatusCertificate = Annotated[
+    Path | None,
+    typer.Option("--status-certificate", help="PEM file; with it, --status may be reached by other machines."),
+]
+StatusKey = Annotated[Path | None, typer.Option("--status-key", help="PEM file of that certificate's key.")]
 
 BACKLOG = 64
 """Connections that wait until they are accepted; the system refuses more."""
