@@ -20,12 +20,12 @@ from aggregator.connection import Connection
 from aggregator.frame_reader import STALL_SECONDS, FrameReader, Stalled
 from aggregator.received_log import ReceivedLog
 from aggregator.server_call import CallEnded, Context, ServerCall
-from aggregator.token_bucket import TokenBuckets
+from aggregator.token_bucket import PEER_LIMITS, PeerLimits, TokenBuckets
 from aggregator.upload_budget import UploadBudget
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
-from fedfair.identity.tls import AuthenticatedPeer, shown_name
+from fedfair.identity.tls import AuthenticatedPeer, shown_certificate, shown_name
 from fedfair.ids import ParticipantId
 from fedfair.rounds.continued import Seen
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
@@ -43,6 +43,7 @@ from fedfair.wire.frames import (
     Hello,
     Refused,
     SecaggMessage,
+    TrustUpdate,
     UploadStart,
     Welcome,
 )
@@ -57,15 +58,6 @@ from fedfair.wire.service import (
 
 HELLO_SECONDS = 30.0
 """How long an authenticated peer may take to say hello."""
-
-BURST = 20
-"""Streams, and preflight questions, that one participant may begin at once."""
-
-SECONDS_PER_TOKEN = 2.0
-"""How often it may begin one more; a site with a fault every few seconds still gets through."""
-
-REFUSAL_SECONDS = 1.0
-"""How long a peer that begins too much waits for its refusal."""
 
 MIN_BYTES_PER_SECOND = 128 << 10
 """The pace below which an upload gives its place up while others wait for one."""
@@ -106,6 +98,9 @@ class StreamHandler(Protocol):
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
 
+    def trust_update(self) -> TrustUpdate | None:
+        """Return what a stream that is let in is told of certificates; None for nothing."""
+
     def connect(self, connection: Connection) -> None:
         """Take a stream over; it replaces an older one of the same participant."""
 
@@ -125,6 +120,7 @@ class Service:
         mirror: receives every message before it is looked at.
         budget: of bytes in the making.
         vector_lengths: the lengths that a masked vector may have; none where sums are plain.
+        limits: on what one certificate may begin.
     """
 
     def __init__(
@@ -134,14 +130,16 @@ class Service:
         mirror: ReceivedLog,
         budget: UploadBudget,
         vector_lengths: frozenset[int] = frozenset(),
+        limits: PeerLimits = PEER_LIMITS,
     ) -> None:
         self._admission = admission
         self._floor = floor
         self._mirror = mirror
         self._budget = budget
         self._vector_lengths = vector_lengths
-        self._starts = TokenBuckets(BURST, SECONDS_PER_TOKEN)
-        self._questions = TokenBuckets(BURST, SECONDS_PER_TOKEN)
+        self._refusal_seconds = limits.refusal_seconds
+        self._starts = TokenBuckets(limits.burst, limits.seconds_per_token)
+        self._questions = TokenBuckets(limits.burst, limits.seconds_per_token)
 
     def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return what a gRPC server needs; frames stay bytes so that a bad one can be answered in words."""
@@ -182,13 +180,13 @@ class Service:
             grpc.aio.AbortError: it is refused.
             CallEnded: it has gone.
         """
-        name = shown_name(call.auth_context)
-        if buckets.take(name, time.monotonic()):
+        # The certificate and not the name: whoever has a stolen key, which was revoked since, has the name too.
+        if buckets.take(shown_certificate(call.auth_context), time.monotonic()):
             return
-        who = name.rpartition("/")[2] or "a stranger"
+        who = shown_name(call.auth_context).rpartition("/")[2] or "a stranger"
         words = f"too many {what} from {who}: {buckets.burst} at once, then one in {buckets.seconds:.0f} s"
         self._floor.turned_away(who, words)
-        await asyncio.sleep(REFUSAL_SECONDS)
+        await asyncio.sleep(self._refusal_seconds)
         await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
 
     async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
@@ -225,6 +223,9 @@ class Service:
         said = (hello.session, call.auth_context, seen, hello.state)
         connection = incoming.connection = Connection(peer.name, *said)
         connection.send(self._floor.welcome())
+        update = self._floor.trust_update()
+        if update is not None:
+            connection.send(update)
         self._floor.connect(connection)
         try:
             await self._carry(connection, incoming, call)

@@ -1,12 +1,13 @@
 """Rounds per second of a masked federation under four storms, beside its rounds per second without them.
 
 Five sites and an aggregator run as real processes over mutual TLS on loopback; four sites are enough for a sum.
-Every site is reached through a proxy of this process. One federation goes through all storms, and a quiet time
-before and after each is measured too: the ratio is that of the storm to the mean of both, because the machine is
-seldom idle. A storm's time begins with its first moment, so what it costs until it is noticed counts.
+Every site is reached through a proxy of this process. One federation goes through all storms. Each alternates with
+quiet times of the same length (`--pairs`). The ratio is that of the rates over both, because the machine is seldom
+idle. A storm's time begins with its first moment, so what it costs until it is noticed counts.
 
     checks      a site asks preflight questions of 2 MB, over one connection, as fast as they are refused
-    faults      every site has a fault every six seconds: its connections are cut, or stand still for good
+    cuts        every site has a fault every six seconds: its connections are cut
+    faults      the same, and every second fault lets the present connections stand still for good
     slow        one site takes three times the round's deadline for each contribution
     reconnects  one site, which has its certificate and a signed approval, connects up to 65 times a second
 
@@ -22,7 +23,6 @@ import contextlib
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 NAMES = tuple(f"site-{number}" for number in range(1, 6))
 GUILTY = NAMES[-1]
-STORMS = ("checks", "faults", "slow", "reconnects")
+STORMS = ("checks", "cuts", "faults", "slow", "reconnects")
 FAULT_SECONDS = 6.0
 RECONNECTS_PER_SECOND = 65
 QUESTION_BYTES = 2 << 20
@@ -333,8 +333,8 @@ class Federation:
         self.windows.append(window)
         if name in ("checks", "reconnects"):
             window.found = await self._attack(name, seconds)
-        elif name == "faults":
-            window.found = await self._faults(seconds)
+        elif name in ("cuts", "faults"):
+            window.found = await self._faults(seconds, half_open=name == "faults")
         else:
             flag = self.workspace.folder / "slow"
             if name == "slow":
@@ -355,14 +355,14 @@ class Federation:
         said, _ = await attacker.communicate()
         return json.loads(said)  # type: ignore[no-any-return]
 
-    async def _faults(self, seconds: float) -> dict[str, int]:
-        """Give each site its faults, cut and stopped in turn, spread evenly over the sites."""
+    async def _faults(self, seconds: float, *, half_open: bool) -> dict[str, int]:
+        """Give each site its faults, evenly over the sites; every second one is a line that stands still."""
         found, end = Counter[str](), time.monotonic() + seconds
         sites = [name for name in NAMES if self._running[name].poll() is None]
         number = 0
         while time.monotonic() < end:
             turn, which = divmod(number, len(sites))
-            if (turn + which) % 2:
+            if half_open and (turn + which) % 2:
                 self._proxies[sites[which]].stop_carrying()
                 found["stopped"] += 1
             else:
@@ -383,29 +383,47 @@ class Federation:
                 process.kill()
                 process.wait()
 
-    def _cpu_a_second(self, *places: int) -> float:
-        chosen = [self.windows[at] for at in places]
-        return sum(one.cpu_seconds for one in chosen) / sum(one.end - one.start for one in chosen)
-
     def figures(self) -> dict[str, object]:
-        instants = self.instants()
-        rates = [window.rate(instants) for window in self.windows]
-        figures: dict[str, object] = {}
-        for at, window in enumerate(self.windows):
-            if window.name in STORMS:
-                quiet = statistics.fmean((rates[at - 1], rates[at + 1]))
-                figures[window.name] = {
-                    "rounds_per_second_without": round(quiet, 2),
-                    "rounds_per_second_with": round(rates[at], 2),
-                    "left": round(rates[at] / quiet, 3) if quiet else None,
-                    "attempts": window.found,
-                    "seconds": round(window.end - window.start, 1),
-                    "aggregator_cpu_a_second_without": round(self._cpu_a_second(at - 1, at + 1), 3),
-                    "aggregator_cpu_a_second_with": round(self._cpu_a_second(at), 3),
-                    "aggregator_megabytes_before": round(self.windows[at - 1].megabytes),
-                    "aggregator_megabytes_after": round(window.megabytes),
-                }
+        instants, figures = self.instants(), dict[str, object]()
+        for name in dict.fromkeys(window.name for window in self.windows if window.name in STORMS):
+            stormy = [at for at, window in enumerate(self.windows) if window.name == name]
+            # A quiet time stands before the first storm of a kind, and one after each.
+            calm = sorted({at + step for at in stormy for step in (-1, 1)})
+            quiet, storm = ([self.windows[at] for at in places] for places in (calm, stormy))
+            without, with_storm = rate(quiet, instants), rate(storm, instants)
+            attempts = sum((Counter(window.found) for window in storm), Counter[str]())
+            figures[name] = {
+                "rounds_per_second_without": round(without, 2),
+                "rounds_per_second_with": round(with_storm, 2),
+                "left": round(with_storm / without, 3) if without else None,
+                "left_of_each": [
+                    round(
+                        self.windows[at].rate(instants)
+                        / rate([self.windows[at - 1], self.windows[at + 1]], instants),
+                        2,
+                    )
+                    for at in stormy
+                ],
+                "attempts": dict(attempts),
+                "seconds": round(sum(window.end - window.start for window in storm), 1),
+                "aggregator_cpu_a_second_without": round(cpu_a_second(quiet), 3),
+                "aggregator_cpu_a_second_with": round(cpu_a_second(storm), 3),
+                "aggregator_megabytes_before": round(quiet[0].megabytes),
+                "aggregator_megabytes_after_each": [round(window.megabytes) for window in storm],
+                "aggregator_megabytes_at_the_end": round(quiet[-1].megabytes),
+            }
         return figures
+
+
+def rate(windows: list[Window], instants: list[float]) -> float:
+    """Return rounds per second over all these times; never 0, which nothing can be divided by."""
+    found = sum(window.rate(instants) * (window.end - window.start) for window in windows)
+    return found / sum(window.end - window.start for window in windows) or 1e-9
+
+
+def cpu_a_second(windows: list[Window]) -> float:
+    """Return the seconds of processor time of the aggregator for each second of these times."""
+    return sum(one.cpu_seconds for one in windows) / sum(one.end - one.start for one in windows)
 
 
 def resident_megabytes(pid: int) -> float:
@@ -427,12 +445,13 @@ async def storms(words: argparse.Namespace, folder: Path) -> dict[str, object]:
         for storm in (storm for storm in STORMS if storm in words.storms):
             if storm == "reconnects":
                 await federation.end_guilty()
-            # What the storm before has left is not counted as quiet.
             await asyncio.sleep(words.settle)
-            await federation.measure("quiet", words.quiet)
-            await federation.measure(storm, words.seconds)
-            await asyncio.sleep(words.settle)
-            await federation.measure("quiet", words.quiet)
+            await federation.measure("quiet", words.seconds)
+            for _ in range(words.pairs):
+                await federation.measure(storm, words.seconds)
+                # What the storm has left is not counted as quiet.
+                await asyncio.sleep(words.settle)
+                await federation.measure("quiet", words.seconds)
         return federation.figures()
     finally:
         federation.stop()
@@ -446,9 +465,9 @@ if __name__ == "__main__":
     __file__ = str(Path(__file__).resolve())
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--storms", nargs="+", choices=STORMS, default=list(STORMS))
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each storm")
-    parser.add_argument("--quiet", type=float, default=20.0, help="seconds before and after it")
-    parser.add_argument("--settle", type=float, default=20.0, help="seconds that are not counted")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each storm and of each quiet time")
+    parser.add_argument("--pairs", type=int, default=3, help="how often a storm and a quiet time alternate")
+    parser.add_argument("--settle", type=float, default=10.0, help="seconds after a storm that are not counted")
     parser.add_argument("--deadline", type=int, default=20, help="round_deadline_seconds of the plan")
     parser.add_argument("--keep", action="store_true", help="print what the processes said to standard error")
     parser.add_argument("--attack", choices=("checks", "reconnects"), help=argparse.SUPPRESS)

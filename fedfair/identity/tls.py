@@ -8,6 +8,7 @@ no insecure mode. What the collaborator checks about the aggregator is in `prefl
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,12 +41,39 @@ class AuthenticatedPeer:
     certificate_fingerprint: bytes
 
 
-def server_credentials(identity: SiteIdentity) -> grpc.ServerCredentials:
-    """Return what the aggregator listens with: its certificate, and the demand for one of the same authority."""
-    return grpc.ssl_server_credentials(
+class RenewableCertificate:
+    """The certificate that the aggregator shows on new connections; it can be replaced while connections are open.
+
+    Args:
+        identity: whose certificate is shown first.
+
+    Attributes:
+        credentials: what the aggregator listens with.
+    """
+
+    def __init__(self, identity: SiteIdentity) -> None:
+        first = _configuration(identity)
+        # gRPC asks for every handshake, in threads of its own; None stands for what it has already.
+        self._next: grpc.ServerCertificateConfiguration | None = None
+        self.credentials = grpc.dynamic_ssl_server_credentials(
+            first,
+            self._take,  # type: ignore[arg-type] # the stub forgets None, which the documentation of gRPC has
+            require_client_authentication=True,
+        )
+
+    def replace(self, identity: SiteIdentity) -> None:
+        """Show another certificate from the next handshake on."""
+        self._next = _configuration(identity)
+
+    def _take(self) -> grpc.ServerCertificateConfiguration | None:
+        taken, self._next = self._next, None
+        return taken
+
+
+def _configuration(identity: SiteIdentity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
         [(private_pem(identity.tls_key), certificate_pem(identity.certificate))],
         root_certificates=certificate_pem(identity.trust.ca),
-        require_client_auth=True,
     )
 
 
@@ -87,7 +115,7 @@ def authenticate(
             revoked, not a collaborator's, or not in the roster.
     """
     _check_version(auth_context)
-    certificate = _peer_certificate(auth_context)
+    certificate = peer_certificate(auth_context)
     participant = check_certificate(certificate, Trust(ca, crl), now)
     if participant.federation != federation:
         raise IdentityError(
@@ -125,6 +153,11 @@ def shown_name(auth_context: Mapping[str, Sequence[bytes]]) -> str:
     return _name_in(certificates[0]) if len(certificates) == 1 else ""
 
 
+def shown_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> bytes:
+    """Return the SHA-256 of the certificates of a connection as they are written, unchecked as in `shown_name`."""
+    return hashlib.sha256(b"".join(auth_context.get("x509_pem_cert", ()))).digest()
+
+
 def _check_version(auth_context: Mapping[str, Sequence[bytes]]) -> None:
     versions = [value.decode("ascii", "replace") for value in auth_context.get("ssl_tls_version", ())]
     if versions != [TLS_VERSION]:
@@ -134,7 +167,12 @@ def _check_version(auth_context: Mapping[str, Sequence[bytes]]) -> None:
         )
 
 
-def _peer_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> x509.Certificate:
+def peer_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> x509.Certificate:
+    """Return the certificate of the other end of a connection, unchecked.
+
+    Raises:
+        IdentityError: the connection shows none, several, or one that is malformed.
+    """
     certificates = auth_context.get("x509_pem_cert", ())
     if len(certificates) != 1:
         raise IdentityError(

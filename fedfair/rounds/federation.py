@@ -29,7 +29,6 @@ from fedfair.aggregation.round_subject import round_subject
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.derived import quorum
-from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
@@ -74,7 +73,7 @@ from fedfair.rounds.masked_sum import MaskedSumRound, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.rounds.plain_sum import PlainSumRound
-from fedfair.rounds.state_steps import LastOpened, StateSteps
+from fedfair.rounds.state_steps import OUT_OF_STEP, LastOpened, StateSteps
 from fedfair.rounds.stragglers import SumPace
 from fedfair.rounds.sum_round import MemberStanding, OutgoingMessage, Step, SumRound, SumState
 
@@ -85,10 +84,6 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
     from fedfair.rounds.secagg_session import SecaggSession
     from fedfair.run.training_run import TrainingRun
-
-
-OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
-"""Reasons of a site that is asked about another state of the run than its own."""
 
 
 class Federation:
@@ -170,6 +165,11 @@ class Federation:
     def request(self) -> SumRequest | None:
         """Return what is being summed; None while no sum is open."""
         return self._sum.request if self._sum else None
+
+    @property
+    def awaits(self) -> str:
+        """Return in one word what the open sum waits for; empty while no sum is open."""
+        return self._sum.awaits if self._sum else ""
 
     @property
     def connected(self) -> tuple[ParticipantId, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.rounds.events import SendMessage, SendTotals
 from fedfair.run.opened_totals import OpenedTotals
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from fedfair.run.state import RunState
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.recovery import Announcement
+
+OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
+"""Reasons of a site that is asked about another state of the run than its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def test_words_that_decline_in_the_name_of_a_site_need_its_pinned_key(tmp_path: 
         other = Abstain(SumNumber(7), RefusalReason.PROTOCOL)
         assert "expected the site's reason to refuse" in await refusal(federation, "clinic-a", mine, other)
         assert not any("refuses to take part" in note for note in federation.watching.notes)
-        for reason in list(RefusalReason)[: 3 * MAX_DECLINED]:
+        for reason in list(RefusalReason)[: MAX_DECLINED + 4]:
             async with federation.dial("clinic-a") as (link, _):
                 await link.send(mine)
                 await link.send(replace(words, reason=reason))

@@ -10,8 +10,7 @@ import grpc
 import pytest
 import torch
 
-from aggregator import service
-from aggregator.service import BURST
+from aggregator.token_bucket import PeerLimits
 from collaborator.link import CHANNEL_OPTIONS
 from fedfair.cli.loopback import prepare
 from fedfair.errors import UnreachableError
@@ -51,14 +50,17 @@ def everybody_but_the_guilty(federation: Federation) -> list[asyncio.Task[object
     return [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
 
 
+NO_MORE = PeerLimits(seconds_per_token=1e6, refusal_seconds=0.0)
+"""A bucket that is empty stays so."""
+
+BURST = NO_MORE.burst
+
 TWO_OF_THREE = {"min_collaborators": 2, "join_deadline_seconds": 20}
 
 
 def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(service, "REFUSAL_SECONDS", 0.0)
-    monkeypatch.setattr(service, "SECONDS_PER_TOKEN", 1e6)
     workspace = prepare(tmp_path, small_plan(rounds=3, federation=TWO_OF_THREE))
     record = tmp_path / "received" / "clinic-c.jsonl"
 
@@ -70,14 +72,12 @@ def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
         await federation.watching.until_said("too many preflight questions from clinic-c")
         await asyncio.gather(*everybody_but_the_guilty(federation))
 
-    assert play(workspace, floods).state.value == "finished"
+    assert play(workspace, floods, limits=NO_MORE).state.value == "finished"
 
 
 def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(service, "REFUSAL_SECONDS", 0.0)
-    monkeypatch.setattr(service, "SECONDS_PER_TOKEN", 1e6)
     workspace = prepare(tmp_path, small_plan(rounds=60, federation=TWO_OF_THREE))
 
     async def flaps(federation: Federation) -> None:
@@ -96,7 +96,7 @@ def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train
         assert all("too many sessions from clinic-c" in words for words in refusals)
         await asyncio.gather(*others)
 
-    assert play(workspace, flaps).state.value == "finished"
+    assert play(workspace, flaps, limits=NO_MORE).state.value == "finished"
     left = [line["contributors"] for line in metrics(workspace) if line["purpose"] == "training"]
     assert left == [2] * 60
     assert BURST > SHORT_STREAMS
