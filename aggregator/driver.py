@@ -452,8 +452,10 @@ class RunDriver:
             case LeftBehind(participant, _, request, seconds, median):
                 about = request.purpose, request.round
                 self._observer.noticed(SiteLeftBehind(participant, *about, seconds, median))
+                self._records.note_late(effect)
             case CaughtUp(participant, seconds, median):
                 self._observer.noticed(SiteCaughtUp(participant, seconds, median))
+                self._records.note_late(effect)
             case Departed(participant, done, reason):
                 self._untold.discard(participant)
                 self._observer.noticed(SiteWithdrew(participant, done, reason))
@@ -536,6 +538,7 @@ class RunDriver:
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
                 self._measured(self._records.count_sum(effect.progress, figures, self._closed_at))
+                self._measured(self._federation.pace)
 
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
         pace = self._federation.pace

@@ -79,6 +79,9 @@ CREATE TABLE IF NOT EXISTS evaluation (position INTEGER PRIMARY KEY, words TEXT,
 CREATE TABLE IF NOT EXISTS departure (
     position INTEGER PRIMARY KEY, collaborator TEXT, round INTEGER, reason TEXT, sha256 BLOB
 ) STRICT;
+CREATE TABLE IF NOT EXISTS late_site (
+    position INTEGER PRIMARY KEY, collaborator TEXT, times INTEGER, seconds REAL, sha256 BLOB
+) STRICT;
 """
 
 
@@ -240,6 +243,21 @@ class Journal:
             row = (position, departed.participant, departed.round, departed.reason)
             connection.execute("INSERT INTO departure VALUES (?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
 
+    def add_lateness(self, who: ParticipantId, seconds: float, *, times: int) -> None:
+        """Count a collaborator's lateness: one row for each, with the sum of `times` and the most of `seconds`.
+
+        Args:
+            who: its name.
+            seconds: how long it has taken for a step of a sum.
+            times: how many steps went on without it.
+        """
+        with self._transaction() as connection:
+            (count,) = connection.execute("SELECT count(*) FROM late_site").fetchone()
+            query = "SELECT position, times, seconds FROM late_site WHERE collaborator = ?"
+            position, before, longest = connection.execute(query, (who,)).fetchone() or (count, 0, 0.0)
+            row = (position, who, before + times, max(longest, float(seconds)))
+            connection.execute("INSERT OR REPLACE INTO late_site VALUES (?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._writing:
@@ -273,6 +291,18 @@ class Journal:
         try:
             rows = self._checked("SELECT * FROM departure ORDER BY position", None, "who left")
             return [Departed(ParticipantId(name), number, reason) for name, number, reason in rows]
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
+
+    def late_sites(self) -> list[tuple[str, int, float]]:
+        """Return who was late, over all starts: its name, how often, and the most seconds that it took.
+
+        Raises:
+            StateError: a row is damaged.
+        """
+        try:
+            rows = self._checked("SELECT * FROM late_site ORDER BY position", None, "who was late")
+            return [(name, times, seconds) for name, times, seconds in rows]
         except _UNREADABLE as error:
             raise _explained(error, self._path) from error
 
@@ -328,6 +358,7 @@ class Journal:
         # What the result will need is looked at here too: damage is reported before the run continues.
         self._check_newest_costs()
         self.departures()
+        self.late_sites()
         # A journal without a count of evaluations is one of an earlier version, with all of them in its words.
         state, told, *counted = json.loads(words)
         if counted and counted[0]:

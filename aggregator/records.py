@@ -43,8 +43,8 @@ from fedfair.process.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, Ro
 from fedfair.results.costs import SumCost
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
-from fedfair.results.parts import Departure
-from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
+from fedfair.results.parts import Departure, LateSite
+from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, LeftBehind, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.rounds.stragglers import NOT_TIMED, SumPace
 from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
@@ -329,6 +329,17 @@ class RunRecords:
         return tuple(
             Departure(collaborator=departed.participant, round=departed.round, reason=departed.reason)
             for departed in self._journal.departures()
+        )
+
+    def note_late(self, late: LeftBehind | CaughtUp) -> None:
+        """Keep who was too slow, and how long it took, for the result."""
+        self._journal.add_lateness(late.participant, late.seconds, times=isinstance(late, LeftBehind))
+
+    def late_sites(self) -> tuple[LateSite, ...]:
+        """Return whom sums went on without, over all starts, as `fedfair/result/1` says it."""
+        return tuple(
+            LateSite(collaborator=who, times=times, longest_seconds=round(seconds, 3))
+            for who, times, seconds in self._journal.late_sites()
         )
 
     def costs(self) -> list[SumCost]:

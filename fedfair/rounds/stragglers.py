@@ -19,7 +19,7 @@ chooses whom it asks, and each sum says who is in it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -103,17 +103,25 @@ class _Timed:
 
 @dataclass(frozen=True, slots=True)
 class SumPace:
-    """The answers of one sum, for the metrics.
+    """The answers of one sum, for the metrics and the status.
 
     Attributes:
-        median: seconds, over those who contributed; None where nobody was timed.
-        slowest: who of them took longest, and how many seconds; None likewise.
+        answers: how many seconds each took that contributed in time; empty where nobody was timed.
         left_behind: who was not waited for.
     """
 
-    median: float | None = None
-    slowest: tuple[ParticipantId, float] | None = None
+    answers: Mapping[ParticipantId, float] = field(default_factory=dict)
     left_behind: tuple[ParticipantId, ...] = ()
+
+    @property
+    def median(self) -> float | None:
+        """Return the median of the seconds; None where nobody was timed."""
+        return statistics.median(self.answers.values()) if self.answers else None
+
+    @property
+    def slowest(self) -> tuple[ParticipantId, float] | None:
+        """Return who took longest, and how many seconds; None where nobody was timed."""
+        return max(self.answers.items(), key=lambda one: one[1], default=None)
 
 
 NOT_TIMED: Final = SumPace()
@@ -216,9 +224,7 @@ class Stragglers:
         if timed is not None:
             self._saved += SHARE * (now - timed.began - timed.charged) - timed.charged
             self._saved = min(max(self._saved, -self._longest), self._longest)
-            slowest = max(timed.answers.items(), key=lambda one: one[1], default=None)
-            median = statistics.median(timed.answers.values()) if timed.answers else None
-            self.pace = SumPace(median, slowest, tuple(self._left))
+            self.pace = SumPace(timed.answers, tuple(self._left))
         self._sum, self._left = None, []
 
     # -------------------------------------------------------------- those who were left behind
