@@ -50,8 +50,8 @@ from fedfair.wire.frames import (
 from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_FRAME_BYTES
 from fedfair.wire.service import (
     CHECK_METHOD,
-    KEEPALIVE_MILLISECONDS,
-    KEEPALIVE_TIMEOUT_MILLISECONDS,
+    KEEPALIVE,
+    LEAST_PING_MILLISECONDS,
     PARTICIPATE_METHOD,
     SERVICE,
 )
@@ -72,11 +72,9 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     # A peer that has vanished without a word is noticed within ten seconds. Whatever arrives counts as a sign of
     # life, so a slow line that carries an upload is not cut.
-    ("grpc.keepalive_time_ms", KEEPALIVE_MILLISECONDS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLISECONDS),
+    *KEEPALIVE.options,
     ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MILLISECONDS // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_MILLISECONDS),
     ("grpc.http2.max_ping_strikes", 4),
     # An honest peer has one call on a connection. One whose calls are refused waits for each refusal.
     ("grpc.max_concurrent_streams", 4),

@@ -79,7 +79,7 @@ def fold(status: RunStatus, news: News, now: datetime) -> RunStatus:
         case SumCost():
             return _summed(status, news)
         case SumPace():
-            return answered(status, news.answers, news.median, news.left_behind)
+            return answered(status, dict(news.answers.items()), news.median, news.left_behind)
         case Progress():
             return _progressed(status, news, now)
         case _:

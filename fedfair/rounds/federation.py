@@ -8,9 +8,8 @@ may come when and where it may lead; the driver carries out the effects in order
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that
 a quorum is back: the others get `reconnect_grace_seconds` to return with it. A join deadline that passes without a
-quorum aborts the run. It reports in facts (`events.Waiting`) whom it waits for, until which deadline and what
-happens then, and again only when they change. Before the first sum after a restart, what the sites know is
-compared with the journal (`continued`).
+quorum aborts the run. `events.Waiting` has what is told of it. Before the first sum after a restart, what the
+sites know is compared with the journal (`continued`).
 
 Summing. The cohort is everybody who is connected when the sum begins. `plain_sum` or `masked_sum` says who is
 waited for and when the sum closes, `lost_sums` what follows a sum that is lost; it changes nothing. Who comes back
@@ -36,7 +35,6 @@ from fedfair.rounds.events import (
     Abort,
     Abstained,
     Accept,
-    AfterWaiting,
     Checkpoint,
     CheckpointKind,
     Connected,
@@ -242,7 +240,8 @@ class Federation:
         yield from self._wait()
 
     def _connect(self, participant: ParticipantId, session: bytes, seen: Seen, state: bytes) -> Iterator[Effect]:
-        self._members.presence(participant)  # Refuses a name that the plan does not know.
+        if self._members.presence(participant) is not Presence.ABSENT:  # This refuses a name not of the plan.
+            self._late.times.gone(participant)
         self._members.connect(participant, state or self._steps.initial)
         self._seen[participant] = seen
         if self._protection is not None:
@@ -286,6 +285,7 @@ class Federation:
         elif participant in self._sum.cohort and self._sum.step(participant, Step.LEAVE) is MemberStanding.AWAY:
             grace = self._federation.reconnect_grace_seconds if steady else 0
             yield self._deadlines.set(DeadlineKind.GRACE, grace, participant)
+            yield from self._late.watch(self._sum)
 
     def _expel(self, participant: ParticipantId, message: str, remedy: str) -> Iterator[Effect]:
         """Send a connected participant away."""
@@ -319,18 +319,11 @@ class Federation:
                 yield self._deadlines.set(DeadlineKind.SETTLE, self._federation.reconnect_grace_seconds)
         else:
             yield from self._deadlines.cancel(DeadlineKind.SETTLE)
-        waiting = self._waiting(missing)
+        until = self._deadlines.running(DeadlineKind.JOIN, DeadlineKind.SETTLE)
+        waiting = self._next.waiting(self._training_run.next_sum(), until, self._lost)
         if waiting != self._told_waiting:
             self._told_waiting = waiting
             yield waiting
-
-    def _waiting(self, missing: tuple[ParticipantId, ...]) -> Waiting:
-        """Return what there is to say of those who are waited for."""
-        cohort = self._next
-        then = AfterWaiting.START_WITHOUT if cohort.may_begin_late else self._lost.when_given_up
-        until = self._deadlines.running(DeadlineKind.JOIN, DeadlineKind.SETTLE)
-        about = (self._training_run.next_sum(), cohort.only, self._lost.reopens)
-        return Waiting(missing, cohort.present, cohort.total, cohort.needed, until, then, *about)
 
     # -------------------------------------------------------------- one sum
 
@@ -394,8 +387,8 @@ class Federation:
         yield from self._bring_into_step(participant)
         # The request itself tells of an evaluation that was left out; the next sum is about the state without it.
         self._members.hold(participant, self._steps.present)
-        seconds = self._federation.round_deadline_seconds
-        yield SendSum(participant, sum_round.number, sum_round.request, self._steps.present, seconds)
+        about, seconds = (sum_round.number, sum_round.request), self._federation.round_deadline_seconds
+        yield SendSum(participant, *about, self._steps.present, seconds)
 
     def _upload(
         self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview

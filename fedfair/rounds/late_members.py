@@ -6,12 +6,12 @@ without them, and the deadline that ends the wait. Where it cannot, the plan's o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.plan.derived import is_masked, quorum
-from fedfair.rounds.events import CancelDeadline, CaughtUp, DeadlineKind, LeftBehind, SetDeadline
+from fedfair.rounds.events import CancelDeadline, CaughtUp, DeadlineKind, LeftBehind, SetDeadline, Unawaited
 from fedfair.rounds.membership import Presence
 from fedfair.rounds.stragglers import Question, Stragglers
 
@@ -42,7 +42,8 @@ class LateMembers:
         self._members = members
         self._deadlines = deadlines
         self._only_these = False
-        self.times = Stragglers(clock, quorum(plan), plan.federation.round_deadline_seconds)
+        terms = plan.federation
+        self.times = Stragglers(clock, quorum(plan), terms.round_deadline_seconds, terms.reconnect_grace_seconds)
 
     def begin_sum(self, *, only_these: bool) -> None:
         """Note that a sum begins, and whether nobody of its cohort can be left out."""
@@ -56,6 +57,7 @@ class LateMembers:
         question = Question(sum_round.number, purpose, sum_round.step_name, needs_all)
         if self.times.begin(question, awaited):
             yield from self._deadlines.cancel(DeadlineKind.STRAGGLERS)
+        self.times.note_away(self._away(awaited) if sum_round.suffices else ())
         if self._deadlines.is_running(DeadlineKind.STRAGGLERS) or not self.may_be_left(sum_round):
             return
         seconds = self.times.patience(awaited)
@@ -65,23 +67,30 @@ class LateMembers:
     def may_be_left(self, sum_round: SumRound) -> bool:
         """Return whether a sum can go on, or be repeated, without those it waits for.
 
-        Who has lost its connection keeps the grace of the plan. A sum that only the very same sites can repeat
-        waits for the plan's deadline, and so does one that is tried for the last time and would be lost.
+        Who has lost its connection keeps the grace of the plan, as far as its account goes. A sum that only the
+        very same sites can repeat waits for the plan's deadline, and so does one that is tried for the last time
+        and would be lost.
         """
         awaited = sum_round.waiting_for
         if self._only_these or not awaited or not sum_round.suffices:
             return False
-        if any(self._members.presence(who) is not Presence.CONNECTED for who in awaited):
+        if any(self.times.is_waited_for(who) for who in self._away(awaited)):
             return False
         return not self._is_opened_for_all(sum_round) or sum_round.request.attempt < self._max_attempts
 
-    def leave_behind(self, sum_round: SumRound) -> tuple[LeftBehind, ...]:
-        """Close the present step without those who have not answered it; return who of them is connected."""
-        connected = [who for who in sum_round.waiting_for if self._members.presence(who) is Presence.CONNECTED]
-        late = self.times.leave_behind(connected)
-        number, request = sum_round.number, sum_round.request
+    def leave_behind(self, sum_round: SumRound) -> Iterator[LeftBehind | Unawaited]:
+        """Close the present step without those who have not answered it; say who they are."""
+        awaited, number, request = sum_round.waiting_for, sum_round.number, sum_round.request
+        away = self._away(awaited)
+        late = self.times.leave_behind([who for who in awaited if who not in away])
         sum_round.pass_deadline()
-        return tuple(LeftBehind(who, number, request, by.seconds, by.median) for who, by in late.items())
+        for who, by in late.items():
+            yield LeftBehind(who, number, request, by.seconds, by.median)
+        for who in away:
+            yield Unawaited(who, number, request, "its connection breaks too often to be waited for")
+
+    def _away(self, awaited: Collection[ParticipantId]) -> tuple[ParticipantId, ...]:
+        return tuple(who for who in awaited if self._members.presence(who) is not Presence.CONNECTED)
 
     def hear(self, participant: ParticipantId) -> Iterator[CaughtUp]:
         """Note that a participant said something; it has caught up, if it had been left behind."""

@@ -12,13 +12,23 @@ Asking again. Who was left behind is asked nothing more until it has answered, o
 Then it is asked as soon as the run can afford the time that it takes. A `SHARE` of the time that sums take is
 saved up, never more than one deadline, and a wait for somebody who was left behind is paid from it. So a site that
 is a little too slow takes part in some rounds, one that never answers in fewer and fewer, and both together cost
-the others no more than that share. None of this is anything that a site computes with: as ever, the aggregator
-chooses whom it asks, and each sum says who is in it.
+the others no more than that share.
+
+Broken lines. Who has lost its connection is waited for as long as the plan says, while its own account lasts: two
+such waits, and a share of the time that sums take. Then, and where its line breaks every few seconds, a sum that
+enough have answered waits for it as for anybody who is late.
+
+Short rounds. `LEAST_SECONDS` may be many medians. Whoever makes sums wait beyond `FACTOR` medians time and again
+has used up its account of such waits, and is given `FRAIL_LEAST_SECONDS`.
+
+None of this is anything that a site computes with: as ever, the aggregator chooses whom it asks, and each sum says
+who is in it.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -37,6 +47,25 @@ FACTOR_OF_ALL: Final = 10.0
 
 SHARE: Final = 0.25
 """Of the time that sums take: the time that may be spent on those who were left behind."""
+
+FRAIL_BREAKS: Final = 2
+FRAIL_SECONDS: Final = 60.0
+"""A line is frail that broke so often in so many seconds."""
+
+FRAIL_LEAST_SECONDS: Final = 0.25
+"""The shortest patience with sites whose lines are frail, and with those that are often a little late."""
+
+AWAY_SHARE: Final = 0.1
+"""Of the time that sums take: the time that may be spent on waiting for the return of any one participant."""
+
+LATE_SECONDS: Final = 10.0
+"""Seconds of waiting beyond a few medians, though within the shortest patience, that each participant may cost."""
+
+LATE_SHARE: Final = 0.05
+"""Of the time that sums take: the time that it may cost in this way afterwards."""
+
+AWAY_WAITS: Final = 2
+"""Waits for its return, as long as the plan allows, that a participant has at the beginning, and at most."""
 
 MARGIN: Final = 1.25
 """A site that was late by so much is given so many times as much the next time."""
@@ -83,6 +112,7 @@ class _Step:
     began: float
     enough_at: float | None = None
     is_trial: bool = False
+    away: dict[ParticipantId, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -134,15 +164,22 @@ class Stragglers:
         clock: seconds since any fixed moment.
         quorum: how many answers make a median.
         longest_seconds: the deadline of the plan; no patience is longer.
+        grace_seconds: how long the plan waits for the return of a lost connection.
 
     Attributes:
         pace: of the sum that closed last.
     """
 
-    def __init__(self, clock: Callable[[], float], quorum: int, longest_seconds: float) -> None:
+    def __init__(
+        self, clock: Callable[[], float], quorum: int, longest_seconds: float, grace_seconds: float
+    ) -> None:
         self._clock = clock
         self._quorum = quorum
         self._longest = longest_seconds
+        self._away_most = AWAY_WAITS * grace_seconds
+        self._away_spent: dict[ParticipantId, float] = {}
+        self._late_spent: dict[ParticipantId, float] = {}
+        self._breaks: dict[ParticipantId, deque[float]] = {}
         self._last: dict[tuple[str, str], dict[ParticipantId, float]] = {}
         self._step: _Step | None = None
         self._sum: _Timed | None = None
@@ -175,40 +212,46 @@ class Stragglers:
         step = self._step
         if step is None:
             return
-        seconds = self._clock() - step.began
+        now, usual = self._clock(), self._usual(step.question, FRAIL_LEAST_SECONDS)
+        seconds = now - step.began
+        if step.enough_at is not None and usual is not None:
+            cost = now - max(step.enough_at, step.began + usual)
+            self._late_spent[who] = self._late_spent.get(who, 0.0) + max(0.0, cost)
         self._time(step.question.kind, who, seconds)
         if self._sum is not None and step.question.purpose:
             self._sum.answers.setdefault(who, seconds)
         if self._need(who, step.question.kind):
-            self._reckon(who, step.question.kind, seconds, self._usual(step.question))
+            self._reckon(who, step.question.kind, seconds, self._usual(step.question, self._least(who)))
 
     def patience(self, awaited: Collection[ParticipantId]) -> float | None:
         """Return for how many seconds from now the step, which enough have answered, waits for the others.
 
         Args:
-            awaited: who has not answered; they are all connected.
+            awaited: who has not answered.
 
         Returns:
             The seconds; None where only the plan's deadline ends the wait.
         """
         step = self._step
-        usual = None if step is None else self._usual(step.question)
+        least = max(map(self._least, awaited), default=LEAST_SECONDS)
+        usual = None if step is None else self._usual(step.question, least)
         if step is None or usual is None:
             return None
         now = self._clock()
         if step.enough_at is None:
             step.enough_at = now
         whole = usual + max((self._need(who, step.question.kind) for who in awaited), default=0.0)
-        return max(LEAST_SECONDS, whole - (now - step.began))
+        return max(least, whole - (now - step.began))
 
     def leave_behind(self, late: Collection[ParticipantId]) -> dict[ParticipantId, Lateness]:
         """Note that a step closes without these, who are connected; return how late they are."""
         step = self._step
-        if step is None:
+        if step is None or not late:
             return {}
-        now, usual, kind = self._clock(), self._usual(step.question), step.question.kind
+        now, kind = self._clock(), step.question.kind
         waited, median = now - step.began, self._median(kind)
         for who in late:
+            usual = self._usual(step.question, self._least(who))
             self._owing[who] = _Owing(kind, step.began, waited if usual is None else usual)
             # What it needs is not known before it has answered: next time it gets twice what it had.
             needed = max(waited, LEAST_SECONDS, 2 * self._need(who, kind))
@@ -224,6 +267,8 @@ class Stragglers:
         if timed is not None:
             self._saved += SHARE * (now - timed.began - timed.charged) - timed.charged
             self._saved = min(max(self._saved, -self._longest), self._longest)
+            self._away_spent = _repaid(self._away_spent, AWAY_SHARE * (now - timed.began))
+            self._late_spent = _repaid(self._late_spent, LATE_SHARE * (now - timed.began))
             self.pace = SumPace(timed.answers, tuple(self._left))
         self._sum, self._left = None, []
 
@@ -244,6 +289,34 @@ class Stragglers:
     def gone(self, who: ParticipantId) -> None:
         """Note that somebody's stream has ended: what it was asked on it will not be answered."""
         self._owing.pop(who, None)
+        self._breaks.setdefault(who, deque(maxlen=FRAIL_BREAKS)).append(self._clock())
+
+    def is_frail(self, who: ParticipantId) -> bool:
+        """Return whether somebody's streams have ended several times of late."""
+        breaks = self._breaks.get(who)
+        if breaks is None or len(breaks) < FRAIL_BREAKS:
+            return False
+        return self._clock() - breaks[0] <= FRAIL_SECONDS
+
+    def _least(self, who: ParticipantId) -> float:
+        is_costly = self.is_frail(who) or self._late_spent.get(who, 0.0) >= LATE_SECONDS
+        return FRAIL_LEAST_SECONDS if is_costly else LEAST_SECONDS
+
+    def note_away(self, away: Collection[ParticipantId]) -> None:
+        """Note whose return alone, besides those who are late, a step waits for that enough have answered."""
+        step, now = self._step, self._clock()
+        if step is not None:
+            self._charge_away(step.away.keys() - set(away), step, now)
+            for who in away:
+                step.away.setdefault(who, now)
+
+    def is_waited_for(self, who: ParticipantId) -> bool:
+        """Return whether its account and its line allow to wait for the return of somebody who is away."""
+        return not self.is_frail(who) and self._away_spent.get(who, 0.0) < self._away_most
+
+    def _charge_away(self, back: Collection[ParticipantId], step: _Step, now: float) -> None:
+        for who in back:
+            self._away_spent[who] = self._away_spent.get(who, 0.0) + now - step.away.pop(who)
 
     @property
     def resting(self) -> frozenset[ParticipantId]:
@@ -260,10 +333,10 @@ class Stragglers:
         timed = self._last.get(kind, {})
         return statistics.median(timed.values()) if len(timed) >= self._quorum else None
 
-    def _usual(self, question: Question) -> float | None:
+    def _usual(self, question: Question, least: float) -> float | None:
         median = self._median(question.kind)
         factor = FACTOR_OF_ALL if question.needs_all else FACTOR
-        return None if median is None else min(max(LEAST_SECONDS, factor * median), self._longest)
+        return None if median is None else min(max(least, factor * median), self._longest)
 
     def _need(self, who: ParticipantId, kind: tuple[str, str]) -> float:
         return self._needs.get(who, {}).get(kind, 0.0)
@@ -280,5 +353,11 @@ class Stragglers:
 
     def _end_step(self, now: float) -> None:
         step, self._step = self._step, None
+        if step is not None:
+            self._charge_away(tuple(step.away), step, now)
         if step is not None and step.is_trial and step.enough_at is not None and self._sum is not None:
             self._sum.charged += now - step.enough_at
+
+
+def _repaid(spent: Mapping[ParticipantId, float], seconds: float) -> dict[ParticipantId, float]:
+    return {who: left for who, before in spent.items() if (left := before - seconds) > 0}

@@ -10,8 +10,13 @@ from fedfair.rounds import events
 from fedfair.rounds.events import DeadlineKind
 from fedfair.rounds.phases import Phase
 from fedfair.rounds.stragglers import (
+    AWAY_SHARE,
+    AWAY_WAITS,
     FACTOR,
     FACTOR_OF_ALL,
+    FRAIL_BREAKS,
+    FRAIL_LEAST_SECONDS,
+    FRAIL_SECONDS,
     LEAST_SECONDS,
     MARGIN,
     SHARE,
@@ -21,7 +26,7 @@ from fedfair.rounds.stragglers import (
 from tests.rounds.rounds_play import Play, kinds, of_kind, plan_of
 
 A, B, C = (ParticipantId(f"clinic-{letter}") for letter in "abc")
-DEADLINE = 600.0
+DEADLINE, GRACE = 600.0, 15.0
 
 
 class Clock:
@@ -40,7 +45,7 @@ def question(number: int, *, needs_all: bool = False) -> Question:
 
 def timed(clock: Clock, seconds: dict[ParticipantId, float], number: int = 1) -> Stragglers:
     """Return the times after one sum that each of these answered after so many seconds."""
-    times = Stragglers(clock, 2, DEADLINE)
+    times = Stragglers(clock, 2, DEADLINE, GRACE)
     play_sum(times, clock, seconds, number)
     return times
 
@@ -56,7 +61,7 @@ def play_sum(times: Stragglers, clock: Clock, seconds: dict[ParticipantId, float
 
 def test_a_step_that_was_never_timed_waits_for_the_deadline_of_the_plan() -> None:
     clock = Clock()
-    times = Stragglers(clock, 2, DEADLINE)
+    times = Stragglers(clock, 2, DEADLINE, GRACE)
     times.begin(question(1), (A, B, C))
     times.answered(A)
     assert times.patience((B, C)) is None  # One answer is no median of two sites.
@@ -182,6 +187,96 @@ def test_a_site_that_is_quick_again_is_forgiven() -> None:
         play_sum(times, clock, {A: 1.0, B: 1.0, C: 1.1}, number)
 
 
+def test_who_answers_just_within_the_shortest_patience_does_not_slow_short_rounds_for_long() -> None:
+    """Rounds take a tenth of a second, and C answers after 1.9 seconds, always in time."""
+    clock = Clock()
+    times = timed(clock, {A: 0.1, B: 0.1, C: 0.1})
+    began, rounds, with_c = clock.now, 20_000, 0
+    for number in range(2, 2 + rounds):
+        asked = (A, B) if C in times.resting else (A, B, C)
+        times.begin(question(number), asked)
+        start = clock.now
+        clock.now += 0.1
+        times.answered(A)
+        times.answered(B)
+        if C in asked:
+            patience = times.patience((C,))
+            assert patience is not None
+            if patience >= 1.8:
+                clock.now = start + 1.9
+                times.answered(C)
+                with_c += 1
+            else:
+                clock.now += patience
+                times.leave_behind((C,))
+        elif times.owes(C):
+            times.caught_up(C)
+        times.close()
+    assert with_c > 100
+    assert 0.1 * rounds / (clock.now - began) >= 0.7
+
+
+def breaking(clock: Clock, every: float) -> Stragglers:
+    """Return the times of a run in which C has lost its line some times, once in so many seconds."""
+    times = timed(clock, {A: 0.01, B: 0.01, C: 0.01})
+    for _ in range(FRAIL_BREAKS):
+        clock.now += every
+        times.gone(C)
+    return times
+
+
+def test_a_line_that_breaks_every_few_seconds_is_not_waited_for_and_one_that_breaks_now_and_then_is() -> None:
+    clock = Clock()
+    frail = breaking(clock, 6.0)
+    assert not frail.is_waited_for(C)
+    assert frail.is_waited_for(B)
+    frail.begin(question(2), (A, B, C))
+    assert frail.patience((C,)) == FRAIL_LEAST_SECONDS
+    assert frail.patience((B, C)) == LEAST_SECONDS
+    clock.now += FRAIL_SECONDS
+    assert frail.is_waited_for(C)
+    assert breaking(Clock(), FRAIL_SECONDS + 1.0).is_waited_for(C)
+
+
+def test_who_contributes_and_goes_away_again_costs_no_more_than_its_share() -> None:
+    """Each round it answers, loses its line in the next one, and comes back just before it is given up."""
+    clock, waited = Clock(), 0.0
+    times = timed(clock, {A: 1.0, B: 1.0, C: 1.0})
+    rounds, began = 2000, clock.now
+    for number in range(2, 2 + rounds):
+        times.begin(question(number), (A, B, C))
+        clock.now += 1.0
+        times.answered(A)
+        times.answered(B)
+        times.note_away((C,))
+        if times.is_waited_for(C):
+            clock.now += GRACE - 0.1
+            waited += GRACE - 0.1
+        times.note_away(())
+        times.answered(C)
+        times.close()
+    assert waited > AWAY_WAITS * GRACE
+    assert waited <= AWAY_SHARE * (clock.now - began) + (AWAY_WAITS + 1) * GRACE
+
+
+def test_waiting_for_one_broken_line_takes_nothing_from_the_account_of_another() -> None:
+    clock = Clock()
+    times = timed(clock, {A: 1.0, B: 1.0, C: 1.0})
+    times.begin(question(2), (A, B, C))
+    times.note_away((C,))
+    clock.now += AWAY_WAITS * GRACE
+    times.close()
+    # What the sum itself took is earned again, which is a tenth.
+    assert times.is_waited_for(C)
+    times.begin(question(3), (A, B, C))
+    times.note_away((C,))
+    clock.now += AWAY_WAITS * GRACE
+    assert times.is_waited_for(C)  # Its account is settled when it is back, or the sum closes.
+    times.note_away(())
+    assert not times.is_waited_for(C)
+    assert times.is_waited_for(B)
+
+
 # ------------------------------------------------------------------ in a federation
 
 
@@ -243,3 +338,49 @@ def test_a_slow_site_that_the_quorum_needs_is_asked_all_the_same() -> None:
     play.pass_deadline(DeadlineKind.GRACE)
     assert play.federation.phase is Phase.SUMMING
     assert set(play.federation.waiting_for) == {A, C}
+
+
+def test_a_site_whose_line_breaks_again_and_again_is_left_out_of_the_sum_and_asked_for_the_next() -> None:
+    play = in_training()
+    number = play.asked[A].sum_number
+    for _ in range(FRAIL_BREAKS):
+        play.disconnect(C)
+        play.connect(C)
+    play.disconnect(C)
+    play.upload(A, B)
+    effects = play.pass_deadline(DeadlineKind.STRAGGLERS)
+    (dropped,) = of_kind(effects, events.Unawaited)
+    assert isinstance(dropped, events.Unawaited)
+    assert (dropped.participant, dropped.sum_number) == (C, number)
+    assert play.accepted[number] == {A, B}
+    play.connect(C)
+    play.upload(A, B)
+    assert play.asked[C].sum_number > number + 1
+
+
+def test_a_site_that_was_left_behind_on_a_dead_line_is_asked_again_when_its_new_stream_takes_the_place() -> None:
+    play = in_training()
+    play.upload(A, B)
+    play.pass_deadline(DeadlineKind.STRAGGLERS)
+    # The aggregator has not noticed that the old stream is dead, so nobody has told of its end.
+    play.connect(C)
+    assert not play.federation._late.times.owes(C)
+
+
+@pytest.mark.parametrize("how", ["slow", "away"])
+def test_no_sum_closes_with_fewer_than_the_quorum_whoever_is_late(how: str) -> None:
+    """Whatever sites do to be left behind, no sum is opened for fewer sites than the plan allows."""
+    play = in_training(minimum=2)
+    for who in (B, C) if how == "away" else ():
+        for _ in range(FRAIL_BREAKS):
+            play.disconnect(who)
+            play.connect(who)
+    number = play.asked[A].sum_number
+    play.upload(A)
+    if how == "away":
+        play.disconnect(B)
+        play.disconnect(C)
+    assert not any(token.kind is DeadlineKind.STRAGGLERS for token in play.deadlines)
+    assert play.accepted[number] == {A}
+    assert play.federation.phase is Phase.SUMMING
+    assert play.federation.sum_number == number
