@@ -108,8 +108,10 @@ from fedfair.wire.frames import (
 )
 
 MAX_DECLINED = 8
-"""Different reasons for not coming that are written down for one collaborator; each may have 500 characters."""
+"""Different reasons not to come, or not to be let in, that are told of one name; each may have 500 characters."""
 
+REMINDER_SECONDS = 24 * 3600.0
+"""After which the operator is told again who is not let in."""
 
 LOOK_SECONDS = 1.0
 """How often the files of certificates are looked at, so that a revocation ends a stream within seconds."""
@@ -160,7 +162,8 @@ class RunDriver:
         self._standing = standing
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
-        self._turned_away: dict[str, str] = {}
+        self._turned_away: dict[str, set[str]] = {}
+        self._turned_away_since = time.monotonic()
         self._declined: dict[ParticipantId, set[str]] = {}
         self._streams = 0
         self._steadiness = Steadiness()
@@ -182,9 +185,13 @@ class RunDriver:
     # -------------------------------------------------------------- what the service calls
 
     def turned_away(self, who: str, reason: str) -> None:
-        """Tell the operator who was not let in, and why; once, however often the same is tried again."""
-        if self._turned_away.get(who) != reason:
-            self._turned_away[who] = reason
+        """Tell the operator who was not let in, and why; once a day, however often the same is tried again."""
+        now = time.monotonic()
+        if now - self._turned_away_since > REMINDER_SECONDS:
+            self._turned_away, self._turned_away_since = {}, now
+        told = self._turned_away.setdefault(who, set())
+        if reason not in told and len(told) < MAX_DECLINED:
+            told.add(reason)
             self._observer.noticed(EntryRefused(who, reason))
 
     def declined(self, who: ParticipantId, reason: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import grpc
 import pytest
 import torch
 
+from aggregator.driver import MAX_DECLINED
 from aggregator.token_bucket import PeerLimits
 from collaborator.link import CHANNEL_OPTIONS
 from fedfair.cli.loopback import prepare
@@ -17,10 +20,11 @@ from fedfair.errors import UnreachableError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.rounds.steadiness import SHORT_STREAMS
-from fedfair.wire.frames import Welcome
+from fedfair.wire.frames import Refused, Welcome
 from fedfair.wire.limits import MAX_CHECK_BYTES
-from fedfair.wire.service import CHECK
+from fedfair.wire.service import CHECK, PARTICIPATE
 from tests.interop.federation_kit import Federation, metrics, play
+from tests.interop.own_folders import renew, with_own_folders
 from tests.interop.test_streams import answered
 from tests.plans import small_plan
 
@@ -100,3 +104,45 @@ def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train
     left = [line["contributors"] for line in metrics(workspace) if line["purpose"] == "training"]
     assert left == [2] * 60
     assert BURST > SHORT_STREAMS
+
+
+def test_whoever_has_an_older_certificate_of_a_site_takes_nothing_from_the_site_with_the_new_one(
+    tmp_path: Path,
+) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1))
+    folders = with_own_folders(workspace)
+    few = PeerLimits(burst=3, seconds_per_token=1e6, refusal_seconds=0.0)
+
+    async def storms(federation: Federation) -> None:
+        stolen = federation.ready("clinic-c").site.identity()
+        renew(workspace.folder / "cert", folders["clinic-c"], "clinic-c")
+        server = await asyncio.to_thread(preflight, "localhost", federation.port, stolen, datetime.now(UTC))
+        target, credentials = f"localhost:{federation.port}", channel_credentials(stolen, server)
+        codes = []
+        async with grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS) as channel:
+            for _ in range(2 * few.burst):
+                call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
+                await call.done_writing()
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    async for _ in call:
+                        pass
+                codes.append(await call.code())
+        assert codes[-1] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await federation.everybody()
+
+    assert play(workspace, storms, limits=few).state.value == "finished"
+
+
+def test_one_name_is_told_a_few_different_reasons_a_day_however_it_alternates(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1))
+
+    async def alternates(federation: Federation) -> None:
+        for number in range(2 * MAX_DECLINED):
+            async with federation.dial("clinic-c") as (link, hello):
+                await link.send(replace(hello, plan_digest=bytes([number]) * 32))
+                await answered(link, Refused)
+        await federation.everybody()
+        told = [note for note in federation.watching.notes if note.startswith("clinic-c was refused: ")]
+        assert len(told) == MAX_DECLINED
+
+    assert play(workspace, alternates).state.value == "finished"
