@@ -15,6 +15,7 @@ from aggregator.notice_words import notice_words
 from aggregator.notices import (
     AnswerUnawaited,
     AttemptLost,
+    CertificateRenewed,
     EntryRefused,
     InvitationDeclined,
     Notice,
@@ -30,6 +31,7 @@ from aggregator.notices import (
 from aggregator.observer import Measure
 from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
 from fedfair.rounds.stragglers import SumPace
 from fedfair.run.training_run import Progress
@@ -44,7 +46,6 @@ from fedfair.watching.run_status import (
     attended,
     counted,
     evaluated,
-    event_name,
     left_behind,
     noted,
     round_ended,
@@ -83,13 +84,13 @@ def fold(status: RunStatus, news: News, now: datetime) -> RunStatus:
         case Progress():
             return _progressed(status, news, now)
         case _:
-            status = counted(status, "notices", event_name(news))
+            status = counted(status, "notices", event_name(type(news)))
             if type(news) in REFUSALS:
                 status = counted(status, "refusals", REFUSALS[type(news)])
             return noted(_noticed(status, news, now), notice_words(news), now)
 
 
-def _noticed(status: RunStatus, notice: Notice, now: datetime) -> RunStatus:  # noqa: PLR0911 - one case per notice
+def _noticed(status: RunStatus, notice: Notice, now: datetime) -> RunStatus:  # noqa: C901, PLR0911 - one case a notice
     match notice:
         case RunContinued(run_id, rounds_done):
             return replace(status, run_id=run_id, rounds_done=int(rounds_done))
@@ -108,6 +109,8 @@ def _noticed(status: RunStatus, notice: Notice, now: datetime) -> RunStatus:  # 
             return answered(status, {who: seconds}, median)
         case AttemptLost(purpose):
             return counted(status, "lost_sums", purpose.value)
+        case CertificateRenewed(until):
+            return replace(status, certificate_ends=until)
         case StopBegun():
             return replace(status, state=WatchedState.STOPPING)
         case _:
