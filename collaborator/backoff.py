@@ -22,18 +22,24 @@ class Backoff:
 
     Args:
         draw: returns a number in [0, 1); randomness comes from outside.
+
+    Attributes:
+        fruitless: attempts since something was brought to its end.
     """
 
     def __init__(self, draw: Callable[[], float]) -> None:
         self._draw = draw
         self._longest = FIRST_SECONDS
+        self.fruitless = 0
 
     def next(self) -> float:
         """Return the seconds to wait now: between half of the present bound and all of it."""
         bound = self._longest
+        self.fruitless += 1
         self._longest = min(2 * bound, LONGEST_SECONDS)
         return bound * (1 + self._draw()) / 2
 
     def reset(self) -> None:
         """Begin again with the shortest wait."""
         self._longest = FIRST_SECONDS
+        self.fruitless = 0

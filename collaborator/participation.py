@@ -236,7 +236,8 @@ def driver_of(
     watch = LineWatch(time.monotonic)
 
     def call() -> AbstractAsyncContextManager[tuple[Link, Hello]]:
-        return dial(ready, terms.address, egress, partial(introduced, worker), standing, watch.next())
+        keepalive = watch.next(patience.backoff.fruitless)
+        return dial(ready, terms.address, egress, partial(introduced, worker), standing, keepalive)
 
     greeting = partial(check_run, ready.site)
     return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting, standing)
