@@ -56,8 +56,8 @@ class KeepAlive:
 KEEPALIVE: Final = KeepAlive(5_000, 5_000)
 """Of both sides: a dead line is found within ten seconds."""
 
-FRAIL_KEEPALIVE: Final = KeepAlive(1_000, 1_500)
-"""Of a site whose line broke of late: its next dead line is found within three seconds."""
+FRAIL_KEEPALIVE: Final = KeepAlive(750, 1_000)
+"""Of a site whose line broke of late: its next dead line is found within two seconds."""
 
 LEAST_PING_MILLISECONDS: Final = 500
 """Who asks for signs of life more often, and says nothing else, is sent away."""
