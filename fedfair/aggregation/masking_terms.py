@@ -19,6 +19,7 @@ from fedfair.plan.known_groups import names_groups
 from fedfair.plan.public_keys import parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.params import (
+    MAX_MEMBERS,
     Mode,
     SessionPlan,
     SessionTerms,
@@ -53,11 +54,17 @@ def check_protection(plan: Plan) -> None:
     """Refuse a plan whose sums could not hide a site; a plan with plain sums passes.
 
     Raises:
-        PlanError: too few collaborators, or a quorum that the colluders could see through.
+        PlanError: too few or too many collaborators, or a quorum that the colluders could see through.
     """
     if not is_masked(plan):
         return
     count, colluders = len(plan.federation.collaborators), plan.secure_aggregation.colluders
+    if count > MAX_MEMBERS:
+        raise PlanError(
+            f"federation.collaborators names {count}, and at most {MAX_MEMBERS} can add under masks",
+            f"name at most {MAX_MEMBERS}, or simulate the plan; secure_aggregation.mode: off has no such limit, "
+            "and shows the aggregator each site's update",
+        )
     fewest = quorum(plan)
     if fewest < colluders + 2:
         raise PlanError(

@@ -132,6 +132,11 @@ class MessageReader:
         self._increasing([index for index, _ in pairs])
         return pairs
 
+    @property
+    def is_at_end(self) -> bool:
+        """Return whether nothing is left."""
+        return self._at == len(self._raw)
+
     def end(self) -> None:
         """Refuse anything that is left.
 

@@ -34,6 +34,8 @@ class Kind(enum.IntEnum):
     UNMASK_REQUEST = 10
     UNMASK_SHARES = 11
     OPENED = 12
+    PAIR_MASKS_REQUEST = 13
+    PAIR_MASKS = 14
 
 
 Pairs = tuple[tuple[int, bytes], ...]

@@ -1,7 +1,8 @@
 """The aggregator's side of one round: what arrived, and how the sum is opened.
 
 Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head.
-Masks are rebuilt from exactly t members' shares. Each share is compared with the digest that its owner signed, so
+Survivors hand over their masks with the missing, each under its own mask. Own masks are rebuilt from exactly t
+members' shares. Each share is compared with the digest that its owner signed, so
 a wrong one is known when it arrives; each mask is checked against what its owner promised before it is used.
 Decides no order of events; that is `server`.
 """
@@ -25,6 +26,7 @@ from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
+    PairMasks,
     RoundStart,
     UnmaskRequest,
     UnmaskShares,
@@ -32,7 +34,7 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes, share_digest
+from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, share_digest, wrap_pair_mask
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Roster
@@ -80,6 +82,7 @@ class RoundState:
         self._tags: dict[int, dict[int, bytes]] = {}
         self._envelopes: dict[int, dict[int, bytes]] = {}
         self._promised: dict[int, dict[int, bytes]] = {}
+        self._wrapped: dict[int, dict[int, bytes]] = {}
         self._added: set[int] = set()
         self._contradictions: set[Pair] = set()
         self._once_more: dict[int, Upload] = {}
@@ -88,6 +91,7 @@ class RoundState:
         self._wrong: set[Pair] = set()
         self._unopened: set[Pair] = set()
         self._known_weights: dict[tuple[int, ...], list[int]] = {}
+        self._shares: dict[int, dict[int, bytes]] = {}
         self._roster = roster
         self._terms = terms
         self._shape = shape
@@ -154,6 +158,7 @@ class RoundState:
         if not self._added <= self.uploads.keys():
             self._sum.clear()
             self._added.clear()
+            self._wrapped.clear()
         lacking = sorted(self.uploads.keys() - self._added)
         self._once_more = {member: self.uploads.pop(member) for member in lacking}
         return tuple(lacking)
@@ -165,11 +170,28 @@ class RoundState:
         everyone = all([member for member, _ in pairs] == whom for pairs, whom in expected)
         require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
         for what, pairs, length in (
-            ("an envelope", upload.envelopes, envelope_bytes(len(cohort))),
-            ("a list of digests of shares", upload.share_digests, SHARE_DIGEST_BYTES * len(cohort)),
+            ("an envelope", upload.envelopes, ENVELOPE_BYTES),
+            ("a digest of a share", upload.share_digests, SHARE_DIGEST_BYTES),
         ):
             right_length = all(len(found) == length for _, found in pairs)
             require(right_length, Check.ENVELOPE, f"{what} of {name} does not have {length} bytes")
+
+    def add_pair_masks(self, sender: int, raw: bytes) -> None:
+        """Check the masks that a survivor has in common with those who are missing.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SURVIVORS; nothing changed.
+        """
+        message, name = PairMasks.decode(raw), self._roster.name(sender)
+        self._check_author(sender, message.member, message.transcript, self.survivors)
+        same = message.survivors == self.survivors and tuple(gone for gone, _ in message.masks) == self.dropped
+        require(same, Check.SURVIVORS, f"{name} handed over its masks with others than those who are missing")
+        self._wrapped[sender] = dict(message.masks)
+
+    @property
+    def without_pair_masks(self) -> tuple[int, ...]:
+        """Return which survivors have not handed over their masks with those who are missing."""
+        return tuple(member for member in self.survivors if self.dropped and member not in self._wrapped)
 
     def add_vote(self, sender: int, raw: bytes) -> None:
         """Check one vote.
@@ -195,16 +217,17 @@ class RoundState:
         about = tuple(member for member, _ in answer.shares)
         same = answer.survivors == self.survivors == about
         require(same, Check.SHARE, f"{self._roster.name(sender)} answered for another set")
-        length = SHARE_BYTES * (1 + len(self.dropped))
-        right_length = all(len(shares) == length for _, shares in answer.shares)
+        right_length = all(len(share) == SHARE_BYTES for _, share in answer.shares)
         require(
             right_length,
             Check.SHARE,
-            f"an answer of {self._roster.name(sender)} does not have {length} bytes a survivor",
+            f"an answer of {self._roster.name(sender)} does not have {SHARE_BYTES} bytes a survivor",
         )
         self.answers[sender] = answer
         self._wrong |= {
-            (sender, owner) for owner, held in answer.shares if not self._promises(owner, sender, held)
+            (sender, owner)
+            for owner, share in answer.shares
+            if share_digest(self.transcript, owner, sender, share) != self._promised[owner][sender]
         }
 
     def add_unopened(self, holder: int, owner: int) -> None:
@@ -227,20 +250,6 @@ class RoundState:
     def holders(self, owner: int) -> list[int]:
         """Return whose answers have the shares that a survivor promised, in order of the roster."""
         return [holder for holder in sorted(self.answers) if (holder, owner) not in self._wrong]
-
-    def _promises(self, owner: int, holder: int, shares: bytes) -> bool:
-        promised = self._promised[owner][holder]
-        for at, position in enumerate(self._positions(owner)):
-            share = shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
-            digest = promised[SHARE_DIGEST_BYTES * position : SHARE_DIGEST_BYTES * (position + 1)]
-            if share_digest(self.transcript, owner, holder, position, share) != digest:
-                return False
-        return True
-
-    def _positions(self, owner: int) -> list[int]:
-        """Return where in an owner's envelope the shares of an answer stand: its own mask's, then the dropped."""
-        peers = [member for member in self.start.cohort if member != owner]
-        return [0, *(1 + peers.index(gone) for gone in self.dropped)]
 
     def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
@@ -272,15 +281,15 @@ class RoundState:
         for survivor in self.survivors:
             responders = self.holders(survivor)[: self.start.threshold]
             weights = self._weights(tuple(responders))
-            held = [dict(self.answers[member].shares)[survivor] for member in responders]
-            seeds = [
-                self._seed(survivor, weights, [shares[at : at + SHARE_BYTES] for shares in held])
-                for at in range(0, SHARE_BYTES * (1 + len(self.dropped)), SHARE_BYTES)
-            ]
-            self._check_seeds(survivor, seeds)
-            found.append(SignedSeed(seeds[0], False))
-            found += [SignedSeed(s, gone < survivor) for gone, s in zip(self.dropped, seeds[1:], strict=True)]
+            own = self._own_seed(survivor, weights, [self._share(member, survivor) for member in responders])
+            found.append(SignedSeed(own, False))
+            found += [SignedSeed(self._pair_seed(survivor, own, gone), gone < survivor) for gone in self.dropped]
         return found
+
+    def _share(self, holder: int, owner: int) -> bytes:
+        if holder not in self._shares:
+            self._shares[holder] = dict(self.answers[holder].shares)
+        return self._shares[holder][owner]
 
     def _weights(self, responders: tuple[int, ...]) -> list[int]:
         # Nearly always the same responders for every survivor.
@@ -288,23 +297,30 @@ class RoundState:
             self._known_weights[responders] = lagrange_at_zero(responders)
         return self._known_weights[responders]
 
-    def _seed(self, survivor: int, weights: list[int], shares: list[bytes]) -> Secret:
-        try:
-            return Secret(combine(weights, shares))
-        except SecaggError as fault:
-            words = f"the shares that {self._roster.name(survivor)} promised are of no mask: {fault.message}"
-            raise SecaggError(fault.check, words, liar=survivor) from fault
-
-    def _check_seeds(self, survivor: int, seeds: list[Secret]) -> None:
-        """Refuse masks that their owner did not promise: it has signed the digest of every share that is used."""
+    def _own_seed(self, survivor: int, weights: list[int], shares: list[bytes]) -> Secret:
+        """Return b of a survivor; it has signed the digest of every share that is used."""
         name = self._roster.name(survivor)
-        if commitment(seeds[0], self.transcript, survivor) != self.uploads[survivor].commitment:
+        try:
+            seed = Secret(combine(weights, shares))
+        except SecaggError as fault:
+            words = f"the shares that {name} promised are of no mask: {fault.message}"
+            raise SecaggError(fault.check, words, liar=survivor) from fault
+        if commitment(seed, self.transcript, survivor) != self.uploads[survivor].commitment:
             words = f"the shares of {name}'s mask combine to another one than it promised"
             raise SecaggError(Check.COMMITMENT, words, liar=survivor)
-        for gone, seed in zip(self.dropped, seeds[1:], strict=True):
-            if confirmation_tag(seed, self.transcript) != self._tags[survivor][gone]:
-                words = f"the shares of the mask of {name} and {self._roster.name(gone)} are wrong"
-                raise SecaggError(Check.TAG, words, liar=survivor)
+        return seed
+
+    def _pair_seed(self, survivor: int, own: Secret, gone: int) -> Secret:
+        """Return s of a survivor and a member that is missing; the survivor has handed it over under its own."""
+        wrapped = self._wrapped[survivor][gone]
+        seed = Secret(wrap_pair_mask(own, wrapped, self.transcript, survivor, gone))
+        if confirmation_tag(seed, self.transcript) != self._tags[survivor][gone]:
+            words = (
+                f"{self._roster.name(survivor)} handed over another mask with {self._roster.name(gone)} than its "
+                "upload names"
+            )
+            raise SecaggError(Check.TAG, words, liar=survivor)
+        return seed
 
     def _check_author(self, sender: int, member: int, transcript: bytes, allowed: tuple[int, ...]) -> None:
         require(member == sender, Check.MEMBERSHIP, f"member {sender} speaks as member {member}")

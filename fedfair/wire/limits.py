@@ -5,7 +5,7 @@ A peer that exceeds one is refused before anything is allocated for it. Each is 
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Of `proto/fedfair/v1/federation.proto`."""
 
 MAX_CHUNK_BYTES = 1 << 20

@@ -2,8 +2,10 @@
 
 A symbolic model of one round T_r over a cohort of n, all of whom have uploaded. The adversary holds every upload,
 every share of the n_C colluders, and gives each honest member the most it accepts: nothing, a request to open
-the whole cohort, or a set of survivors to vote for and then open. Masks are symbols:
-y_u = x_u + b_u + sum of +-s_uv.
+the whole cohort, or a set of survivors: it hands over its masks with the others, under its own mask, votes, and
+opens the set where enough have voted. Masks are symbols: y_u = x_u + b_u + sum of +-s_uv.
+
+The mask s_uv is known where b_u is open and u has handed the mask over, for whichever set; or the other way round.
 
 What is learnt follows from linear algebra: a combination of uploads is mask-free exactly when it is constant on
 the components that unopened pair masks connect, and zero where b is not opened. So the adversary learns the sums
@@ -60,7 +62,7 @@ def leaks(rules: Rules) -> tuple[int, int, str]:
     example = ""
     for strategy in _strategies(rules):
         seen += 1
-        learnt = _learnt(rules, _answered(rules, strategy))
+        learnt = _learnt(rules, _answered(rules, strategy), _handed_over(strategy))
         if len(learnt) > 1 or any(len(part) < rules.least - rules.colluders for part in learnt):
             leaking += 1
             example = example or f"{strategy} gives the sums over {[sorted(part) for part in learnt]}"
@@ -103,12 +105,24 @@ def _answered(rules: Rules, strategy: tuple[tuple[Request, ...], ...]) -> Counte
     )
 
 
-def _learnt(rules: Rules, answered: Counter[Request]) -> tuple[Members, ...]:
-    return _learnt_from(rules, frozenset(answered.items()))
+def _handed_over(strategy: tuple[tuple[Request, ...], ...]) -> tuple[Members, ...]:
+    """Return for each honest member with whom it has handed over its masks; they are read once its b is open."""
+    return tuple(map(_named, strategy))
+
+
+@lru_cache(maxsize=1 << 12)
+def _named(requests: tuple[Request, ...]) -> Members:
+    return frozenset().union(*(dropped for _, dropped in requests))
+
+
+def _learnt(rules: Rules, answered: Counter[Request], handed_over: tuple[Members, ...]) -> tuple[Members, ...]:
+    return _learnt_from(rules, frozenset(answered.items()), handed_over)
 
 
 @lru_cache(maxsize=1 << 18)
-def _learnt_from(rules: Rules, answered: frozenset[tuple[Request, int]]) -> tuple[Members, ...]:
+def _learnt_from(
+    rules: Rules, answered: frozenset[tuple[Request, int]], handed_over: tuple[Members, ...]
+) -> tuple[Members, ...]:
     missing = rules.threshold - rules.colluders
 
     def opened(shares: Iterable[int]) -> bool:
@@ -118,8 +132,7 @@ def _learnt_from(rules: Rules, answered: frozenset[tuple[Request, int]]) -> tupl
     hidden = [
         (i, j)
         for i, j in itertools.combinations(rules.honest, 2)
-        if not opened(n for (s, d), n in answered if i in s and j in d)
-        and not opened(n for (s, d), n in answered if j in s and i in d)
+        if not (i in own and j in handed_over[i - 1]) and not (j in own and i in handed_over[j - 1])
     ]
     return tuple(part for part in _components(rules.honest, hidden) if part <= own)
 

@@ -20,7 +20,7 @@ from fedfair.secagg.masking import MaskedSum
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Suite
 from fedfair.secagg.round_messages import UnmaskShares, Upload
-from fedfair.secagg.sealing import share_digests
+from fedfair.secagg.sealing import share_digest
 from fedfair.secagg.server import ServerState
 from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements
 from fedfair.secagg.signing import sign
@@ -434,9 +434,8 @@ def test_an_owner_that_promises_others_wrong_digests_is_contradicted_by_all_of_t
 
     def lied(send: Send) -> Send:
         upload = Upload.decode(send.message)
-        shares = [secrets.token_bytes(32) for _ in range(5)]
         promised = tuple(
-            (holder, found if holder == 4 else share_digests(upload.transcript, 4, holder, shares))
+            (holder, found if holder == 4 else share_digest(upload.transcript, 4, holder, secrets.token_bytes(32)))
             for holder, found in upload.share_digests
         )
         return resigned_upload(replace(upload, share_digests=promised), send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 
 from fedfair.errors import TrainingError
 from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SecaggPolicy, Suite
-from fedfair.secagg.round_messages import UnmaskRequest, UnmaskShares, Upload
+from fedfair.secagg.round_messages import PairMasks, UnmaskRequest, UnmaskShares, Upload
+from fedfair.secagg.sealing import wrap_pair_mask
 from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import RoundSubject, digest
@@ -374,6 +377,45 @@ def test_a_second_set_of_survivors_gets_no_vote() -> None:
     lies = Lies.after_uploads()
     lies.vote_of(1, (1, 2, 3, 4))
     assert refused(lies.sites[1], lies.survivors((1, 2, 3))) is Check.ONE_VOTE
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3))) is Check.ONE_VOTE
+
+
+def test_masks_that_were_handed_over_bind_to_the_set_or_a_part_of_it() -> None:
+    lies = Lies.after_uploads(6)
+    site = lies.sites[1]
+    lies.masks_of(1, (1, 2, 3, 4, 5))
+    assert refused(site, lies.request(1, lies.roster.indices)) is Check.ONE_VOTE
+    for other in ((1, 2, 3, 4, 6), (1, 2, 3, 6)):
+        assert refused(site, lies.masks_request(other)) is Check.ONE_VOTE
+        assert refused(site, lies.survivors(other)) is Check.ONE_VOTE
+    assert refused(site, lies.masks_request(lies.roster.indices)) is Check.SURVIVORS
+    # One more has vanished: that is a part of the set.
+    lies.masks_of(1, (1, 2, 3, 4))
+    assert refused(site, lies.survivors((1, 2, 3, 4, 5))) is Check.ONE_VOTE
+    lies.vote_of(1, (1, 2, 3, 4))
+
+
+def test_masks_are_handed_over_under_the_own_mask_and_are_those_with_the_missing_alone() -> None:
+    lies = Lies.in_session()
+    lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
+    lies.server.round -= 1
+    lies.updates = lies.fresh_updates()
+    effects = lies.sites[1].receive(lies.start(), MODEL)
+    phase = lies.sites[1].phase
+    assert isinstance(phase, Contributing)
+    with_5 = phase.seeds[5].reveal()
+    drawn: list[bytes] = []
+
+    def noted(size: int) -> bytes:
+        drawn.append(secrets.token_bytes(size))
+        return drawn[-1]
+
+    lies.sites[1]._randomness = noted
+    lies.carry_out(1, effects)
+    ((gone, wrapped),) = PairMasks.decode(lies.masks_of(1, (1, 2, 3, 4))).masks
+    assert gone == 5
+    assert wrapped != with_5
+    assert wrap_pair_mask(Secret(drawn[0]), wrapped, lies.transcript, 1, 5) == with_5  # b is drawn first
 
 
 def test_two_sets_of_survivors_shown_to_two_halves_both_stay_closed() -> None:
@@ -395,12 +437,16 @@ def test_a_vote_binds_its_author_even_against_the_whole_cohort() -> None:
 def test_a_part_of_the_cohort_is_not_opened_without_a_vote() -> None:
     lies = Lies.after_uploads()
     assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.VOTES
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.OUT_OF_ORDER
+    lies.masks_of(1, (1, 2, 3, 4))
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.VOTES
 
 
 def test_both_shares_of_one_member_are_never_given() -> None:
-    # First everybody survives, so shares of b; then member 5 is said to be gone, so that shares of s would follow.
+    # First everybody survives, so shares of b; then member 5 is said to be gone, so masks with it would follow.
     lies = Lies.after_uploads()
     lies.answer(1, lies.request(1, lies.roster.indices))
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3, 4))) is Check.ONE_ANSWER
     assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.ONE_ANSWER
     assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.ONE_ANSWER
 
@@ -409,8 +455,11 @@ def test_the_dropped_are_computed_by_the_site_so_no_pair_of_survivors_is_opened(
     lies = Lies.after_uploads(without=(5,))
     votes = {member: lies.vote_of(member, (1, 2, 3, 4)) for member in (1, 2, 3, 4)}
     answer = UnmaskShares.decode(lies.answer(1, lies.request(1, (1, 2, 3, 4), votes)))
-    # For each survivor one share of its own mask and one of its mask with 5, the only one dropped; no more.
-    assert [(member, len(shares)) for member, shares in answer.shares] == [(i, 64) for i in (1, 2, 3, 4)]
+    # For each survivor one share of its own mask; the masks with 5, the only one dropped, came from itself.
+    assert [(member, len(shares)) for member, shares in answer.shares] == [(i, 32) for i in (1, 2, 3, 4)]
+    for member in (1, 2, 3, 4):
+        handed_over = PairMasks.decode(lies.masks_of(member, (1, 2, 3, 4)))
+        assert [gone for gone, _ in handed_over.masks] == [5]
 
 
 def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
@@ -421,24 +470,24 @@ def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
     # The aggregator now knows every pair mask of member 5 and holds its late upload; only b is missing.
     seeds = []
     for member in survivors:
-        shares = {h: dict(a.shares)[member][32:64] for h, a in list(answers.items())[:3]}
-        seeds.append(SignedSeed(Secret(combine_shares(shares)), member < 5))
+        own = Secret(combine_shares({h: dict(a.shares)[member] for h, a in list(answers.items())[:3]}))
+        wrapped = dict(PairMasks.decode(lies.masks_of(member, survivors)).masks)[5]
+        seeds.append(SignedSeed(Secret(wrap_pair_mask(own, wrapped, lies.transcript, member, 5)), member < 5))
     late = MaskedSum(lies.shapes["training"], 32)
     upload = Upload.decode(lies.uploads[5].message)
     late.add(lies.uploads[5].vector, upload.vector_digest)
     late.remove(seeds)
     assert late.header[0] > 5  # a weight of 1 would be there if b were known
     # Nobody gives a share of b: 5 sees a set without itself, the others have answered.
-    assert refused(lies.sites[5], lies.survivors(survivors)) is Check.SURVIVORS
+    assert refused(lies.sites[5], lies.masks_request(survivors)) is Check.SURVIVORS
     lies.round_state._envelopes[5] = dict(upload.envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_ANSWER
 
 
 def test_survivors_without_the_target_or_too_few_or_strangers_are_refused() -> None:
     lies = Lies.after_uploads()
-    assert refused(lies.sites[1], lies.survivors((2, 3, 4, 5))) is Check.SURVIVORS
-    assert refused(lies.sites[1], lies.survivors((1, 2))) is Check.SURVIVORS
-    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 9))) is Check.SURVIVORS
+    for claim in ((2, 3, 4, 5), (1, 2), (1, 2, 3, 9)):
+        assert refused(lies.sites[1], lies.masks_request(claim)) is Check.SURVIVORS
     assert refused(lies.sites[1], lies.request(1, (2, 3, 4, 5))) is Check.SURVIVORS
 
 

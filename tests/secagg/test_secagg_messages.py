@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.codec import MessageReader, MessageWriter
+from fedfair.secagg.effects import Send, ServerEffect
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
+    PairMasks,
+    PairMasksRequest,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -35,6 +38,8 @@ DECODERS = {
     Kind.CONFIRMS: Confirms.decode,
     Kind.ROUND_START: RoundStart.decode,
     Kind.UPLOAD: Upload.decode,
+    Kind.PAIR_MASKS_REQUEST: PairMasksRequest.decode,
+    Kind.PAIR_MASKS: PairMasks.decode,
     Kind.SURVIVORS: Survivors.decode,
     Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
     Kind.UNMASK_REQUEST: UnmaskRequest.decode,
@@ -56,13 +61,15 @@ EXAMPLES = [
         DIGEST,
         DIGEST,
         ((2, b"t" * 16),),
-        ((2, b"e" * 80),),
-        ((1, b"d" * 16), (2, b"d" * 16)),
+        ((2, b"e" * 48),),
+        ((1, b"d" * 8), (2, b"d" * 8)),
         SIGNATURE,
     ),
+    PairMasksRequest(DIGEST, (1, 2)),
+    PairMasks(DIGEST, 1, (1, 2), ((3, b"m" * 31), (7, b"n" * 31))),
     Survivors(DIGEST, (1, 2)),
     ConsistencyCheck(DIGEST, 1, (1, 2), SIGNATURE),
-    UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
+    UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 48),)),
     UnmaskShares(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
     OpenedMessage(DIGEST, (1, 2), b"w" * 24),
 ]
@@ -111,7 +118,7 @@ def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: b
         assert message.encode() == raw
 
 
-@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x0d"], ids=repr)
+@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x0f"], ids=repr)
 def test_what_is_no_message_is_refused(raw: bytes) -> None:
     with pytest.raises(SecaggError) as refused:
         kind_of(raw)
@@ -196,3 +203,30 @@ def test_every_bit_of_every_message_of_a_real_round_matters() -> None:
     assert wire.opened is not None
     assert set(refusals) <= {Check.ENCODING, Check.TRANSCRIPT, Check.SURVIVORS, Check.VOTES, Check.ENVELOPE}
     assert len(refusals) > 50
+
+
+def said_without_drop_outs(members: int) -> int:
+    """Return the bytes that a site sends in a round beside its vector, where nobody vanishes."""
+    others = range(2, members + 1)
+    tags, envelopes = tuple((one, bytes(16)) for one in others), tuple((one, bytes(48)) for one in others)
+    promised = tuple((one, bytes(8)) for one in range(1, members + 1))
+    upload = Upload(DIGEST, 1, DIGEST, DIGEST, tags, envelopes, promised, SIGNATURE)
+    shares = tuple((one, bytes(32)) for one in range(1, members + 1))
+    return len(upload.encode()) + len(UnmaskShares(DIGEST, 1, tuple(range(1, members + 1)), shares).encode())
+
+
+def test_what_a_site_sends_beside_its_vector_grows_as_the_number_of_sites() -> None:
+    wire = Wire(5, terms_of(5), {"training": shape_of(3)})
+    wire.set_up()
+    said = [0]
+    to_server = wire.to_server
+
+    def counted(member: int, send: Send) -> list[ServerEffect]:
+        said[0] += len(send.message) if member == 1 else 0
+        return to_server(member, send)
+
+    wire.to_server = counted  # type: ignore[method-assign]
+    assert wire.round({member: unit_update(3, 3) for member in range(1, 6)}) is not None
+    assert said[0] == said_without_drop_outs(5)
+    assert said_without_drop_outs(100) == 13_134
+    assert said_without_drop_outs(200) - said_without_drop_outs(100) == 100 * 130
