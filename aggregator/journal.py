@@ -13,6 +13,7 @@ when the journal is read, so a flipped bit or a lost piece never becomes the mod
 shows damage, and not that somebody wrote another journal on purpose.
 
 Beside it lies what opens the sum that is under way, from what the sites have sent: written before it is asked for.
+Evaluations and costs are written once, a row for each: an entry takes no longer late in a run than early.
 What every sum cost is written with the entry that has its total, and who left at once: `result.json` tells both,
 and no log is read for it. A sum that a crash made the run forget is repeated, and counts once.
 
@@ -35,6 +36,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import FedfairError, StateError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
@@ -43,11 +45,14 @@ from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
+from fedfair.run.history import to_line
 from fedfair.run.snapshot import RunSnapshot
 
 FORMAT = "fedfair/journal/6"
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
+NEWEST_COSTS = 10_000
+"""Rows of what sums cost that a start checks: a tenth of a second, whatever the run's history."""
 
 OPENED_MESSAGE, OPENED_VECTOR = "opened.message", "opened.vector"
 
@@ -70,6 +75,7 @@ CREATE TABLE IF NOT EXISTS cost (
     position INTEGER PRIMARY KEY, purpose TEXT, round INTEGER, seconds REAL, contributors INTEGER,
     bytes_up INTEGER, bytes_down INTEGER, sha256 BLOB
 ) STRICT;
+CREATE TABLE IF NOT EXISTS evaluation (position INTEGER PRIMARY KEY, words TEXT, sha256 BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS departure (
     position INTEGER PRIMARY KEY, collaborator TEXT, round INTEGER, reason TEXT, sha256 BLOB
 ) STRICT;
@@ -85,12 +91,14 @@ class JournalEntry:
         seconds: how long the run had worked when it was recorded, over all starts.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
         opened: the sum that was opened last, for sites that have missed it; None before the first.
+        history: the evaluations that the training run's words leave out; `latest` puts them in their place.
     """
 
     training_run: RunSnapshot
     seconds: float
     costs: tuple[SumCost, ...] = ()
     opened: LastOpened | None = None
+    history: tuple[Evaluation, ...] = ()
 
 
 class Journal:
@@ -108,6 +116,7 @@ class Journal:
         self._lock = lock
         self._connection = connection
         self._writing = threading.Lock()
+        self._history: tuple[Evaluation, ...] | None = None
         self.run_id = run_id
         self.last_sum_number = block
 
@@ -192,14 +201,30 @@ class Journal:
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
                 connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+            evaluations = self._record_history(connection, entry.history)
             words = (
-                json.dumps([entry.training_run.state, _facts_of(entry.opened)]),
+                json.dumps([entry.training_run.state, _facts_of(entry.opened), evaluations]),
                 entry.seconds,
                 json.dumps(digests),
             )
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
+        self._history = entry.history
+
+    def _record_history(self, connection: sqlite3.Connection, history: tuple[Evaluation, ...]) -> int:
+        """Write the evaluations that are not written yet; return how many there are."""
+        known = self._history or ()
+        # Evaluations are values that a run hands on as they are, so one look at the last of them is enough.
+        continues = len(known) <= len(history) and (not known or history[len(known) - 1] is known[-1])
+        if self._history is None or not continues:
+            # A run that was restored, or a long history that was shortened.
+            connection.execute("DELETE FROM evaluation")
+            known = ()
+        for position in range(len(known), len(history)):
+            row = (position, to_line(history[position]))
+            connection.execute("INSERT INTO evaluation VALUES (?, ?, ?)", (*row, _sha256_of(row)))
+        return len(history)
 
     def keep(self, unfinished: UnfinishedSum) -> None:
         """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""
@@ -251,10 +276,10 @@ class Journal:
         except _UNREADABLE as error:
             raise _explained(error, self._path) from error
 
-    def _checked(self, query: str, count: int | None, what: str) -> list[tuple[Any, ...]]:
+    def _checked(self, query: str, count: int | None, what: str, first: int = 0) -> list[tuple[Any, ...]]:
         """Return rows without position and digest; each must be in its place, and have its digest."""
         rows = self._connection.execute(query).fetchall()
-        for place, (*values, digest) in enumerate(rows):
+        for place, (*values, digest) in enumerate(rows, first):
             if values[0] != place or _sha256_of(values) != digest:
                 raise _damaged(self._path, f"the row of {what} ({place + 1})")
         if count is not None and len(rows) != count:
@@ -301,11 +326,36 @@ class Journal:
         except _UNREADABLE as error:
             raise _explained(error, self._path) from error
         # What the result will need is looked at here too: damage is reported before the run continues.
-        self.costs()
+        self._check_newest_costs()
         self.departures()
-        state, told = json.loads(words)
+        # A journal without a count of evaluations is one of an earlier version, with all of them in its words.
+        state, told, *counted = json.loads(words)
+        if counted and counted[0]:
+            state = {**state, "history": self._evaluations(counted[0])}
         opened = _opened_of(told, found)
         return JournalEntry(RunSnapshot(state, found), seconds, opened=opened)
+
+    def _evaluations(self, count: int) -> list[object]:
+        """Return the words of every evaluation of the history, in order."""
+        try:
+            rows = self._checked("SELECT * FROM evaluation ORDER BY position", count, "an evaluation")
+            return [json.loads(words) for (words,) in rows]
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
+
+    def _check_newest_costs(self) -> None:
+        """Check what the newest sums cost; older rows are checked when the result is made of all of them.
+
+        Raises:
+            StateError: a row is damaged or lost.
+        """
+        try:
+            (sums,) = self._connection.execute("SELECT sums FROM run").fetchone()
+            first = max(0, sums - NEWEST_COSTS)
+            query = f"SELECT * FROM cost WHERE position >= {first:d} ORDER BY position"  # noqa: S608 - a number
+            self._checked(query, sums - first, "what a sum cost", first)
+        except _UNREADABLE as error:
+            raise _explained(error, self._path) from error
 
     def _select(self, name: str, digest: str) -> NDArray[np.floating]:
         row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()

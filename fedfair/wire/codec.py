@@ -32,6 +32,7 @@ from fedfair.wire.frames import (
     Refused,
     SecaggMessage,
     SumStart,
+    TrustUpdate,
     UploadStart,
     Welcome,
 )
@@ -169,6 +170,9 @@ def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 -
             return pb.AggregatorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
         case SumStart():
             return pb.AggregatorFrame(sum=_sum_message(frame)).SerializeToString()
+        case TrustUpdate(revocation_list, certificate):
+            trust = pb.TrustUpdate(revocation_list=revocation_list, certificate=certificate)
+            return pb.AggregatorFrame(trust=trust).SerializeToString()
         case Accepted(sum_number):
             return pb.AggregatorFrame(accepted=pb.Accepted(sum_number=sum_number)).SerializeToString()
         case Finished(rounds, outcome):
@@ -196,6 +200,10 @@ def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - o
             return _built(Chunk, lambda: Chunk(message.chunk.data))
         case "sum":
             return _built(SumStart, lambda: _sum_start(message.sum))
+        case "trust":
+            return _built(
+                TrustUpdate, lambda: TrustUpdate(message.trust.revocation_list, message.trust.certificate)
+            )
         case "accepted":
             return _built(Accepted, lambda: Accepted(SumNumber(message.accepted.sum_number)))
         case "finished":

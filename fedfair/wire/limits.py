@@ -25,6 +25,12 @@ MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 64
 MAX_CHECK_ITEMS = 16
 
+MAX_LIST_BYTES = 1 << 20
+"""The longest revocation list that is carried: about 26 000 certificates. A longer one travels by hand."""
+
+MAX_TRUST_UPDATES = 1000
+"""How often one stream may tell of certificates: every eight hours for a year."""
+
 MAX_PREFIXES = 60
 """The most that an exact evaluation asks about at once: three splits at twenty group sizes."""
 
