@@ -22,7 +22,7 @@ from fedfair.secagg.params import Suite
 from fedfair.secagg.round_messages import UnmaskShares, Upload
 from fedfair.secagg.sealing import share_digest
 from fedfair.secagg.server import ServerState
-from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements
+from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements, sealed_digest
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, refused
@@ -174,13 +174,14 @@ def test_a_copy_of_another_members_key_costs_the_later_one_its_place() -> None:
 def test_sealed_keys_for_others_than_are_due_cost_their_signer_its_place() -> None:
     def without(send: Send) -> Send:
         confirm = Confirm.decode(send.message)
-        confirm = replace(confirm, sealed=confirm.sealed[1:], ciphertexts=confirm.ciphertexts[1:])
+        confirm = replace(confirm, ciphertexts=confirm.ciphertexts[1:])
+        confirm = replace(confirm, sealed_digest=sealed_digest(confirm.ciphertexts))
         signature = sign(signing_key(confirm.member), "confirm", *confirm.signed_fields())
         return Send(replace(confirm, signature=signature).encode())
 
     def other_digest(send: Send) -> Send:
         confirm = Confirm.decode(send.message)
-        confirm = replace(confirm, sealed=tuple((peer, digest("other", box)) for peer, box in confirm.sealed))
+        confirm = replace(confirm, sealed_digest=digest("other", confirm.sealed_digest))
         signature = sign(signing_key(confirm.member), "confirm", *confirm.signed_fields())
         return Send(replace(confirm, signature=signature).encode())
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedfair.errors import TrainingError
+from fedfair.secagg.check_seed import seal_seed
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
@@ -19,9 +20,17 @@ from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SecaggPolicy, Suite
 from fedfair.secagg.round_messages import PairMasks, UnmaskRequest, UnmaskShares, Upload
 from fedfair.secagg.sealing import wrap_pair_mask
-from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
+from fedfair.secagg.session import Agreed
+from fedfair.secagg.setup_messages import (
+    Confirm,
+    Confirms,
+    KeyAdvertisement,
+    KeyAdvertisements,
+    Proposal,
+    sealed_digest,
+)
 from fedfair.secagg.signing import sign
-from fedfair.secagg.transcript import RoundSubject, digest
+from fedfair.secagg.transcript import RoundSubject
 from tests.attacks.harness import Lies, noise, refused, refused_by_server
 from tests.secagg.federation_in_memory import MODEL, draws_of, signing_key, unit_update
 from tests.secagg.shares import combine_shares
@@ -122,7 +131,7 @@ def test_a_confirm_for_another_session_in_this_sessions_name_is_refused() -> Non
     (reply,) = lies.sites[1].receive(_bundle(adverts), MODEL)
     assert isinstance(reply, Send)
     session_id = Confirm.decode(reply.message).session_id
-    forged = Confirm(2, session_id, (), (), sign(signing_key(99), "confirm", session_id))
+    forged = Confirm(2, session_id, bytes(32), (), sign(signing_key(99), "confirm", session_id))
     assert refused(lies.sites[1], Confirms(session_id, ((2, forged.encode()),)).encode()) is Check.SIGNATURE
     assert refused(lies.sites[1], Confirms(noise(), ()).encode()) is Check.SESSION
 
@@ -139,7 +148,8 @@ def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
     altered = replace(replies[1], ciphertexts=((3, bytes(1136)),))
     missing = replace(replies[1], ciphertexts=())
     honest = replies[2].only_for(3)
-    for lie in (altered, missing):
+    seed_alone = replace(replies[1], ciphertexts=((3, bytes(1088) + replies[1].ciphertext_for(3)[1088:]),))
+    for lie in (altered, missing, seed_alone):
         bundle = Confirms(session_id, ((1, lie.encode()), (2, honest.encode()))).encode()
         assert refused(lies.sites[3], bundle) is Check.CONFIRM
 
@@ -179,9 +189,17 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
         assert isinstance(reply, Send)
         confirms[index] = reply.message
     honest = Confirm.decode(confirms[1])
-    nonsense = tuple((peer, bytes(1088) + found[1088:]) for peer, found in honest.ciphertexts)
-    sealed = tuple((peer, digest("sealed", ciphertext)) for peer, ciphertext in nonsense)
-    lie = replace(honest, sealed=sealed, ciphertexts=nonsense)
+    agreed = lies.sites[1]._setup
+    assert isinstance(agreed, Agreed)
+    nonsense = tuple(
+        (
+            peer,
+            bytes(1088)
+            + seal_seed(agreed.seed, agreed.peers[peer].shared, honest.session_id, (1, peer), bytes(1088)),
+        )
+        for peer, _ in honest.ciphertexts
+    )
+    lie = replace(honest, sealed_digest=sealed_digest(nonsense), ciphertexts=nonsense)
     lie = replace(lie, signature=sign(signing_key(1), "confirm", *lie.signed_fields()))
     for index, raw in adverts.items():
         lies.server.receive(index, raw)

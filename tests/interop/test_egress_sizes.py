@@ -238,8 +238,7 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
         found[word, "mask shares"] = set(lengths(masked_frames(answer.encode(), b"")))
     advert = KeyAdvertisement(1, *[bytes(32)] * 4, signature)
     others = [one for one in members if one != 1]
-    sealed = tuple((one, digest) for one in others), tuple((one, bytes(SEALED_SEED_BYTES)) for one in others)
-    confirm = Confirm(1, digest, *sealed, signature)
+    confirm = Confirm(1, digest, digest, tuple((one, bytes(SEALED_SEED_BYTES)) for one in others), signature)
     found["standardisation", "public key"] = set(lengths(masked_frames(advert.encode(), b"")))
     found["standardisation", "session confirmation"] = set(lengths(masked_frames(confirm.encode(), b"")))
     return found

@@ -52,7 +52,7 @@ EXAMPLES = [
     ),
     KeyAdvertisement(7, b"k" * 32, DIGEST, DIGEST, DIGEST, SIGNATURE),
     KeyAdvertisements(((1, b"one"), (2, b"two"))),
-    Confirm(3, DIGEST, ((2, DIGEST), (4, DIGEST)), ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
+    Confirm(3, DIGEST, DIGEST, ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
     RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, RoundSubject(DIGEST, b"s" * 32), (0.5, 1e-9)),
     Upload(

@@ -156,7 +156,7 @@ def siv(seed: bytes, shared: bytes, session: bytes, sender: int, receiver: int) 
     """Seal a check seed."""
     key = hkdf(shared, enc("check-seed", u16(sender), u16(receiver)), 64, session)
     cipher = AES.new(key, AES.MODE_SIV)
-    cipher.update(enc("check-seed", session, u16(sender), u16(receiver)))
+    cipher.update(enc("check-seed", session, u16(sender), u16(receiver), b""))
     sealed, tag = cipher.encrypt_and_digest(seed)
     return tag + sealed
 
@@ -213,9 +213,8 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
     for i in members:
         peers = [j for j in members if j != i]
         boxes = [(j, siv(check_seed[i], shared_secret(private[i], private[j]), session, i, j)) for j in peers]
-        digests = [(j, h("sealed", box)) for j, box in boxes]
-        signed = h("sealed", *(part for j, found in digests for part in (u16(j), found)))
-        confirms[i] = b"\x02\x04" + u16(i) + session + listed(digests) + listed(boxes)
+        signed = h("sealed", *(part for j, box in boxes for part in (u16(j), box)))
+        confirms[i] = b"\x02\x04" + u16(i) + session + signed + listed(boxes)
         confirms[i] += sign(i, "confirm", session, u16(i), signed)
     check_key = hkdf(b"".join(u16(i) + check_seed[i] for i in members), enc("check-key"), 32, session)
 
