@@ -36,7 +36,7 @@ from fedfair.secagg.round_messages import (
     Upload,
     consistency_fields,
 )
-from fedfair.secagg.sealing import open_envelope, seal, share_digest, wrap_pair_mask
+from fedfair.secagg.sealing import open_envelope, seal, share_digests, wrap_pair_masks
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
@@ -189,14 +189,16 @@ class Contributing:
         tags = tuple((peer, confirmation_tag(seed, transcript)) for peer, seed in self.seeds.items())
         promise = commitment(own_seed, transcript, site.member)
         promised = tuple(
-            (holder, share_digest(transcript, site.member, holder, share)) for holder, share in shares.items()
+            (holder, found)
+            for (_, holder), found in share_digests(
+                transcript, (((site.member, holder), share) for holder, share in shares.items())
+            )
         )
         fields = (transcript, site.member, vector_hash, promise, tags, envelopes, promised)
         signature = sign(site.signing_key, "upload", *Upload(*fields, b"").signed_fields())
-        masks = {
-            peer: Secret(wrap_pair_mask(own_seed, seed.reveal(), transcript, site.member, peer))
-            for peer, seed in self.seeds.items()
-        }
+        seeds = {peer: seed.reveal() for peer, seed in self.seeds.items()}
+        wrapped = wrap_pair_masks(own_seed, transcript, site.member, seeds)
+        masks = {peer: Secret(mask) for peer, mask in wrapped.items()}
         uploaded = Uploaded(context, dict(self.receiving), Secret(shares[site.member]), computed, masks)
         own_seed.erase()
         self._erase_sent()
@@ -425,12 +427,10 @@ class ConsistencyChecked:
             Check.VOTES,
             f"{len(message.votes)} consistency signatures for a set of survivors; {context.threshold} are needed",
         )
+        strangers = {voter for voter, _ in message.votes} - set(self.survivors)
+        words = f"consistency signatures of the members {sorted(strangers)}, who are no survivors"
+        require(not strangers, Check.VOTES, words)
         for voter, signature in message.votes:
-            require(
-                voter in self.survivors,
-                Check.VOTES,
-                f"a consistency signature of member {voter}, who is no survivor",
-            )
             fields = consistency_fields(context.transcript, self.survivors, voter)
             context.site.roster.verify(voter, signature, "vote", *fields)
         return self.uploaded._opened(message)  # noqa: SLF001  # one answer, three ways to earn it

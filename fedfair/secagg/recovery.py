@@ -19,8 +19,9 @@ from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
 from fedfair.secagg.fixedpoint import packed_body
-from fedfair.secagg.keys import Secret, confirmation_tag
+from fedfair.secagg.keys import TAG_BYTES, Secret, confirmation_tag
 from fedfair.secagg.masking import MaskedSum, SignedSeed
+from fedfair.secagg.member_table import MemberTable
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import (
@@ -34,7 +35,7 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, share_digest, wrap_pair_mask
+from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, share_digests, wrap_pair_masks
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Roster
@@ -51,6 +52,21 @@ class Announcement:
 
     message: bytes
     vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UploadHead:
+    """What stays of an upload once its vector is added and its other parts are in their tables.
+
+    Attributes:
+        commitment: to the own mask.
+        signed: what the signature covers, digests of all parts among it.
+        signature: of the member.
+    """
+
+    commitment: bytes
+    signed: tuple[bytes, ...]
+    signature: bytes
 
 
 class RoundState:
@@ -72,26 +88,25 @@ class RoundState:
         uploads: the head of every upload that came, in the order of arrival, without those that were left out or
             must come once more.
         votes: the signatures of the voters.
-        answers: what came to open the sum.
+        answers: the shares that came to open the sum, in order of the survivors.
     """
 
     def __init__(self, roster: Roster, terms: SessionTerms, start: RoundStart, shape: SumShape) -> None:
         self.start = start
         self.transcript = round_transcript(start, shape.digest())
-        self.uploads: dict[int, Upload] = {}
-        self._tags: dict[int, dict[int, bytes]] = {}
-        self._envelopes: dict[int, dict[int, bytes]] = {}
-        self._promised: dict[int, dict[int, bytes]] = {}
+        self.uploads: dict[int, UploadHead] = {}
+        self._tags = MemberTable(start.cohort, TAG_BYTES)
+        self._envelopes = MemberTable(start.cohort, ENVELOPE_BYTES)
+        self._promised = MemberTable(start.cohort, SHARE_DIGEST_BYTES)
         self._wrapped: dict[int, dict[int, bytes]] = {}
         self._added: set[int] = set()
         self._contradictions: set[Pair] = set()
-        self._once_more: dict[int, Upload] = {}
+        self._once_more: dict[int, UploadHead] = {}
         self.votes: dict[int, bytes] = {}
-        self.answers: dict[int, UnmaskShares] = {}
+        self.answers: dict[int, bytes] = {}
         self._wrong: set[Pair] = set()
         self._unopened: set[Pair] = set()
         self._known_weights: dict[tuple[int, ...], list[int]] = {}
-        self._shares: dict[int, dict[int, bytes]] = {}
         self._roster = roster
         self._terms = terms
         self._shape = shape
@@ -132,20 +147,22 @@ class RoundState:
         upload = Upload.decode(raw)
         self._check_author(sender, upload.member, upload.transcript, self.start.cohort)
         self._check_form(sender, upload)
-        self._roster.verify(sender, upload.signature, "upload", *upload.signed_fields())
-        same = self._once_more.get(sender, upload) == upload
+        head = UploadHead(upload.commitment, upload.signed_fields(), upload.signature)
+        self._roster.verify(sender, head.signature, "upload", *head.signed)
+        same = self._once_more.get(sender, head) == head
         require(same, Check.DUPLICATE, f"{self._roster.name(sender)} sends another upload than before")
         tags = dict(upload.tags)
-        opposed = {peer for peer in self.uploads if self._tags[peer][sender] != tags[peer]}
+        opposed = {peer for peer in self.uploads if self._tags.get(peer, sender) != tags[peer]}
         if opposed:
             self._sum.check(vector, upload.vector_digest)
         else:
             self._sum.add(vector, upload.vector_digest)
             self._added.add(sender)
         self._contradictions |= {(min(sender, peer), max(sender, peer)) for peer in opposed}
-        self.uploads[sender] = upload
-        self._tags[sender], self._envelopes[sender] = tags, dict(upload.envelopes)
-        self._promised[sender] = dict(upload.share_digests)
+        self.uploads[sender] = head
+        self._tags.put(sender, upload.tags)
+        self._envelopes.put(sender, upload.envelopes)
+        self._promised.put(sender, upload.share_digests)
 
     def leave_out(self, members: Collection[int]) -> tuple[int, ...]:
         """Go on without those whom the others contradict; return who of the others must send its upload once more.
@@ -191,7 +208,7 @@ class RoundState:
     @property
     def without_pair_masks(self) -> tuple[int, ...]:
         """Return which survivors have not handed over their masks with those who are missing."""
-        return tuple(member for member in self.survivors if self.dropped and member not in self._wrapped)
+        return tuple(sorted(self._added - self._wrapped.keys())) if self.dropped else ()
 
     def add_vote(self, sender: int, raw: bytes) -> None:
         """Check one vote.
@@ -223,11 +240,12 @@ class RoundState:
             Check.SHARE,
             f"an answer of {self._roster.name(sender)} does not have {SHARE_BYTES} bytes a survivor",
         )
-        self.answers[sender] = answer
+        self.answers[sender] = b"".join(share for _, share in answer.shares)
+        given = (((owner, sender), share) for owner, share in answer.shares)
         self._wrong |= {
             (sender, owner)
-            for owner, share in answer.shares
-            if share_digest(self.transcript, owner, sender, share) != self._promised[owner][sender]
+            for (owner, _), found in share_digests(self.transcript, given)
+            if found != self._promised.get(owner, sender)
         }
 
     def add_unopened(self, holder: int, owner: int) -> None:
@@ -254,8 +272,9 @@ class RoundState:
     def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
         others = [sender for sender in self.survivors if sender != member]
-        envelopes = tuple((sender, self._envelopes[sender][member]) for sender in others)
-        votes = tuple(sorted(self.votes.items())) if with_votes else ()
+        envelopes = tuple((sender, self._envelopes.get(sender, member)) for sender in others)
+        # As many as a site needs: each takes one verification.
+        votes = tuple(sorted(self.votes.items())[: self.start.threshold]) if with_votes else ()
         return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
     def open(self, dtype: np.dtype[np.floating], threads: int) -> tuple[OpenedSum, Announcement]:
@@ -278,18 +297,14 @@ class RoundState:
 
     def _masks(self) -> list[SignedSeed]:
         found = []
-        for survivor in self.survivors:
+        for place, survivor in enumerate(self.survivors):
             responders = self.holders(survivor)[: self.start.threshold]
             weights = self._weights(tuple(responders))
-            own = self._own_seed(survivor, weights, [self._share(member, survivor) for member in responders])
+            shares = slice(SHARE_BYTES * place, SHARE_BYTES * (place + 1))
+            own = self._own_seed(survivor, weights, [self.answers[member][shares] for member in responders])
             found.append(SignedSeed(own, False))
-            found += [SignedSeed(self._pair_seed(survivor, own, gone), gone < survivor) for gone in self.dropped]
+            found += self._pair_seeds(survivor, own)
         return found
-
-    def _share(self, holder: int, owner: int) -> bytes:
-        if holder not in self._shares:
-            self._shares[holder] = dict(self.answers[holder].shares)
-        return self._shares[holder][owner]
 
     def _weights(self, responders: tuple[int, ...]) -> list[int]:
         # Nearly always the same responders for every survivor.
@@ -310,17 +325,16 @@ class RoundState:
             raise SecaggError(Check.COMMITMENT, words, liar=survivor)
         return seed
 
-    def _pair_seed(self, survivor: int, own: Secret, gone: int) -> Secret:
-        """Return s of a survivor and a member that is missing; the survivor has handed it over under its own."""
-        wrapped = self._wrapped[survivor][gone]
-        seed = Secret(wrap_pair_mask(own, wrapped, self.transcript, survivor, gone))
-        if confirmation_tag(seed, self.transcript) != self._tags[survivor][gone]:
-            words = (
-                f"{self._roster.name(survivor)} handed over another mask with {self._roster.name(gone)} than its "
-                "upload names"
-            )
-            raise SecaggError(Check.TAG, words, liar=survivor)
-        return seed
+    def _pair_seeds(self, survivor: int, own: Secret) -> list[SignedSeed]:
+        """Return s of a survivor and each member that is missing; it has handed them over under its own."""
+        found = []
+        wrapped = self._wrapped.get(survivor, {})
+        for gone, seed in wrap_pair_masks(own, self.transcript, survivor, wrapped).items():
+            found.append(SignedSeed(Secret(seed), gone < survivor))
+            if confirmation_tag(found[-1].seed, self.transcript) != self._tags.get(survivor, gone):
+                names = f"{self._roster.name(survivor)} handed over another mask with {self._roster.name(gone)}"
+                raise SecaggError(Check.TAG, f"{names} than its upload names", liar=survivor)
+        return found
 
     def _check_author(self, sender: int, member: int, transcript: bytes, allowed: tuple[int, ...]) -> None:
         require(member == sender, Check.MEMBERSHIP, f"member {sender} speaks as member {member}")

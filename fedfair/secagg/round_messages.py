@@ -10,7 +10,7 @@ from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES
 from fedfair.secagg.shamir import SECRET_BYTES, SHARE_BYTES
 from fedfair.secagg.shape import MAX_MASKED_HEADER_VALUES
 from fedfair.secagg.signing import SIGNATURE_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES, RoundSubject, digest, indices, u16
+from fedfair.secagg.transcript import DIGEST_BYTES, RoundSubject, digest_by_member, indices, u16
 
 MAX_PURPOSE_BYTES = 40
 MAX_GROUPS = 4096
@@ -72,12 +72,9 @@ class Upload:
 
     def signed_fields(self) -> tuple[bytes, ...]:
         """Return what the signature covers."""
-        promised = digest(
-            "share digests", *(part for holder, found in self.share_digests for part in (u16(holder), found))
-        )
-        tags = digest("tags", *(part for peer, tag in self.tags for part in (u16(peer), tag)))
-        sealed = digest("envelopes", *(part for peer, box in self.envelopes for part in (u16(peer), box)))
-        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, tags, sealed, promised)
+        carried = (("tags", self.tags), ("envelopes", self.envelopes), ("share digests", self.share_digests))
+        digests = (digest_by_member(label, pairs) for label, pairs in carried)
+        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, *digests)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""

@@ -12,15 +12,18 @@ which is opened if and only if the site counts as present.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.keys import Secret, derive
 from fedfair.secagg.shamir import SECRET_BYTES, SHARE_BYTES, parse_share
-from fedfair.secagg.transcript import digest, labelled, u16
+from fedfair.secagg.transcript import digest, labelled, u16, u32
 
 AEAD_TAG_BYTES = 16
 SHARE_DIGEST_BYTES = 8
@@ -29,6 +32,12 @@ another one of the same digest tries 2^64 of them, and gains that a round fails 
 
 ENVELOPE_BYTES = SHARE_BYTES + AEAD_TAG_BYTES
 """Of every envelope: one share, of the sender's own mask, and the tag."""
+
+_SHARE = struct.Struct(">IHIHI")
+"""Sender and holder of a share with the lengths of their bytes, and the length of the share."""
+
+_PAD_BYTES = 32
+"""Two blocks of the cipher for each place in the roster; the seed of a pair's mask takes 31 bytes of them."""
 
 
 def seal(key: Secret, transcript: bytes, sender: int, receiver: int, share: bytes) -> bytes:
@@ -85,22 +94,45 @@ def share_digest(transcript: bytes, sender: int, holder: int, share: bytes) -> b
     return digest("share", transcript, u16(sender), u16(holder), share)[:SHARE_DIGEST_BYTES]
 
 
-def wrap_pair_mask(own_seed: Secret, pair_seed: bytes, transcript: bytes, owner: int, gone: int) -> bytes:
-    """Return the seed of a pair's mask, readable for whoever opens the owner's own mask; or the seed, if wrapped.
+def share_digests(
+    transcript: bytes, shares: Iterable[tuple[tuple[int, int], bytes]]
+) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Yield the digest of many shares of one round, each with (sender, holder); the same as `share_digest`.
 
-    A pad that is used for this one value is added to it. The seed is checked against its tag by whoever reads it.
+    A round has as many shares as its cohort has pairs, so what is the same in all of them is written once.
+    """
+    head = labelled("share", transcript, b"", b"", b"")[: -3 * len(u32(0))]
+    for (sender, holder), share in shares:
+        fields = _SHARE.pack(2, sender, 2, holder, len(share))
+        yield (sender, holder), hashlib.sha256(head + fields + share).digest()[:SHARE_DIGEST_BYTES]
+
+
+def wrap_pair_masks(
+    own_seed: Secret, transcript: bytes, owner: int, pair_seeds: Mapping[int, bytes]
+) -> dict[int, bytes]:
+    """Return seeds of masks of pairs, readable for whoever opens the owner's own mask; or the seeds, if wrapped.
+
+    Every place in the roster has a pad of its own, which is used for this one value. Each seed is checked against
+    its tag by whoever reads it.
 
     Args:
         own_seed: b of the owner, 31 bytes.
-        pair_seed: s of owner and the member that is gone, 31 bytes.
         transcript: of the round, 32 bytes.
         owner: its roster index.
-        gone: the other's roster index.
+        pair_seeds: s of the owner and another member, 31 bytes, by the roster index of that member.
     """
-    pad = derive(own_seed, "pair-mask", transcript, u16(owner), u16(gone), length=SECRET_BYTES)
-    wrapped = bytes(one ^ other for one, other in zip(pair_seed, pad.reveal(), strict=True))
-    pad.erase()
-    return wrapped
+    key = derive(own_seed, "pair-masks", transcript, u16(owner), length=_PAD_BYTES)
+    counter = Cipher(algorithms.AES(key.reveal()), modes.CTR(bytes(16))).encryptor()
+    key.erase()
+    pads = counter.update(bytes(_PAD_BYTES * (max(pair_seeds, default=0) + 1)))
+    return {
+        other: _exclusive_or(seed, pads[_PAD_BYTES * other : _PAD_BYTES * other + SECRET_BYTES])
+        for other, seed in pair_seeds.items()
+    }
+
+
+def _exclusive_or(one: bytes, other: bytes) -> bytes:
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
 
 
 def seal_masks(key: Secret, transcript: bytes, masks: Mapping[int, Secret]) -> bytes:

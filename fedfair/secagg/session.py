@@ -8,7 +8,7 @@ signatures), replayed key advertisements (nonces and confirms), invented members
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,7 +29,6 @@ from fedfair.secagg.fixedpoint import check_header
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import (
     KEM_CIPHERTEXT_BYTES,
-    X25519_BYTES,
     Chain,
     EphemeralKey,
     Secret,
@@ -186,6 +185,7 @@ class Advertised:
             own == self.advert, Check.OWN_ADVERT, "our own key advertisement was changed or omitted on its way"
         )
         adverts: dict[int, KeyAdvertisement] = {}
+        owners: dict[bytes, int] = {}
         for index, raw in message.adverts:
             advert = KeyAdvertisement.decode(raw)
             require(
@@ -195,8 +195,9 @@ class Advertised:
             )
             site.roster.verify(index, advert.signature, "advert", *advert.signed_fields(self.proposal))
             check_public_key(advert.public_key, self.terms.suite, site.roster.name(index))
-            check_key_is_new(advert, adverts.values(), site.roster)
+            check_key_is_new(advert, owners, site.roster)
             adverts[index] = advert
+            owners[advert.agreement_key] = index
         site.policy.check_cohort(len(adverts), self.terms.colluders)
         return adverts
 
@@ -207,20 +208,24 @@ class Advertised:
         return UnconfirmedMember(advert, shared, None, b"")
 
 
-def check_key_is_new(advert: KeyAdvertisement, others: Iterable[KeyAdvertisement], roster: Roster) -> None:
+def check_key_is_new(advert: KeyAdvertisement, owners: Mapping[bytes, int], roster: Roster) -> None:
     """Refuse a public key that another member of the same set-up advertises.
+
+    Args:
+        advert: whose key is checked.
+        owners: roster index of everybody before, by the X25519 key that it advertises.
+        roster: for their names.
 
     Raises:
         SecaggError: KEY.
     """
-    for other in others:
-        same = other.public_key[:X25519_BYTES] == advert.public_key[:X25519_BYTES]
-        require(
-            not same or other.member == advert.member,
-            Check.KEY,
-            f"{roster.name(advert.member)} and {roster.name(other.member)} advertise the same public key",
-            "no two honest sites have the same: one has the private key of the other",
-        )
+    owner = owners.get(advert.agreement_key, advert.member)
+    require(
+        owner == advert.member,
+        Check.KEY,
+        f"{roster.name(advert.member)} and {roster.name(owner)} advertise the same public key",
+        "no two honest sites have the same: one has the private key of the other",
+    )
 
 
 def ciphertext_bytes(suite: Suite, sender: int, receiver: int) -> int:

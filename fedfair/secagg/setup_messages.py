@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from fedfair.secagg.check_seed import SEALED_SEED_BYTES
 from fedfair.secagg.checks import Check, require
+from fedfair.secagg.codec import MessageWriter
 from fedfair.secagg.keys import KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_BYTES, X25519_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, Pairs, begin, open_message
 from fedfair.secagg.params import RING_BITS, Mode, SessionTerms, Suite
 from fedfair.secagg.signing import SIGNATURE_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES, digest, u16
+from fedfair.secagg.transcript import DIGEST_BYTES, digest, digest_by_member, u16
 
 NONCE_BYTES = 32
 MAX_PUBLIC_KEY_BYTES = X25519_BYTES + KEM_PUBLIC_BYTES
@@ -82,6 +83,11 @@ class KeyAdvertisement:
         """Return what the name of the session is bound to."""
         return (self.public_key, self.nonce, self.seed_commitment, self.state_digest)
 
+    @property
+    def agreement_key(self) -> bytes:
+        """Return the X25519 part of the public key."""
+        return self.public_key[:X25519_BYTES]
+
     def signed_fields(self, proposal: bytes) -> tuple[bytes, ...]:
         """Return what the signature covers."""
         return (digest("proposal", proposal), u16(self.member), *self.advertised)
@@ -147,10 +153,15 @@ class Confirm:
         """Return what the signature covers."""
         return (self.session_id, u16(self.member), self.sealed_digest)
 
-    def only_for(self, receiver: int) -> Confirm:
-        """Return the same confirm without what was sealed for others."""
-        kept = tuple((peer, ciphertext) for peer, ciphertext in self.ciphertexts if peer == receiver)
-        return replace(self, ciphertexts=kept)
+    def forwarding(self) -> Callable[[int], bytes]:
+        """Return a function of a roster index: the bytes of this confirm without what was sealed for others."""
+        head, carried = self._head().done(), dict(self.ciphertexts)
+
+        def forwarded(receiver: int) -> bytes:
+            kept = ((receiver, carried[receiver]),) if receiver in carried else ()
+            return MessageWriter().fixed(head).by_member(kept).fixed(self.signature).done()
+
+        return forwarded
 
     def ciphertext_for(self, receiver: int) -> bytes:
         """Return what was sealed for the member with this roster index; empty where nothing was."""
@@ -180,8 +191,7 @@ class Confirm:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.CONFIRM).number(self.member, 2).fixed(self.session_id)
-        return writer.fixed(self.sealed_digest).by_member(self.ciphertexts).fixed(self.signature).done()
+        return self._head().by_member(self.ciphertexts).fixed(self.signature).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> Confirm:
@@ -200,10 +210,14 @@ class Confirm:
         reader.end()
         return message
 
+    def _head(self) -> MessageWriter:
+        writer = begin(Kind.CONFIRM).number(self.member, 2).fixed(self.session_id)
+        return writer.fixed(self.sealed_digest)
+
 
 def sealed_digest(ciphertexts: Pairs) -> bytes:
     """Return the digest (32 bytes) of everything that a confirm carries, by roster index."""
-    return digest("sealed", *(part for peer, found in ciphertexts for part in (u16(peer), found)))
+    return digest_by_member("sealed", ciphertexts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class Lies(Wire):
         """Return a request to open the masks of `survivors`, with the right envelopes for `member`."""
         chosen = tuple(sorted(survivors))
         envelopes = tuple(
-            (sender, self.round_state._envelopes[sender][member]) for sender in chosen if sender != member
+            (sender, self.round_state._envelopes.get(sender, member)) for sender in chosen if sender != member
         )
         honest = UnmaskRequest(self.transcript, chosen, tuple(sorted((votes or {}).items())), envelopes)
         return replace(honest, **changes).encode()

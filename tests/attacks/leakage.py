@@ -16,6 +16,7 @@ sum, over at least max(t, n_C + 2) - n_C honest members.
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -67,6 +68,34 @@ def leaks(rules: Rules) -> tuple[int, int, str]:
             leaking += 1
             example = example or f"{strategy} gives the sums over {[sorted(part) for part in learnt]}"
     return seen, leaking, example
+
+
+def leaks_of_drawn(rules: Rules, draws: int, seed: int) -> int:
+    """Return how many of so many drawn strategies leak, for cohorts that are too large to go through all.
+
+    The aggregator opens the whole cohort, or one set, with just enough honest members. It tells the others of one
+    to four more sets that leave out as many of those as it may, or anybody.
+    """
+    draw = random.Random(seed)  # noqa: S311 - which lie
+    everybody = frozenset(range(1, rules.members + 1))
+    most = rules.members - rules.least
+    found = 0
+    for _ in range(draws):
+        opened = everybody - frozenset(draw.sample(sorted(everybody), draw.choice((0, 0, most))))
+        present = sorted(opened & frozenset(rules.honest))
+        opening = draw.sample(present, min(len(present), max(1, rules.threshold - rules.colluders)))
+        told = []
+        for _ in range(draw.randint(1, 4)):
+            whom = sorted(opening if draw.random() < 0.7 else everybody)
+            told.append(everybody - frozenset(draw.sample(whom, min(most, len(whom)))))
+        strategy = []
+        for member in rules.honest:
+            sets = [opened] if member in opening else [one for one in told if member in one]
+            chosen = draw.choice(sets) if sets else None
+            strategy.append(() if chosen is None else ((chosen, everybody - chosen),))
+        learnt = _learnt(rules, _answered(rules, tuple(strategy)), _handed_over(tuple(strategy)))
+        found += len(learnt) > 1 or any(len(part) < rules.least - rules.colluders for part in learnt)
+    return found
 
 
 def _strategies(rules: Rules) -> Iterator[tuple[tuple[Request, ...], ...]]:

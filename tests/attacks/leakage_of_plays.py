@@ -283,7 +283,7 @@ class LeakingPlay(Wire):
         for member, chosen in itertools.product(uploaded, dict.fromkeys(sets)):
             if member in chosen and self.random.random() < 0.9:
                 given = () if chosen == cohort else tuple(sorted(votes[chosen].items()))
-                envelopes = tuple((one, state._envelopes[one][member]) for one in chosen if one != member)
+                envelopes = tuple((one, state._envelopes.get(one, member)) for one in chosen if one != member)
                 self.said(member, UnmaskRequest(state.transcript, chosen, given, envelopes).encode())
 
     def vote(self, member: int, chosen: tuple[int, ...], votes: dict[tuple[int, ...], dict[int, bytes]]) -> None:

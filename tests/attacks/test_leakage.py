@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks.leakage import Rules, leaks
+from tests.attacks.leakage import Rules, leaks, leaks_of_drawn
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,13 @@ def test_the_smallest_leak_is_the_one_worked_by_hand() -> None:
     # n = 3, t = 2, two answers allowed: members 2 and 3 open the set {2, 3} (b_2, b_3), for which both have handed
     # over their masks with 1. Member 3 has handed over its mask with 2 as well, for {1, 3}: x_2 and x_3 lie bare.
     assert leaks(Rules(3, 0, answers=2))[2].endswith("gives the sums over [[2], [3]]")
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(6, 0), (7, 2), (8, 0), (9, 3), (10, 1), (12, 0), (12, 5)])
+def test_no_drawn_pattern_of_answers_isolates_anybody_in_a_larger_cohort(members: int, colluders: int) -> None:
+    assert leaks_of_drawn(Rules(members, colluders), 3_000, seed=members) == 0
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(6, 0), (8, 0), (9, 3), (12, 0)])
+def test_the_drawn_patterns_find_a_threshold_that_is_too_low(members: int, colluders: int) -> None:
+    assert leaks_of_drawn(Rules(members, colluders, lower_threshold=1), 3_000, seed=members) > 0

@@ -19,7 +19,7 @@ from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SecaggPolicy, Suite
 from fedfair.secagg.round_messages import PairMasks, UnmaskRequest, UnmaskShares, Upload
-from fedfair.secagg.sealing import wrap_pair_mask
+from fedfair.secagg.sealing import wrap_pair_masks
 from fedfair.secagg.session import Agreed
 from fedfair.secagg.setup_messages import (
     Confirm,
@@ -147,7 +147,7 @@ def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
     session_id = replies[1].session_id
     altered = replace(replies[1], ciphertexts=((3, bytes(1136)),))
     missing = replace(replies[1], ciphertexts=())
-    honest = replies[2].only_for(3)
+    honest = Confirm.decode(replies[2].forwarding()(3))
     seed_alone = replace(replies[1], ciphertexts=((3, bytes(1088) + replies[1].ciphertext_for(3)[1088:]),))
     for lie in (altered, missing, seed_alone):
         bundle = Confirms(session_id, ((1, lie.encode()), (2, honest.encode()))).encode()
@@ -372,11 +372,11 @@ def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
     lies.round_state.add_upload(2, moved.encode(), uploads[2].vector)
     assert lies.round_state.contradictions == ((1, 2),)
     assert lies.round_state.survivors == (1,)
-    lies.round_state._envelopes[2] = dict(theirs.envelopes)
+    lies.round_state._envelopes.put(2, theirs.envelopes)
     for index in (3, 4, 5):
         effects = lies.sites[index].receive(lies.start(), MODEL)
         send = lies.carry_out(index, effects)[0]
-        lies.round_state._envelopes[index] = dict(Upload.decode(send.message).envelopes)
+        lies.round_state._envelopes.put(index, Upload.decode(send.message).envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ENVELOPE
 
 
@@ -413,6 +413,19 @@ def test_masks_that_were_handed_over_bind_to_the_set_or_a_part_of_it() -> None:
     lies.vote_of(1, (1, 2, 3, 4))
 
 
+def test_masks_asked_for_another_set_of_each_site_open_nothing() -> None:
+    lies = Lies.after_uploads(5)
+    told = {1: (1, 2, 3, 4), 2: (1, 2, 3, 4), 3: (1, 2, 3, 5), 4: (2, 4, 5), 5: (1, 4, 5)}
+    votes = {member: lies.vote_of(member, survivors) for member, survivors in told.items()}
+    for member, own in told.items():
+        # Two votes at most are for one set, and three are needed; nobody helps with another set, or with all.
+        for survivors in {*told.values(), lies.roster.indices} - {own}:
+            assert refused(lies.sites[member], lies.request(member, survivors)) is Check.ONE_VOTE
+        same = {voter: vote for voter, vote in votes.items() if told[voter] == own}
+        assert refused(lies.sites[member], lies.request(member, own, same)) is Check.VOTES
+        assert refused(lies.sites[member], lies.request(member, own, votes)) in {Check.VOTES, Check.SIGNATURE}
+
+
 def test_masks_are_handed_over_under_the_own_mask_and_are_those_with_the_missing_alone() -> None:
     lies = Lies.in_session()
     lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
@@ -433,7 +446,8 @@ def test_masks_are_handed_over_under_the_own_mask_and_are_those_with_the_missing
     ((gone, wrapped),) = PairMasks.decode(lies.masks_of(1, (1, 2, 3, 4))).masks
     assert gone == 5
     assert wrapped != with_5
-    assert wrap_pair_mask(Secret(drawn[0]), wrapped, lies.transcript, 1, 5) == with_5  # b is drawn first
+    # b is drawn first.
+    assert wrap_pair_masks(Secret(drawn[0]), lies.transcript, 1, {5: wrapped}) == {5: with_5}
 
 
 def test_two_sets_of_survivors_shown_to_two_halves_both_stay_closed() -> None:
@@ -489,8 +503,9 @@ def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
     seeds = []
     for member in survivors:
         own = Secret(combine_shares({h: dict(a.shares)[member] for h, a in list(answers.items())[:3]}))
-        wrapped = dict(PairMasks.decode(lies.masks_of(member, survivors)).masks)[5]
-        seeds.append(SignedSeed(Secret(wrap_pair_mask(own, wrapped, lies.transcript, member, 5)), member < 5))
+        wrapped = dict(PairMasks.decode(lies.masks_of(member, survivors)).masks)
+        read = wrap_pair_masks(own, lies.transcript, member, wrapped)[5]
+        seeds.append(SignedSeed(Secret(read), member < 5))
     late = MaskedSum(lies.shapes["training"], 32)
     upload = Upload.decode(lies.uploads[5].message)
     late.add(lies.uploads[5].vector, upload.vector_digest)
@@ -498,7 +513,7 @@ def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
     assert late.header[0] > 5  # a weight of 1 would be there if b were known
     # Nobody gives a share of b: 5 sees a set without itself, the others have answered.
     assert refused(lies.sites[5], lies.masks_request(survivors)) is Check.SURVIVORS
-    lies.round_state._envelopes[5] = dict(upload.envelopes)
+    lies.round_state._envelopes.put(5, upload.envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_ANSWER
 
 
@@ -574,8 +589,8 @@ def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None
     lies = Lies.after_uploads()
     site, everybody = lies.sites[1], lies.roster.indices
     honest = dict(UnmaskRequest.decode(lies.request(1, everybody)).envelopes)
-    to_two = lies.round_state._envelopes[3][2]
-    own = lies.round_state._envelopes[1][2]
+    to_two = lies.round_state._envelopes.get(3, 2)
+    own = lies.round_state._envelopes.get(1, 2)
     for lie in (
         {**honest, 2: honest[2][:-1]},  # truncated
         {**honest, 2: honest[3], 3: honest[2]},  # swapped between senders
@@ -591,7 +606,7 @@ def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None
 
 def test_an_envelope_of_an_earlier_round_does_not_open() -> None:
     lies = Lies.after_uploads()
-    old = lies.round_state._envelopes[2][1]
+    old = lies.round_state._envelopes.get(2, 1)
     lies.server._rest(lies.server.state.READY)
     lies.collect(lies.fresh_updates())
     honest = dict(UnmaskRequest.decode(lies.request(1, lies.roster.indices)).envelopes)

@@ -351,8 +351,8 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
 
 def test_more_sites_than_can_add_under_masks_are_refused_with_the_limit() -> None:
     names = [f"clinic-{number}" for number in range(MAX_MEMBERS + 1)]
-    with pytest.raises(PlanError, match=r"names 201, and at most 200 can add under masks") as refusal:
+    with pytest.raises(PlanError, match=r"names 1001, and at most 1000 can add under masks") as refusal:
         guarantee(parsed(names))
-    assert "name at most 200" in refusal.value.remedy
+    assert "name at most 1000" in refusal.value.remedy
     check_protection(parsed(names[1:]))
     check_protection(parsed(names, secure_aggregation={"mode": "off"}))

@@ -10,7 +10,14 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Log, ReplaceLog
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.round_messages import Upload
-from fedfair.secagg.sealing import ENVELOPE_BYTES, open_envelope, seal, wrap_pair_mask
+from fedfair.secagg.sealing import (
+    ENVELOPE_BYTES,
+    open_envelope,
+    seal,
+    share_digest,
+    share_digests,
+    wrap_pair_masks,
+)
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import draws_of
 
@@ -74,9 +81,22 @@ def test_an_envelope_that_was_altered_cut_or_is_for_somebody_else_does_not_open(
 @given(st.binary(min_size=31, max_size=31), st.binary(min_size=31, max_size=31))
 @settings(max_examples=50)
 def test_a_pair_mask_is_read_with_the_own_mask_of_this_round_and_pair_alone(own: bytes, pair: bytes) -> None:
-    wrapped = wrap_pair_mask(Secret(own), pair, TRANSCRIPT, 1, 2)
-    assert wrap_pair_mask(Secret(own), wrapped, TRANSCRIPT, 1, 2) == pair
+    wrapped = wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {2: pair, 7: pair})
+    assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {7: wrapped[7]}) == {7: pair}
+    assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, wrapped) == {2: pair, 7: pair}
+    assert len({pair, *wrapped.values()}) == 3
+    assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {}) == {}
     other_seed = bytes([own[0] ^ 1]) + own[1:]
     others = ((other_seed, TRANSCRIPT, 1, 2), (own, b"r" * 32, 1, 2), (own, TRANSCRIPT, 1, 3))
     for seed, transcript, owner, gone in (*others, (own, TRANSCRIPT, 2, 1)):
-        assert wrap_pair_mask(Secret(seed), wrapped, transcript, owner, gone) != pair
+        assert wrap_pair_masks(Secret(seed), transcript, owner, {gone: wrapped[2]}) != {gone: pair}
+
+
+def test_digests_of_many_shares_are_those_of_each() -> None:
+    given = [
+        ((sender, holder), (sender * 70000 + holder).to_bytes(32, "big"))
+        for sender in (1, 300)
+        for holder in (2, 65535)
+    ]
+    each = [(pair, share_digest(TRANSCRIPT, *pair, share)) for pair, share in given]
+    assert list(share_digests(TRANSCRIPT, given)) == each

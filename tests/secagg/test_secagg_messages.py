@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import pytest
@@ -12,7 +13,7 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.effects import Send, ServerEffect
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
-from fedfair.secagg.params import Mode, SessionTerms, Suite
+from fedfair.secagg.params import MAX_MEMBERS, Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
@@ -25,7 +26,7 @@ from fedfair.secagg.round_messages import (
     Upload,
 )
 from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
-from fedfair.secagg.transcript import RoundSubject
+from fedfair.secagg.transcript import RoundSubject, digest, digest_by_member, u16
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 
@@ -142,7 +143,7 @@ def test_declared_sizes_allocate_nothing() -> None:
     assert peak < 100_000
 
 
-@pytest.mark.parametrize("members", [(2, 1), (1, 1), (0, 1), tuple(range(1, 202))])
+@pytest.mark.parametrize("members", [(2, 1), (1, 1), (0, 1), tuple(range(1, MAX_MEMBERS + 2))])
 def test_members_are_listed_once_in_order_and_not_too_many(members: tuple[int, ...]) -> None:
     with pytest.raises(SecaggError) as refused:
         MessageReader(MessageWriter().members(members).done(), "list").members()
@@ -230,3 +231,43 @@ def test_what_a_site_sends_beside_its_vector_grows_as_the_number_of_sites() -> N
     assert said[0] == said_without_drop_outs(5)
     assert said_without_drop_outs(100) == 13_134
     assert said_without_drop_outs(200) - said_without_drop_outs(100) == 100 * 130
+
+
+def one_by_one(reader: MessageReader, greatest: int) -> tuple[tuple[int, bytes], ...]:
+    """Read pairs as slowly as possible."""
+    pairs = tuple((reader.number(2), reader.sized(greatest)) for _ in range(reader.number(2)))
+    if any(one >= two for one, two in itertools.pairwise((0, *(index for index, _ in pairs)))):
+        raise SecaggError(Check.ENCODING, "not increasing")
+    return pairs
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=3)), max_size=5),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(0, 60),
+    st.integers(0, 255),
+)
+def test_pairs_of_one_length_are_read_as_if_one_by_one(
+    pairs: list[tuple[int, bytes]], one_length: bool, more: int, where: int, to: int
+) -> None:
+    if one_length:
+        pairs = [(index, value.ljust(2, b"x")[:2]) for index, value in pairs]
+    raw = MessageWriter().by_member(pairs).done()
+    raw = raw[:more] if more < 0 else raw + bytes(more)
+    for written in (raw, raw[:where] + bytes([to]) + raw[where + 1 :]):
+        quick, slow = MessageReader(written, "list"), MessageReader(written, "list")
+        try:
+            expected = one_by_one(slow, 2)
+        except SecaggError:
+            with pytest.raises(SecaggError):
+                quick.by_member(2)
+        else:
+            assert quick.by_member(2) == expected
+            assert quick.is_at_end == slow.is_at_end
+
+
+@given(st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=40)), max_size=6))
+def test_the_digest_of_pairs_is_that_of_their_fields(pairs: list[tuple[int, bytes]]) -> None:
+    fields = (part for member, value in pairs for part in (u16(member), value))
+    assert digest_by_member("tags", pairs) == digest("tags", *fields)

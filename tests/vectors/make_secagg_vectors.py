@@ -261,8 +261,8 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
             sealed, tag = cipher.encrypt_and_digest(shares[j])
             boxes.append((j, tag + sealed))
         promised = [(j, h("share", transcript, u16(i), u16(j), shares[j])[:8]) for j in members]
-        pads = {j: hkdf(own, enc("pair-mask", transcript, u16(i), u16(j)), 31) for j in peers}
-        handed_over[i] = {j: bytes(x ^ y for x, y in zip(seed[i, j], pads[j], strict=True)) for j in peers}
+        pads = ctr(hkdf(own, enc("pair-masks", transcript, u16(i)), 32), 32 * (max(peers) + 1))
+        handed_over[i] = {j: bytes(x ^ y for x, y in zip(seed[i, j], pads[32 * j :], strict=False)) for j in peers}
         signature = sign(
             i, "upload", transcript, u16(i), vector_hash, promise,
             h("tags", *(part for j, tag in tags for part in (u16(j), tag))),
