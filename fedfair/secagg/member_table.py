@@ -1,4 +1,4 @@
-"""What each member of a cohort has for each other one, in as many bytes as it takes and not many more.
+"""The values that each member of a cohort has for each other one, in little more bytes than they take.
 
 A round has a tag, an envelope and the digest of a share for every ordered pair of its cohort. As objects they
 would take ten times as much memory as on their way. Decides no meaning of the values.

@@ -56,7 +56,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class UploadHead:
-    """What stays of an upload once its vector is added and its other parts are in their tables.
+    """The part of an upload that stays once its vector is added and its other parts are in their tables.
 
     Attributes:
         commitment: to the own mask.

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.keys import Secret, derive
 from fedfair.secagg.shamir import SECRET_BYTES, SHARE_BYTES, parse_share
-from fedfair.secagg.transcript import digest, labelled, u16, u32
+from fedfair.secagg.transcript import labelled, u16, u32
 
 AEAD_TAG_BYTES = 16
 SHARE_DIGEST_BYTES = 8
@@ -89,15 +89,10 @@ def open_envelope(
     return opened
 
 
-def share_digest(transcript: bytes, sender: int, holder: int, share: bytes) -> bytes:
-    """Return the digest (8 bytes) of the share that `sender` gives to `holder`."""
-    return digest("share", transcript, u16(sender), u16(holder), share)[:SHARE_DIGEST_BYTES]
-
-
 def share_digests(
     transcript: bytes, shares: Iterable[tuple[tuple[int, int], bytes]]
 ) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Yield the digest of many shares of one round, each with (sender, holder); the same as `share_digest`.
+    """Yield the digests (8 bytes) of shares of one round, each with (sender, holder).
 
     A round has as many shares as its cohort has pairs, so what is the same in all of them is written once.
     """

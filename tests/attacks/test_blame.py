@@ -20,13 +20,13 @@ from fedfair.secagg.masking import MaskedSum
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Suite
 from fedfair.secagg.round_messages import UnmaskShares, Upload
-from fedfair.secagg.sealing import share_digest
 from fedfair.secagg.server import ServerState
 from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements, sealed_digest
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, refused
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, signing_key, terms_of, unit_update
+from tests.secagg.shares import share_digest
 
 CHEAP = settings(deadline=None, max_examples=40)
 PRIME = 2**255 - 19

@@ -14,12 +14,12 @@ from fedfair.secagg.sealing import (
     ENVELOPE_BYTES,
     open_envelope,
     seal,
-    share_digest,
     share_digests,
     wrap_pair_masks,
 )
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import draws_of
+from tests.secagg.shares import share_digest
 
 KEY = Secret(bytes(range(ENVELOPE_KEY_BYTES)))
 TRANSCRIPT = bytes(32)
