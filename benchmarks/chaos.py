@@ -205,13 +205,14 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import RoundState
-    from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
+    from fedfair.secagg.round_messages import ConsistencyCheck, PairMasks, UnmaskShares, Upload
     from fedfair.training.binding import plan_binding
     from fedfair.wire.codec import decode_collaborator_frame
     from fedfair.wire.frames import SecaggMessage
 
-    decoders: dict[Kind, Callable[[bytes], Upload | ConsistencyCheck | UnmaskShares]] = {
+    decoders: dict[Kind, Callable[[bytes], Upload | PairMasks | ConsistencyCheck | UnmaskShares]] = {
         Kind.UPLOAD: Upload.decode,
+        Kind.PAIR_MASKS: PairMasks.decode,
         Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
         Kind.UNMASK_SHARES: UnmaskShares.decode,
     }

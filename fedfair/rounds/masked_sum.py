@@ -4,8 +4,8 @@ Keeps the contract of `sum_round`, so that `federation` drives it like a sum in 
 by messages that nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the
 protocol is complete. This decides who may be waited for, and which refused message costs its sender the stream.
 
-    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER,
-    OPENED
+    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD,
+    [PAIR_MASKS_REQUEST -> PAIR_MASKS, SURVIVORS -> VOTE,] OPEN -> ANSWER, OPENED
 
 A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
 it returns. Who lapses, abstains or is expelled is gone for the protocol: the sum is taken over the survivors if

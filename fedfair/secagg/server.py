@@ -1,9 +1,11 @@
 """The aggregator's order of events: a transition table; messages, departures and deadlines in, effects out.
 
-IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. A round that was interrupted begins
-again at UPLOADS, with the bytes of its record. Its driver says who sent a message (from the certificate,
-never from the message), who is gone and when time is up. A refused message changes nothing. What arrived is
-checked in `server_setup` and `recovery`; this module decides when a phase is complete.
+IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (PAIR_MASKS -> VOTES ->) ANSWERS -> READY. Whoever vanishes
+between its upload and its masks with the missing is missing, too: then back to UPLOADS, where the others send the
+same bytes again. A round that was interrupted begins again at UPLOADS, with the bytes of its record. Its driver
+says who sent a message (from the certificate, never from the message), who is gone and when time is up. A refused
+message changes nothing. What arrived is checked in `server_setup` and `recovery`; this module decides when a phase
+is complete.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
 from fedfair.secagg.recovery import Announcement, RoundState
-from fedfair.secagg.round_messages import RoundStart, Survivors
+from fedfair.secagg.round_messages import PairMasksRequest, RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_setup import SetUp
 from fedfair.secagg.shamir import Randomness
@@ -50,6 +52,7 @@ class ServerState(enum.Enum):
     CONFIRMS = "confirms of the session"
     READY = "the next round"
     UPLOADS = "masked vectors"
+    PAIR_MASKS = "masks with those who are missing"
     VOTES = "votes on the survivors"
     ANSWERS = "shares of masks"
 
@@ -60,12 +63,13 @@ EXPECTED: Mapping[ServerState, Kind | None] = {
     ServerState.CONFIRMS: Kind.CONFIRM,
     ServerState.READY: None,
     ServerState.UPLOADS: Kind.UPLOAD,
+    ServerState.PAIR_MASKS: Kind.PAIR_MASKS,
     ServerState.VOTES: Kind.CONSISTENCY_CHECK,
     ServerState.ANSWERS: Kind.UNMASK_SHARES,
 }
 """The one kind of message that each state takes; everything else is late or out of order."""
 
-_OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES})
+_OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES})
 
 
 @dataclass(slots=True)
@@ -340,6 +344,8 @@ class Server:
                 self._set_up.take_confirm(sender, raw, self._session_id)
             case Kind.UPLOAD:
                 self._current.add_upload(sender, raw, vector)
+            case Kind.PAIR_MASKS:
+                self._current.add_pair_masks(sender, raw)
             case Kind.CONSISTENCY_CHECK:
                 self._current.add_vote(sender, raw)
             case _:
@@ -360,6 +366,7 @@ class Server:
             ServerState.ADVERTS: self._close_adverts,
             ServerState.CONFIRMS: self._close_confirms,
             ServerState.UPLOADS: self._close_uploads,
+            ServerState.PAIR_MASKS: self._close_pair_masks,
             ServerState.VOTES: self._close_votes,
             ServerState.ANSWERS: self._close_answers,
         }
@@ -388,10 +395,9 @@ class Server:
         return [SessionFailed(reason)]
 
     def _close_uploads(self) -> list[ServerEffect]:
-        round_state, terms = self._current, self._terms
+        round_state = self._current
         effects, once_more = self._settle()
-        protocol = least_survivors(terms.mode, len(round_state.start.cohort), terms.colluders)
-        least = max(protocol, self._quorum, round_state.start.threshold)
+        least = self._least_uploads
         contributed = len(round_state.uploads) + len(once_more)
         if contributed < least:
             words = f"{contributed} of {len(round_state.start.cohort)} contributed, {least} are needed"
@@ -403,13 +409,38 @@ class Server:
         return effects + self._ask_for_the_masks()
 
     def _ask_for_the_masks(self) -> list[ServerEffect]:
-        round_state, terms, record = self._current, self._terms, self._known_record
+        round_state, record = self._current, self._known_record
         survivors = round_state.survivors
         if record.survivors not in ((), survivors):
             again = f"{len(survivors)} of {len(record.survivors)} survivors sent their uploads again"
             return self._abort(f"{again}, all are needed", reopens=True)
-        self._record = replace(record, survivors=survivors)
-        if survivors == round_state.start.cohort or terms.mode is Mode.SEMI_HONEST:
+        if survivors == round_state.start.cohort:
+            self._record = replace(record, survivors=survivors)
+            return self._ask_to_open(survivors, with_votes=False)
+        self._record = replace(record, uploaded=survivors)
+        question = PairMasksRequest(round_state.transcript, survivors).encode()
+        return self._ask(ServerState.PAIR_MASKS, dict.fromkeys(survivors, question))
+
+    def _close_pair_masks(self) -> list[ServerEffect]:
+        round_state, record = self._current, self._known_record
+        lacking = round_state.without_pair_masks
+        if not lacking:
+            return self._ask_for_votes()
+        present = len(round_state.survivors) - len(lacking)
+        needed = len(record.survivors) or self._least_uploads
+        if present < needed:
+            words = f"{present} of {len(round_state.survivors)} handed over their masks with the missing"
+            return self._abort(f"{words}, {needed} are needed", reopens=True)
+        # Nobody but they know these masks, so the sum begins again without them.
+        once_more = round_state.leave_out(lacking)
+        self._record = replace(record, uploaded=once_more)
+        return self._ask(ServerState.UPLOADS, dict.fromkeys(once_more, round_state.start.encode()))
+
+    def _ask_for_votes(self) -> list[ServerEffect]:
+        round_state = self._current
+        survivors = round_state.survivors
+        self._record = record = replace(self._known_record, survivors=survivors)
+        if self._terms.mode is Mode.SEMI_HONEST:
             return self._ask_to_open(survivors, with_votes=False)
         if record.votes:
             round_state.votes |= record.votes
@@ -542,6 +573,13 @@ class Server:
         self.state = state
         self._asked, self._received = {}, {}
         self._round_state = None
+
+    @property
+    def _least_uploads(self) -> int:
+        """Return for how many contributors the sum under way is opened at least."""
+        start, terms = self._current.start, self._terms
+        protocol = least_survivors(terms.mode, len(start.cohort), terms.colluders)
+        return max(protocol, self._quorum, start.threshold)
 
     @property
     def _known_record(self) -> RoundRecord:

@@ -12,7 +12,7 @@ MAX_CHUNK_BYTES = 1 << 20
 """Loopback over mutual TLS carries no more with 4 MiB chunks than with 1 MiB (about 1 GB/s); memory is dearer."""
 
 MAX_MASKED_MESSAGE_BYTES = 1 << 21
-"""The greatest message that secure aggregation itself allows: the sealed shares of 200 members."""
+"""The greatest message that secure aggregation itself allows: the hybrid keys of 1000 members."""
 
 MAX_FRAME_BYTES = MAX_MASKED_MESSAGE_BYTES + (1 << 14)
 """The longest message of secure aggregation with its tags; a chunk is half as long, all else is far shorter."""
