@@ -155,8 +155,9 @@ class MaskedSumRound:
 
     @property
     def step_name(self) -> str:
-        """Return what members are asked for now, in a word."""
-        return self._protection.server.state.name.lower()
+        """Return what members are asked for now, in a word; what they only send again takes another time."""
+        server = self._protection.server
+        return "repeated uploads" if server.is_repeated else server.state.name.lower()
 
     @property
     def is_of_session(self) -> bool:

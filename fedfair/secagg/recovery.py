@@ -164,6 +164,11 @@ class RoundState:
         self._envelopes.put(sender, upload.envelopes)
         self._promised.put(sender, upload.share_digests)
 
+    @property
+    def is_repeated(self) -> bool:
+        """Return whether the sum has begun again without somebody who had contributed."""
+        return bool(self._once_more)
+
     def leave_out(self, members: Collection[int]) -> tuple[int, ...]:
         """Go on without those whom the others contradict; return who of the others must send its upload once more.
 

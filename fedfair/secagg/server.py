@@ -165,12 +165,18 @@ class Server:
         """
         if self.state in (ServerState.ADVERTS, ServerState.CONFIRMS):
             return len(self._received) >= max(self._terms.colluders + 2, self._quorum)
-        if self.state is ServerState.UPLOADS:
-            mode, cohort, colluders = self._terms.mode, len(self._current.start.cohort), self._terms.colluders
-            protocol = max(least_survivors(mode, cohort, colluders), threshold(mode, cohort, colluders))
+        if self.state in (ServerState.UPLOADS, ServerState.PAIR_MASKS):
             settled = self._is_reopened and self._known_record.survivors
-            return not settled and len(self._current.uploads) >= max(protocol, self._quorum)
+            present = len(self._current.uploads)
+            if self.state is ServerState.PAIR_MASKS:
+                present -= len(self._current.without_pair_masks)
+            return not settled and present >= self._least_uploads
         return self.state is ServerState.VOTES and len(self._current.votes) >= self._current.start.threshold
+
+    @property
+    def is_repeated(self) -> bool:
+        """Return whether members are asked for an upload that some of them have sent before."""
+        return self.state is ServerState.UPLOADS and (self._is_reopened or self._current.is_repeated)
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
