@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.wire.frames import BroadcastKind, BroadcastStart, Chunk, SecaggMessage, UploadStart
 from fedfair.wire.limits import MAX_CHUNK_BYTES
@@ -109,7 +111,8 @@ class Assembler:
     """
 
     def __init__(self, expected_length: int, sha256: bytes | None) -> None:
-        self._buffer = bytearray(expected_length)
+        # Not filled with zeros: `take` gives out nothing but what has arrived, and whole.
+        self._buffer = np.empty(expected_length, np.uint8).data
         self._arrived = 0
         self._hash = hashlib.sha256()
         self._expected_digest = sha256
@@ -158,5 +161,5 @@ class Assembler:
                 "it was damaged on its way or changed while it was sent; send it again",
             )
         self._taken = True
-        view, self._buffer = memoryview(self._buffer).toreadonly(), bytearray()
+        view, self._buffer = self._buffer.toreadonly(), memoryview(b"")
         return view

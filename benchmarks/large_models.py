@@ -1,0 +1,176 @@
+"""Processor time a round and peak memory of a masked federation with a large model: real processes, mutual TLS.
+
+Collaborators train an MLP 64-hidden-10 on scikit-learn's digits, one step of batch 64 a round. The defaults make
+11.24 million parameters and five sites; `--hidden 1330666 --collaborators 3` makes 99.8 million. The processor
+time is what the kernel counts for each process (Linux) between the first training round and the last, so start-up
+and the evaluations at both ends are left out. Every site does the same, so their mean is one figure.
+
+A peak is the greatest resident memory (VmHWM) above that of the same process with a tiny model, in bytes of the
+model. For a site there is a second peak: that of a process that computes the same local steps and losses and sends
+nothing. What a site takes beyond training is the difference. Another commit is measured with its files in a folder
+that `PYTHONPATH` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from machine import report
+from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
+
+import fedfair
+from fedfair.cli.loopback import Processes, Workspace, prepare
+
+TINY_HIDDEN = 8
+LOOK_SECONDS = 0.05
+TARGETS = {"processor_seconds_a_round": 2.4, "aggregator_models": 3.0, "site_models_beyond_training": 4.0}
+
+
+@dataclass(slots=True)
+class Watched:
+    """What the kernel says of one process.
+
+    Attributes:
+        peak: greatest resident memory so far, in bytes.
+        spent: processor seconds when each training round was reported.
+    """
+
+    peak: int = 0
+    spent: list[float] = field(default_factory=list)
+
+
+def plan(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
+    names = [f"site-{number}" for number in range(1, collaborators + 1)]
+    return {
+        "federation": {"name": "large", "collaborators": names},
+        "task": {
+            "data": "digits",
+            "partition": {"scheme": "random"},
+            "model": {"name": "mlp", "hidden": [hidden]},
+        },
+        "objective": {"smoothing": SMOOTHING},
+        "training": {
+            "rounds": rounds,
+            "batch_size": BATCH,
+            "learning_rate": LEARNING_RATE,
+            "output": "last",
+            **constant_steps(),
+        },
+        "evaluation": {"every": rounds},
+    }
+
+
+def one_run(hidden: int, collaborators: int, rounds: int) -> tuple[dict[str, Watched], int]:
+    """Return what every process took, and the peaks of local training alone in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = prepare(Path(folder), plan(hidden, collaborators, rounds))
+        watched = {name: Watched() for name in ("aggregator", *workspace.collaborators)}
+        over = threading.Event()
+        with Processes(workspace) as processes:
+            numbers = {name: processes.pid(name) for name in watched}
+            watcher = threading.Thread(target=_watch, args=(numbers, watched, over))
+            watcher.start()
+            try:
+                for progress in processes.progress():
+                    if progress["purpose"] == "training":
+                        for name, number in numbers.items():
+                            watched[name].spent.append(_processor_seconds(number))
+                processes.wait()
+            finally:
+                over.set()
+                watcher.join()
+        alone = _training_alone(workspace)
+    return watched, alone
+
+
+def _watch(numbers: dict[str, int], watched: dict[str, Watched], over: threading.Event) -> None:
+    while not over.wait(LOOK_SECONDS):
+        for name, number in numbers.items():
+            watched[name].peak = max(watched[name].peak, _high_water(number))
+
+
+def _high_water(number: int | str) -> int:
+    try:
+        lines = Path(f"/proc/{number}/status").read_text().splitlines()
+    except OSError:  # the process has ended between two looks
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+
+
+def _processor_seconds(number: int) -> float:
+    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _training_alone(workspace: Workspace) -> int:
+    """Return the peak of a process that makes a site ready and computes what a run asks for."""
+    arguments = [sys.executable, __file__, "--train", str(workspace.folder), workspace.collaborators[0]]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True)
+    return int(done.stdout.split()[-1])
+
+
+def train_and_say(folder: Path, name: str) -> None:
+    """Compute what a site computes for two rounds and an evaluation, and print the peak of this process."""
+    # Only the child needs them, and they take seconds to load.
+    from collaborator.preparation import find_site, make_ready
+    from fedfair.aggregation.requests import GlobalModel
+    from fedfair.ids import RoundNumber
+
+    os.chdir(folder)
+    ready = make_ready(find_site(name, folder / f"{name}.yaml", folder / "plan" / "plan.yaml", None))
+    model = GlobalModel(ready.binding.vector, 0.0)
+    for number in (1, 2):
+        ready.task.summable_change(model, RoundNumber(number), 1)
+    ready.task.losses(model)
+    print(_high_water("self"))
+
+
+def figures(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
+    """Return all figures of one size of model."""
+    tiny, tiny_alone = one_run(TINY_HIDDEN, collaborators, 3)
+    large, large_alone = one_run(hidden, collaborators, rounds)
+    parameters = 64 * hidden + hidden + 10 * hidden + 10
+    model_bytes = 4 * parameters
+    spent = {name: (seen.spent[-1] - seen.spent[0]) / (len(seen.spent) - 1) for name, seen in large.items()}
+    sites = [name for name in large if name != "aggregator"]
+    models = {name: (large[name].peak - tiny[name].peak) / model_bytes for name in large}
+    training = (large_alone - tiny_alone) / model_bytes
+    site = max(models[name] for name in sites)
+    return {
+        "parameters": parameters,
+        "model_bytes": model_bytes,
+        "processor_seconds_a_round": sum(spent.values()),
+        "aggregator_processor_seconds": spent["aggregator"],
+        "site_processor_seconds": sum(spent[name] for name in sites) / len(sites),
+        "aggregator_models": models["aggregator"],
+        "site_models": site,
+        "training_alone_models": training,
+        "site_models_beyond_training": site - training,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hidden", type=int, default=149_867)
+    parser.add_argument("--collaborators", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--train", nargs=2, metavar=("FOLDER", "NAME"), help="what the script calls itself with")
+    arguments = parser.parse_args()
+    if arguments.train is not None:
+        train_and_say(Path(arguments.train[0]), arguments.train[1])
+    else:
+        report(
+            "large_models",
+            targets=TARGETS,
+            tree=str(Path(fedfair.__file__).parent.parent),
+            collaborators=arguments.collaborators,
+            rounds=arguments.rounds,
+            **figures(arguments.hidden, arguments.collaborators, arguments.rounds),
+        )
