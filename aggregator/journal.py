@@ -1,9 +1,11 @@
 """The journal, which survives a crash: the training run as it stood after the last recorded sum.
 
 One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happens, it holds the entry before
-or the entry after, never half of one. Vectors lie in it in pieces of 1 MiB, so that writing a model of any size
-takes no second copy of it in memory. A journal belongs to one plan digest for ever; another plan's journal is
-refused instead of overwritten.
+or the entry after, never half of one. Short vectors lie in it in pieces of 1 MiB. A vector above 4 MiB is a file
+in `save/journal.vectors`, named by its digest (`fedfair.process.vector_files`), because a database would write
+each byte of it three times. Such a file is on the disk before the entry that names it, and is removed after an
+entry that does not. What is the same in two entries is written once. A journal belongs to one plan digest for ever;
+another plan's journal is refused instead of overwritten.
 
 Sum numbers must not repeat within a run, although the sums after the last entry are forgotten, and the whole file
 may be an old copy: each start numbers its sums in a block of its own, by the clock (`rounds/continued.py`).
@@ -17,7 +19,8 @@ What every sum cost is written with the entry that has its total, and who left a
 and no log is read for it. A sum that a crash made the run forget is repeated, and counts once.
 
 Durability: SQLite's write-ahead log without a flush per entry. A killed process loses nothing; a power failure may
-lose the last entries, and the run then continues from an older one to the same result.
+lose the last entries, and the run then continues from an older one to the same result. With files each entry waits
+for the disk, because a power failure must not bring back an entry whose files are removed.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,15 +42,21 @@ from fedfair.errors import FedfairError, StateError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.lock import HeldError, ProcessLock, runs_already
+from fedfair.process.vector_files import VectorFiles, no_step
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.snapshot import RunSnapshot
 
-FORMAT = "fedfair/journal/6"
+FORMAT = "fedfair/journal/7"
+WITHOUT_FILES = "fedfair/journal/6"
+"""The form before: every vector is in the database. It is read, and becomes the present form."""
+
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
+LARGE_BYTES = 4 << 20
+"""The longest vector in the database, in bytes; a longer one is a file."""
 
 OPENED_MESSAGE, OPENED_VECTOR = "opened.message", "opened.vector"
 
@@ -85,12 +94,30 @@ class JournalEntry:
         seconds: how long the run had worked when it was recorded, over all starts.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
         opened: the sum that was opened last, for sites that have missed it; None before the first.
+        known_sha256: 64 hexadecimal digits for vectors whose digest is known already, by name.
     """
 
     training_run: RunSnapshot
     seconds: float
     costs: tuple[SumCost, ...] = ()
     opened: LastOpened | None = None
+    known_sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LongVectors:
+    """Which vectors are files.
+
+    Attributes:
+        large_bytes: the longest vector in the database; a longer one is a file.
+        reached: called with the name of each step of an entry before it is taken; a test can stop there.
+    """
+
+    large_bytes: int = LARGE_BYTES
+    reached: Callable[[str], None] = no_step
+
+
+AS_FILES = LongVectors()
 
 
 class Journal:
@@ -102,9 +129,18 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, lock: ProcessLock, run_id: str, block: SumNumber
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        lock: ProcessLock,
+        run_id: str,
+        block: SumNumber,
+        long: LongVectors,
     ) -> None:
         self._path = path
+        self._long = long
+        self._files = VectorFiles(_vectors_folder(path), _REMEDY, reached=long.reached)
+        self._recording = threading.Lock()
         self._lock = lock
         self._connection = connection
         self._writing = threading.Lock()
@@ -112,14 +148,24 @@ class Journal:
         self.last_sum_number = block
 
     @classmethod
-    def open(cls, path: Path, plan_digest: bytes, new_run_id: str, now_seconds: float) -> Journal:
+    def open(
+        cls,
+        path: Path,
+        plan_digest: bytes,
+        new_run_id: str,
+        now_seconds: float,
+        long: LongVectors = AS_FILES,
+    ) -> Journal:
         """Open the journal at `path`, or begin one, and take a block of sum numbers.
+
+        Files of vectors that the recorded state does not name are removed: a crash has left them.
 
         Args:
             path: the file; its folder exists.
             plan_digest: 32 bytes.
             new_run_id: the name of the run if this call begins it.
             now_seconds: since 1970, by this machine's clock.
+            long: which vectors are files.
 
         Raises:
             StateError: the file is another plan's journal, damaged, or no journal.
@@ -127,14 +173,20 @@ class Journal:
         """
         lock = _lock(path)
         try:
-            return cls._open(path, lock, plan_digest, new_run_id, now_seconds)
+            return cls._open(path, lock, plan_digest, new_run_id, now_seconds, long)
         except BaseException:
             lock.close()
             raise
 
     @classmethod
     def _open(
-        cls, path: Path, lock: ProcessLock, plan_digest: bytes, new_run_id: str, now_seconds: float
+        cls,
+        path: Path,
+        lock: ProcessLock,
+        plan_digest: bytes,
+        new_run_id: str,
+        now_seconds: float,
+        long: LongVectors,
     ) -> Journal:
         _keep_private(path)
         # Used from worker threads; one transaction waits for the other.
@@ -153,22 +205,25 @@ class Journal:
                 _seal(connection, "run")
             row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
             found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
-            if found_format == FORMAT:
+            is_readable = found_format in {FORMAT, WITHOUT_FILES}
+            if is_readable:
                 _check_row(connection, path, "run")
-            if found_format == FORMAT and found_digest == plan_digest:
+            if is_readable and found_digest == plan_digest:
                 block = first_block(now_seconds, SumNumber(earlier))
-                connection.execute("UPDATE run SET block = ?", (block,))
+                connection.execute("UPDATE run SET block = ?, format = ?", (block, FORMAT))
                 _seal(connection, "run")
                 connection.execute("COMMIT")
-                return cls(path, connection, lock, run_id, block)
+                journal = cls(path, connection, lock, run_id, block, long)
+                journal._drop_unnamed_files()
+                return journal
         except FedfairError:
             connection.close()
             raise
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, OSError) as error:
             connection.close()
             raise _explained(error, path) from error
         connection.close()
-        if found_format != FORMAT:
+        if not is_readable:
             raise StateError(
                 f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
                 "finish that run with the version that began it, or start with --fresh to discard it",
@@ -180,13 +235,30 @@ class Journal:
         )
 
     def record(self, entry: JournalEntry) -> None:
-        """Replace the recorded state by this one; afterwards a crash can no longer lose it."""
+        """Replace the recorded state by this one; afterwards a crash can no longer lose it.
+
+        Raises:
+            OSError, sqlite3.Error: it cannot be written; the state before is still recorded.
+        """
+        with self._recording:
+            self._record(entry)
+
+    def _record(self, entry: JournalEntry) -> None:
+        vectors: dict[str, NDArray[np.floating] | NDArray[np.uint8]] = dict(_vectors_of(entry.opened))
+        vectors |= entry.training_run.vectors
+        large = {name: vector for name, vector in vectors.items() if vector.nbytes > self._long.large_bytes}
+        places: dict[str, _Place] = {
+            name: self._file(vector, entry.known_sha256.get(name, "")) for name, vector in large.items()
+        }
+        if large:
+            with self._writing:
+                self._connection.execute("PRAGMA synchronous = FULL")
+        self._long.reached("begin the transaction")
         with self._transaction() as connection:
             connection.execute("DELETE FROM vector")
             connection.execute("DELETE FROM piece")
-            vectors: dict[str, NDArray[np.floating] | NDArray[np.uint8]] = dict(_vectors_of(entry.opened))
-            vectors |= entry.training_run.vectors
-            digests = {name: self._insert(name, vector) for name, vector in vectors.items()}
+            short = (name for name in vectors if name not in large)
+            places |= {name: self._insert(name, vectors[name]) for name in short}
             (sums,) = connection.execute("SELECT sums FROM run").fetchone()
             for position, cost in enumerate(entry.costs, sums):
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
@@ -195,11 +267,18 @@ class Journal:
             words = (
                 json.dumps([entry.training_run.state, _facts_of(entry.opened)]),
                 entry.seconds,
-                json.dumps(digests),
+                json.dumps(places),
             )
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
             _seal(connection, "run")
+            self._long.reached("commit")
+        self._long.reached("committed")
+        self._files.drop_all_but(_files_of(places))
+
+    def _drop_unnamed_files(self) -> None:
+        (places,) = self._connection.execute("SELECT vectors FROM run").fetchone()
+        self._files.drop_all_but(_files_of(json.loads(places)))
 
     def keep(self, unfinished: UnfinishedSum) -> None:
         """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""
@@ -276,6 +355,12 @@ class Journal:
             raise _explained(error, self._path) from error
         return UnfinishedSum(row[0], bytes(row[1]))
 
+    def _file(self, vector: NDArray[np.floating] | NDArray[np.uint8], sha256: str) -> tuple[str, str, int]:
+        """Keep a vector as a file; return its digest, its kind of numbers and how many there are."""
+        dtype = vector.dtype.newbyteorder("<")
+        content = np.ascontiguousarray(vector, dtype).data.cast("B")
+        return self._files.keep(content, sha256), dtype.str, vector.size
+
     def _insert(self, name: str, vector: NDArray[np.floating] | NDArray[np.uint8]) -> str:
         row = (name, vector.dtype.newbyteorder("<").str, vector.size)
         self._connection.execute("INSERT INTO vector VALUES (?, ?, ?)", row)
@@ -294,10 +379,10 @@ class Journal:
         try:
             _check_row(self._connection, self._path, "run")
             row = self._connection.execute("SELECT words, seconds, vectors FROM run").fetchone()
-            words, seconds, digests = row
+            words, seconds, places = row
             if words is None:
                 return None
-            found = {name: self._select(name, digest) for name, digest in json.loads(digests).items()}
+            found = {name: self._select(name, place) for name, place in json.loads(places).items()}
         except _UNREADABLE as error:
             raise _explained(error, self._path) from error
         # What the result will need is looked at here too: damage is reported before the run continues.
@@ -307,7 +392,10 @@ class Journal:
         opened = _opened_of(told, found)
         return JournalEntry(RunSnapshot(state, found), seconds, opened=opened)
 
-    def _select(self, name: str, digest: str) -> NDArray[np.floating]:
+    def _select(self, name: str, place: _Place) -> NDArray[np.floating]:
+        if not isinstance(place, str):
+            digest, dtype, length = place
+            return self._files.load(digest, length * np.dtype(dtype).itemsize).view(dtype)
         row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()
         query = "SELECT position, bytes FROM piece WHERE name = ? ORDER BY position"
         pieces = [] if row is None else self._connection.execute(query, (name,)).fetchall()
@@ -316,7 +404,7 @@ class Journal:
             row is not None and isinstance(row[0], str) and all(isinstance(piece, bytes) for _, piece in pieces)
         )
         content = b"".join(piece for _, piece in pieces) if sound else b""
-        if not sound or _vector_sha256(row[0], content) != digest:
+        if not sound or _vector_sha256(row[0], content) != place:
             raise _damaged(self._path, f"the vector {name!r}")
         # The digest covers what kind of numbers these are, and how many bytes.
         return np.frombuffer(bytearray(content), row[0])
@@ -328,7 +416,7 @@ class Journal:
 
 
 def forget(path: Path) -> None:
-    """Delete the journal at `path`, with its log, if there is one; also one that is damaged.
+    """Delete the journal at `path`, with its log and its vectors, if there is one; also one that is damaged.
 
     Raises:
         FedfairError: an aggregator that runs holds it.
@@ -337,6 +425,8 @@ def forget(path: Path) -> None:
         _lock(path).close()
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
+    folder = _vectors_folder(path)
+    VectorFiles(folder, _REMEDY).drop_all_but(())
 
 
 def _keep_private(path: Path) -> None:
@@ -358,6 +448,22 @@ def _lock(path: Path) -> ProcessLock:
         raise FedfairError(*runs_already("an aggregator", error.process, path)) from error
     except OSError as error:
         raise _explained(error, path) from error
+
+
+_REMEDY = "copy save/ back from a backup, or start with --fresh to discard this run"
+
+_Place = str | tuple[str, str, int]
+"""Where a vector of the entry is: in the database, with this digest; or the digest, the kind and the number of the
+values in a file."""
+
+
+def _vectors_folder(path: Path) -> Path:
+    return path.with_suffix(".vectors")
+
+
+def _files_of(places: Mapping[str, _Place]) -> set[str]:
+    """Return the digests of the vectors that are files."""
+    return {place[0] for place in places.values() if not isinstance(place, str)}
 
 
 _Sealed = Literal["run", "unfinished"]
@@ -424,7 +530,7 @@ def _opened_of(told: _Facts | None, vectors: dict[str, NDArray[np.floating]]) ->
 def _damaged(path: Path, row: str) -> StateError:
     return StateError(
         f"{path} is damaged: {row} does not have the checksum that it was written with",
-        "copy save/ back from a backup, or start with --fresh to discard this run",
+        _REMEDY,
     )
 
 

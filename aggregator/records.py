@@ -2,6 +2,7 @@
 
     save/init.safetensors, last, best   the models, for anybody to load
     save/journal.sqlite                 what a restart continues from (`journal.py`)
+    save/journal.vectors/               its long vectors
     received/<name>.jsonl               what each collaborator sent (`received_log.py`)
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
@@ -243,7 +244,12 @@ class RunRecords:
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
-            self._journal.record(JournalEntry(training_run.snapshot(), self.seconds, costs, opened))
+            known = {
+                "model": training_run.model.vector_sha256.hex(),
+                "best": training_run.best.vector_sha256.hex(),
+            }
+            entry = JournalEntry(training_run.snapshot(), self.seconds, costs, opened, known)
+            self._journal.record(entry)
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:
