@@ -89,6 +89,7 @@ from fedfair.rounds.federation import Federation
 from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.wire.frames import Accepted, BroadcastKind, Finished, Refused, SecaggMessage, SumStart, Welcome
 
 MAX_DECLINED = 8
@@ -136,6 +137,8 @@ class RunDriver:
         self._observer = observer
         self._masked = masked
         self._standing = standing
+        # Held while the round rules are asked, which a thread may be doing for a large model.
+        self._deciding = asyncio.Lock()
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
         self._turned_away: dict[str, str] = {}
@@ -221,6 +224,13 @@ class RunDriver:
             del event
             await done
 
+    async def arriving(self, connection: Connection, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
+        async with self._deciding:
+            if self._connections.get(connection.participant) is not connection:
+                return None
+            return self._federation.arriving(connection.participant, message, length)
+
     def stop(self, reason: str) -> None:
         """Ask for an orderly end; collaborators learn of it, and the run can be resumed later."""
         self._stop_reason = reason
@@ -296,9 +306,10 @@ class RunDriver:
 
         Meanwhile streams go on, but no other event is looked at.
         """
-        if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
-            return await asyncio.to_thread(self._federation.receive, event)
-        return self._federation.receive(event)
+        async with self._deciding:
+            if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
+                return await asyncio.to_thread(self._federation.receive, event)
+            return self._federation.receive(event)
 
     def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
         """Send away, before a sum begins, those whose certificates have become invalid, and tell them nothing."""

@@ -4,8 +4,9 @@ One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happ
 or the entry after, never half of one. Short vectors lie in it in pieces of 1 MiB. A vector above 4 MiB is a file
 in `save/journal.vectors`, named by its digest (`fedfair.process.vector_files`), because a database would write
 each byte of it three times. Such a file is on the disk before the entry that names it, and is removed after an
-entry that does not. What is the same in two entries is written once. A journal belongs to one plan digest for ever;
-another plan's journal is refused instead of overwritten.
+entry that does not. What is the same in two entries is written once.
+
+A journal belongs to one plan digest for ever; another plan's journal is refused instead of overwritten.
 
 Sum numbers must not repeat within a run, although the sums after the last entry are forgotten, and the whole file
 may be an old copy: each start numbers its sums in a block of its own, by the clock (`rounds/continued.py`).

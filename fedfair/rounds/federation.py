@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
     from fedfair.rounds.secagg_session import SecaggSession
     from fedfair.run.training_run import TrainingRun
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
 
 
 OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
@@ -182,6 +184,24 @@ class Federation:
         return self._steps.last
 
     # -------------------------------------------------------------- the one way in
+
+    def arriving(self, participant: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a masked vector to the sum under way while it arrives.
+
+        It stands for the vector in the `MessageArrived` that says that all of it is here. Where none does, nothing
+        of it is in the sum.
+
+        Args:
+            participant: who sends it.
+            message: beside the vector.
+            length: of the vector, in bytes.
+
+        Returns:
+            None where the vector must be held until it is whole.
+        """
+        if self._sum is None or participant not in self.connected or not self._members.is_heard(participant):
+            return None
+        return self._sum.arriving(participant, message, length)
 
     def receive(self, event: Event) -> list[Effect]:
         """Take one event; return what is to be done about it, in order. At the end of a run: nothing, ever.
@@ -403,9 +423,7 @@ class Federation:
         yield Accept(participant, number)
         yield from self._close_if_settled(sum_round)
 
-    def _message(
-        self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
-    ) -> Iterator[Effect]:
+    def _message(self, participant: ParticipantId, message: bytes, vector: MaskedVector) -> Iterator[Effect]:
         if not self._members.is_heard(participant) or self._sum is None:
             return
         sum_round = self._sum

@@ -8,7 +8,8 @@ order; seeds come from `client` and `recovery`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import (
     BLOCK_VALUES,
+    RING_OF_WHOLE_WORDS,
     Body,
     BodyCode,
     BodyEncoder,
@@ -137,33 +140,73 @@ def vector_digest(vector: bytes | bytearray | memoryview, shape: SumShape, ring_
     return root_digest(len(view), leaves)
 
 
+MaskedVector = bytes | bytearray | memoryview | ArrivingVector
+"""A masked vector at the aggregator: whole in memory, or added to the running sum while it arrived."""
+
+
 class MaskedSum:
     """The running sum of masked vectors: one header and one body, whatever the number of sites.
+
+    While a vector is added as it arrives there is a second body (`arriving`).
 
     Args:
         shape: of every contribution.
         ring_bits: width of a body value on its way.
+        spare: memory for a second body, whatever is in it; it is made where there is none.
     """
 
-    __slots__ = ("_block", "body", "header", "ring_bits", "shape")
+    __slots__ = ("_arriving", "_block", "_lock", "_spare", "body", "header", "ring_bits", "shape")
 
-    def __init__(self, shape: SumShape, ring_bits: int) -> None:
+    def __init__(self, shape: SumShape, ring_bits: int, spare: NDArray[np.uint32] | None = None) -> None:
         self.shape = shape
         self.ring_bits = ring_bits
         self.header = np.zeros(shape.masked_header_length(), np.uint64)
         self.body = np.zeros(shape.body_length, np.uint32)
         self._block = np.empty(BLOCK_VALUES, np.uint32)
+        self._spare = spare
+        self._arriving: ArrivingVector | None = None
+        self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Begin again with nothing."""
-        self.header[:] = 0
-        self.body[:] = 0
+        """Begin again with nothing; a vector that is arriving does not count any more."""
+        with self._lock:
+            self._stop_arriving()
+            self.header[:] = 0
+            self.body[:] = 0
 
-    def check(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+    def arriving(self) -> ArrivingVector | None:
+        """Return what adds one vector while it arrives, for `add`; None while another one is arriving."""
+        with self._lock:
+            if self._arriving is not None:
+                return None
+            if self._spare is None or self._spare.shape != self.body.shape:
+                self._spare = np.empty_like(self.body)
+            bodies = (self.body, self._spare)
+            self._arriving = ArrivingVector(self.shape, self.ring_bits, *bodies, self._lock, self._forget_arriving)
+            return self._arriving
+
+    def take_spare(self) -> NDArray[np.uint32] | None:
+        """Return memory of the length of the body that nothing needs any more, once; None where there is none.
+
+        A vector that is arriving does not count any more.
+        """
+        with self._lock:
+            self._stop_arriving()
+            spare, self._spare = self._spare, None
+            return spare
+
+    def _stop_arriving(self) -> None:
+        if self._arriving is not None:
+            self._arriving.detach()
+
+    def _forget_arriving(self) -> None:
+        self._arriving = None
+
+    def check(self, vector: MaskedVector, expected_digest: bytes) -> None:
         """Refuse a vector that cannot be added.
 
         Raises:
-            SecaggError: VECTOR: wrong length or digest.
+            SecaggError: VECTOR: wrong length or digest; LATE: it arrived for a sum that has begun again.
         """
         expected = self.shape.vector_bytes(self.ring_bits)
         require(
@@ -172,28 +215,44 @@ class MaskedSum:
             f"a masked vector of {len(vector)} bytes, expected {expected}",
             "the sender works on another model layout; compare the plan digests",
         )
-        found = vector_digest(vector, self.shape, self.ring_bits)
+        if isinstance(vector, ArrivingVector):
+            require(vector is self._arriving, Check.LATE, "a masked vector arrived while its sum began again")
+            found = vector.digest()
+        else:
+            found = vector_digest(vector, self.shape, self.ring_bits)
         require(found == expected_digest, Check.VECTOR, "a masked vector was altered on its way")
 
-    def add(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+    def add(self, vector: MaskedVector, expected_digest: bytes) -> None:
         """Add one vector; it is not needed afterwards.
 
         Raises:
-            SecaggError: VECTOR: wrong length or digest; nothing was added.
+            SecaggError: as `check`; nothing was added.
         """
         self.check(vector, expected_digest)
-        first = self.shape.header_bytes()
-        self.header += np.frombuffer(vector, np.uint64, self.header.size)
-        if self.ring_bits == 32:
-            self.body += np.frombuffer(vector, np.uint32, self.body.size, first)
-            return
-        packed = np.frombuffer(vector, np.uint8, offset=first)
+        with self._lock:
+            if isinstance(vector, ArrivingVector):
+                header, body = vector.take()
+                self.header += header
+                self.body, self._spare = body, self.body
+                return
+            self.header += np.frombuffer(vector, np.uint64, self.header.size)
+            packed = np.frombuffer(vector, np.uint8, offset=self.shape.header_bytes())
+            for start, block in self._blocks(packed):
+                self.body[start : start + block.size] += block
+                if self._arriving is not None:
+                    self._arriving.include(block, start)
+
+    def _blocks(self, packed: NDArray[np.uint8]) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+        """Yield where each block of a packed body begins, and its words, in memory that is used again."""
         leaf_bytes = packed_bytes(BLOCK_VALUES, self.ring_bits)
         for number, start in enumerate(range(0, self.body.size, BLOCK_VALUES)):
-            target = self.body[start : start + BLOCK_VALUES]
-            block = self._block[: target.size]
-            unpack(packed[number * leaf_bytes : (number + 1) * leaf_bytes], self.ring_bits, block)
-            target += block
+            part = packed[number * leaf_bytes : (number + 1) * leaf_bytes]
+            if self.ring_bits == RING_OF_WHOLE_WORDS:
+                yield start, part.view(np.uint32)
+                continue
+            block = self._block[: min(BLOCK_VALUES, self.body.size - start)]
+            unpack(part, self.ring_bits, block)
+            yield start, block
 
     def remove(self, seeds: Sequence[SignedSeed], threads: int = 1) -> None:
         """Take every mask away, given with the sign with which it was added."""

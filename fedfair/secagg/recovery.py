@@ -1,6 +1,7 @@
 """The aggregator's side of one round: what arrived, and how the sum is opened.
 
-Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head.
+Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head. A long
+one is added while it arrives (`arriving`), and counts once it has been checked like any other.
 Masks are rebuilt from exactly t members' shares. Each share is compared with the digest that its owner signed, so
 a wrong one is known when it arrives; each mask is checked against what its owner promised before it is used.
 Decides no order of events; that is `server`.
@@ -13,13 +14,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
 from fedfair.secagg.fixedpoint import packed_body
 from fedfair.secagg.keys import Secret, confirmation_tag
-from fedfair.secagg.masking import MaskedSum, SignedSeed
+from fedfair.secagg.masking import MaskedSum, MaskedVector, SignedSeed
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import (
@@ -63,6 +66,7 @@ class RoundState:
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.
+        spare: memory of an earlier round of this shape, to be written over; None where there is none.
 
     Attributes:
         start: the round start that was sent.
@@ -73,7 +77,14 @@ class RoundState:
         answers: what came to open the sum.
     """
 
-    def __init__(self, roster: Roster, terms: SessionTerms, start: RoundStart, shape: SumShape) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        terms: SessionTerms,
+        start: RoundStart,
+        shape: SumShape,
+        spare: NDArray[np.uint32] | None = None,
+    ) -> None:
         self.start = start
         self.transcript = round_transcript(start, shape.digest())
         self.uploads: dict[int, Upload] = {}
@@ -91,7 +102,15 @@ class RoundState:
         self._roster = roster
         self._terms = terms
         self._shape = shape
-        self._sum = MaskedSum(shape, terms.ring_bits)
+        self._sum = MaskedSum(shape, terms.ring_bits, spare)
+
+    def arriving(self) -> ArrivingVector | None:
+        """Return what adds a vector to the running sum while it arrives; None where another one is arriving."""
+        return self._sum.arriving()
+
+    def take_spare(self) -> NDArray[np.uint32] | None:
+        """Return memory for the next round of this shape; no vector that is arriving counts any more."""
+        return self._sum.take_spare()
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -118,11 +137,11 @@ class RoundState:
         """Return (holder, owner) where a holder says that what the owner sealed for it does not open."""
         return tuple(sorted(self._unopened))
 
-    def add_upload(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+    def add_upload(self, sender: int, raw: bytes, vector: MaskedVector) -> None:
         """Check one upload; add its vector where no earlier upload contradicts it, and forget it.
 
         Raises:
-            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE or VECTOR; nothing
+            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE, VECTOR or LATE; nothing
                 changed.
         """
         upload = Upload.decode(raw)

@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.disputes import Disputes, Pair
 from fedfair.secagg.effects import (
@@ -29,7 +31,8 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.masking import MaskedVector
+from fedfair.secagg.messages import VERSION, Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
 from fedfair.secagg.recovery import Announcement, RoundState
@@ -123,6 +126,7 @@ class Server:
         self._set_up = SetUp(roster, plan, shapes, randomness)
         self._session_id = b""
         self._round_state: RoundState | None = None
+        self._spares: dict[int, NDArray[np.uint32]] = {}  # memory of earlier rounds, by the length of the body
         self._disputes = Disputes(len(roster))
         self._told: set[int] = set()  # the proven liars that the driver knows
         self._record: RoundRecord | None = None
@@ -155,7 +159,8 @@ class Server:
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
-        self._round_state, self._record, self._announcement = None, None, None
+        self._forget_round()
+        self._record, self._announcement = None, None
         self._gone.clear()
         self.round = 0
         return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._set_up.propose()))
@@ -190,7 +195,7 @@ class Server:
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
         self._record, self._is_reopened, self._announcement = RoundRecord(self.members, start), False, None
-        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[purpose])
+        self._round_state = self._round(start)
         self.round += 1
         return self._ask(ServerState.UPLOADS, dict.fromkeys(chosen, start.encode()))
 
@@ -209,18 +214,38 @@ class Server:
         start = record.start
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
-        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[start.purpose])
+        self._round_state = self._round(start)
         self._record, self._is_reopened, self._announcement = record, True, None
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
         return self._ask(ServerState.UPLOADS, dict.fromkeys(record.asked, start.encode()))
 
-    def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
+    def arriving(self, sender: int, raw: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds the vector of an upload to the running sum while it arrives.
+
+        Nothing is said by that about the upload: it counts once `receive` has taken it.
+
+        Args:
+            sender: roster index behind the peer's certificate.
+            raw: the message of the upload.
+            length: of its vector, in bytes.
+
+        Returns:
+            None where no upload of the member is due, where its vector would have another length, or where another
+            one is arriving. Then `receive` takes the whole vector, or refuses it.
+        """
+        awaited = self.state is ServerState.UPLOADS and sender in self._asked and sender not in self._received
+        if not awaited or raw[:2] != bytes((VERSION, Kind.UPLOAD)):
+            return None
+        shape = self._shapes[self._current.start.purpose]
+        return self._current.arriving() if length == shape.vector_bytes(self._terms.ring_bits) else None
+
+    def receive(self, sender: int, raw: bytes, vector: MaskedVector = b"") -> list[ServerEffect]:
         """Take one message of a member; an exact repetition, or one answer too many, is passed over.
 
         Args:
             sender: roster index behind the peer's certificate.
             raw: the message.
-            vector: what travelled beside an upload.
+            vector: what travelled beside an upload; of one that was added while it arrived, what `arriving` gave.
 
         Raises:
             SecaggError: the message was refused; nothing changed.
@@ -317,7 +342,19 @@ class Server:
         opened, self._opened = self._opened, None
         return opened
 
-    def _take(self, kind: Kind, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+    def _round(self, start: RoundStart) -> RoundState:
+        self._forget_round()
+        shape = self._shapes[start.purpose]
+        spare = self._spares.pop(shape.body_length, None)
+        return RoundState(self._roster, self._terms, start, shape, spare)
+
+    def _forget_round(self) -> None:
+        """End a round; keep its memory for the next one of the same length."""
+        if self._round_state is not None and (spare := self._round_state.take_spare()) is not None:
+            self._spares[spare.size] = spare
+        self._round_state = None
+
+    def _take(self, kind: Kind, sender: int, raw: bytes, vector: MaskedVector) -> None:
         match kind:
             case Kind.KEY_ADVERTISEMENT:
                 self._set_up.take_advert(sender, raw)
@@ -526,7 +563,7 @@ class Server:
             self._closed = Closed(self._current.survivors, owing, unopened)
         self.state = state
         self._asked, self._received = {}, {}
-        self._round_state = None
+        self._forget_round()
 
     @property
     def _known_record(self) -> RoundRecord:
