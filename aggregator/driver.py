@@ -308,8 +308,14 @@ class RunDriver:
         """
         async with self._deciding:
             if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
-                return await asyncio.to_thread(self._federation.receive, event)
+                return await asyncio.to_thread(self._receive_large, event)
             return self._federation.receive(event)
+
+    def _receive_large(self, event: Event) -> list[Effect]:
+        effects = self._federation.receive(event)
+        if self._masked and any(isinstance(effect, MOVES_STATE) for effect in effects):
+            self._records.spill(self._training_run)
+        return effects
 
     def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
         """Send away, before a sum begins, those whose certificates have become invalid, and tell them nothing."""

@@ -216,7 +216,7 @@ class SendMessage:
 
     participant: ParticipantId
     message: bytes
-    vector: bytes = b""
+    vector: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)

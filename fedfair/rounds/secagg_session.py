@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fedfair.rounds.events import UnfinishedSum
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.effects import ServerEffect
+    from fedfair.secagg.recovery import KeepBody
     from fedfair.secagg.shamir import Randomness
     from fedfair.secagg.transcript import RoundSubject
 
@@ -76,6 +77,7 @@ class SecaggSession:
         schema: of the features.
         randomness: source of nonces: `secrets.token_bytes`.
         clock: seconds since any fixed moment.
+        keep: where the body of an opened sum is kept; None for memory.
 
     Attributes:
         server: the protocol's own state machine.
@@ -93,6 +95,7 @@ class SecaggSession:
         schema: FeatureSchema,
         randomness: Randomness,
         clock: Callable[[], float],
+        keep: KeepBody | None = None,
     ) -> None:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
@@ -104,6 +107,7 @@ class SecaggSession:
             randomness,
             layout.dtype,
             quorum=quorum(plan),
+            keep=keep,
         )
         self._ring_bits = plan.secure_aggregation.ring_bits
         self._clock = clock

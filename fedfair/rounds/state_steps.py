@@ -37,7 +37,7 @@ class LastOpened:
 
     before: bytes
     message: bytes
-    vector: bytes
+    vector: bytes | memoryview
     masked: bool
     told: tuple[str, ...]
 

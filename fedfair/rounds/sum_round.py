@@ -77,7 +77,7 @@ class OutgoingMessage:
 
     member: ParticipantId
     message: bytes
-    vector: bytes = b""
+    vector: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One masked vector that is added to a running sum while it arrives, block by block.
 
 An upload counts only when it is whole, has the digest that its author has signed, and comes once. Until then it
-may break off or be refused. What was added of it must then be out again, exactly, and what was dropped can never be
-subtracted. So the sum with the upload is written to a second body, and the sum itself stays as it is. When the
+may break off or be refused. What was added of it must then be out again, exactly, and nothing that was dropped can
+be subtracted. So the sum with the upload is written to a second body, and the sum itself stays as it is. When the
 upload counts, the two bodies change places. When it does not, the second one is memory to be written over.
 
 Of the upload itself at most one block is held. The difference of the two bodies is what has arrived of it, and a

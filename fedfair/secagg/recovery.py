@@ -10,7 +10,7 @@ Decides no order of events; that is `server`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
-from fedfair.secagg.fixedpoint import packed_body
+from fedfair.secagg.fixedpoint import BLOCK_VALUES, packed_blocks, packed_body
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import MaskedSum, MaskedVector, SignedSeed
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
@@ -51,7 +51,11 @@ class Announcement:
     """
 
     message: bytes
-    vector: bytes
+    vector: bytes | memoryview
+
+
+KeepBody = Callable[[Iterable[memoryview]], bytes | memoryview]
+"""From the bytes of a body in parts to the whole of them, wherever it is kept."""
 
 
 class RoundState:
@@ -268,8 +272,15 @@ class RoundState:
         votes = tuple(sorted(self.votes.items())) if with_votes else ()
         return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
-    def open(self, dtype: np.dtype[np.floating], threads: int) -> tuple[OpenedSum, Announcement]:
+    def open(
+        self, dtype: np.dtype[np.floating], threads: int, keep: KeepBody | None = None
+    ) -> tuple[OpenedSum, Announcement]:
         """Rebuild each mask from t of the shares that its owner promised, take all away, decode; use up the sum.
+
+        Args:
+            dtype: float32 or float64: width of the decoded body.
+            threads: how many threads may take masks away.
+            keep: where the body of the announcement is kept; None for memory.
 
         Returns:
             What the sum says, and what the sites are to be told of it.
@@ -278,11 +289,15 @@ class RoundState:
             SecaggError: SHARE, COMMITMENT or TAG: a member promised other shares than those of its masks, and is
                 named as the liar; PLAUSIBILITY: no honest contributions have such a total.
         """
+        self._sum.take_spare()  # Nothing arrives any more, and opening needs memory of its own.
         self._sum.remove(self._masks(), threads)
         header = self._sum.header.astype("<u8", copy=False).tobytes()
         message = OpenedMessage(self.transcript, self.survivors, header).encode()
         # Decoding may use the memory of the words.
-        announcement = Announcement(message, packed_body(self._sum.body, self._terms.ring_bits))
+        body, ring_bits = self._sum.body, self._terms.ring_bits
+        long = keep is not None and body.size > BLOCK_VALUES
+        vector = keep(packed_blocks(body, ring_bits)) if keep and long else packed_body(body, ring_bits)
+        announcement = Announcement(message, vector)
         layout = RoundLayout(self.start, self._terms, self._shape, dtype)
         return decode_sum(self._sum.header, self._sum.body, self.survivors, layout), announcement
 

@@ -35,7 +35,7 @@ from fedfair.secagg.masking import MaskedVector
 from fedfair.secagg.messages import VERSION, Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
-from fedfair.secagg.recovery import Announcement, RoundState
+from fedfair.secagg.recovery import Announcement, KeepBody, RoundState
 from fedfair.secagg.round_messages import RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_setup import SetUp
@@ -97,6 +97,7 @@ class Server:
         body_dtype: float32 or float64: width of an opened body.
         threads: how many threads may take masks away.
         quorum: fewest contributors of a sum that is opened, where the consortium wants more than the protocol.
+        keep: where the body of an opened sum is kept for those who are to be told of it; None for memory.
     """
 
     def __init__(
@@ -108,7 +109,9 @@ class Server:
         body_dtype: np.dtype[np.floating],
         threads: int = 1,
         quorum: int = 0,
+        keep: KeepBody | None = None,
     ) -> None:
+        self._keep = keep
         self._roster = roster
         check_shapes(shapes, checked=plan.terms.check_sums)
         self._terms = plan.terms
@@ -457,7 +460,7 @@ class Server:
         if round_state.fewest_shares < round_state.start.threshold:
             return self._abort_for_want_of_shares()
         try:
-            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads)
+            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads, self._keep)
         except SecaggError as error:
             # Not the fault of the member that answered last, so it is no refusal of that message.
             if not error.liar:
