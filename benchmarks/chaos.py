@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from fedfair.secagg.masking import Update
     from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.participant import Participant
-    from fedfair.secagg.recovery import Announcement
+    from fedfair.secagg.recovery import Announcement, KeepBody
     from fedfair.secagg.transcript import RoundSubject
 
 ROUNDS = 150
@@ -229,11 +229,11 @@ def _tap(path: Path, name: str) -> None:
         return effects
 
     def tapped_opening(
-        self: RoundState, dtype: np.dtype[np.floating], threads: int
+        self: RoundState, dtype: np.dtype[np.floating], threads: int, keep: KeepBody | None = None
     ) -> tuple[OpenedSum, Announcement]:
         nonlocal opened
         opened = self.transcript
-        return opening(self, dtype, threads)
+        return opening(self, dtype, threads, keep)
 
     def tapped_absorb(self: TrainingRun, totals: Totals, members: Collection[str] = ()) -> Progress:
         request = self.next_sum()
