@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick slow docs browser lint format generate clean
+.PHONY: demo test quick slow docs browser promtool lint format generate lock wheels sbom chaos fuzz clean
 
 demo: $(READY)
 	$(BIN)/fedfair demo
@@ -20,6 +20,18 @@ quick: $(READY)
 slow: $(READY)
 	$(BIN)/pytest -n 2 -m slow
 
+# Faults in real masked federations, seeded. It ends after 2000 faults or about an hour: make chaos FAULTS=200 SEED=7
+FAULTS ?= 2000
+SEED ?= 1
+CHAOS_SECONDS ?= 3600
+chaos: $(READY)
+	$(BIN)/python benchmarks/chaos.py --faults $(FAULTS) --seed $(SEED) --seconds $(CHAOS_SECONDS)
+
+# Broken messages and files for everything that reads them, seeded: make fuzz FUZZ="--messages 100000 --files 1000"
+FUZZ ?= --messages 1000000 --files 100000 --seconds 14400
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --seed $(SEED) $(FUZZ)
+
 # The site, from disk alone: open build/site/index.html. A generated page that has drifted is written again first.
 docs: $(READY)
 	$(BIN)/python -m docs.generate
@@ -31,6 +43,12 @@ browser:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -qq -y chromium; \
 	then command -v chromium; \
 	else echo "no Chromium can be installed here: the tests of pages in a browser will be skipped"; fi
+
+# Metrics and alert rules are checked by Prometheus' own tool. Without it, those tests are skipped and say so.
+promtool:
+	@command -v promtool || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get update -qq \
+	&& apt-get install -qq -y --no-install-recommends prometheus && command -v promtool; } \
+	|| echo "no promtool can be installed here: the tests of metrics and rules by it will be skipped"
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -48,10 +66,29 @@ generate: $(READY)
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto
 	cp build/proto/fedfair/v1/federation_pb2.py build/proto/fedfair/v1/federation_pb2.pyi fedfair/wire/v1/
 
-$(READY): pyproject.toml constraints.txt
+# Every file is checked against its hash, and the lists name everything (docs/how-to/install.md). The CPU build of torch is
+# taken where pip finds one; else the one of the package index, with the libraries that it needs on Linux.
+LOCKED := install --quiet --no-deps --require-hashes --requirement
+$(READY): pyproject.toml constraints.txt requirements/cpu.txt requirements/cuda.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,docs]'
+	$(BIN)/pip $(LOCKED) requirements/cpu.txt 2> /dev/null || $(BIN)/pip $(LOCKED) requirements/cuda.txt
+	$(BIN)/pip $(LOCKED) constraints.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(READY)
+
+# Writes constraints.txt and requirements/ again after a dependency or a version has changed, then what is made of them.
+lock: $(READY)
+	$(BIN)/python -m supply.lock
+	$(BIN)/python -m supply.licences
+
+# A folder from which fedfair is installed without a network; for development, add LIST=constraints.txt.
+LIST ?= requirements/run.txt
+wheels: $(READY)
+	$(BIN)/python -m supply.wheels $(LIST) build/wheels
+
+# The bill of materials of what both programs install: CycloneDX, as JSON.
+sbom: $(READY)
+	$(BIN)/python -m supply.sbom build/fedfair.cdx.json
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -9,23 +9,30 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from aggregator.address import Listen
 from aggregator.malloc import use_one_heap
-from aggregator.notice_words import notice_words
-from aggregator.observer import RunLines, RunObserver, SeveralRunObservers, SilentRunObserver
+from aggregator.notices import StatusServed
+from aggregator.observer import RunLines, RunObserver, SeveralRunObservers
 from aggregator.outcome import Ending, EndState, write_result
-from aggregator.preparation import Run, Start, prepare
+from aggregator.preparation import Run, Start
 from aggregator.progress_lines import ProgressLines
+from aggregator.run_tracking import RunTracking
 from aggregator.server import serve, untold, write_ready_file
-from aggregator.terminal_dashboard import TerminalDashboard
+from aggregator.status_observer import StatusObserver, initial_status
+from aggregator.telling import Telling
 from fedfair.errors import AbortedError, FedfairError, StoppedError
+from fedfair.ids import AGGREGATOR
+from fedfair.process.environment import EnvironmentCommand
+from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
+from fedfair.process.events import LogLevel
+from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service, uninterrupted
-from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
-from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
-from fedfair.results.warnings import reassurance, result_warnings
+from fedfair.process.terminal import DEBUG_HELP, host_and_port
+from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.tracking.targets import Track, TrackTarget, track_targets
+from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
 
 app = typer.Typer(
     help="Run the aggregator, which sums what the collaborators send and sees nobody's data.",
@@ -64,6 +71,10 @@ ProgressPipe = Annotated[
     # For the program that starts this one, such as the demonstration; nothing that an operator types.
     typer.Option("--progress-pipe", hidden=True, help="Write one JSON line for each sum to this open pipe."),
 ]
+Status = Annotated[
+    str | None,
+    typer.Option("--status", help="HOST:PORT to serve the status of the run on; port 0 lets the system choose."),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Discard the run that is recorded here and begin a new one.")]
 ModelFile = Annotated[Path, typer.Option("--model", help="The saved model (safetensors).")]
 AfterRestore = Annotated[
@@ -74,15 +85,17 @@ AfterRestore = Annotated[
         "of an older save/. 'stop' sums nothing; 'continue' repeats those rounds.",
     ),
 ]
+PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
 
 DEFAULT_PLAN = Path("plan/plan.yaml")
 DEFAULT_CERT_FOLDER = Path("cert")
+DEFAULT_LOG = LogChoice()
 DEFAULT_MODEL = Path("save/last.safetensors")
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("the aggregator")
 def start(
     plan: PlanFile = DEFAULT_PLAN,
@@ -91,26 +104,37 @@ def start(
     ready_file: ReadyFile = None,
     fresh: Fresh = False,
     after_restore: AfterRestore = Restored.STOP,
+    status: Status = None,
+    status_certificate: StatusCertificate = None,
+    status_key: StatusKey = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
     progress_pipe: ProgressPipe = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Start the aggregator in the federation's folder and run to the end.
 
     After a stop or a crash, another start resumes after the last recorded round.
     """
     goes_on = after_restore is Restored.CONTINUE
+    secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
     _carry(
-        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on),
+        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on, passphrase=secret),
         listen,
         ready_file,
         quiet=quiet,
         as_json=as_json,
         progress_pipe=progress_pipe,
+        place=asked_place(status, status_certificate, status_key),
+        choice=LogChoice(log_format, log_level),
+        targets=track_targets(track),
     )
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("the aggregator")
 def evaluate(
     plan: PlanFile = DEFAULT_PLAN,
@@ -118,6 +142,7 @@ def evaluate(
     cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
     listen: ListenOn = None,
     ready_file: ReadyFile = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -126,7 +151,8 @@ def evaluate(
     Collaborators start as for a run. The result goes to the folder `evaluation`.
     """
     # Nothing of an earlier evaluation is continued: it may have been of another model.
-    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model)
+    secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
+    start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model, passphrase=secret)
     _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
 
 
@@ -138,36 +164,35 @@ def _carry(
     quiet: bool,
     as_json: bool,
     progress_pipe: int | None = None,
+    place: StatusPlace | None = None,
+    choice: LogChoice = DEFAULT_LOG,
+    targets: Sequence[TrackTarget] = (),
 ) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
-    run = prepare(start, lambda notice: warn(notice_words(notice)))
+    telling = Telling(choice, quiet=quiet, as_json=as_json)
+    run = telling.prepared(start)
     try:
-        observers = [_shown(run, quiet=quiet)]
+        observers = [telling.observer(run)]
         if progress_pipe is not None:
             observers.append(ProgressLines(progress_pipe, run.plan.objective.worst_group_size))
-        ending = _finished_before(run) or _drive(run, stated or _own_address(run), ready_file, observers)
+        observers.append(_notes(run))
+        before = _finished_before(run)
+        tracking = RunTracking(targets, run, SeveralRunObservers(*observers)) if targets and not before else None
+        if tracking is not None:
+            observers.append(tracking)
+        ending = before or _drive(run, stated or _own_address(run), ready_file, observers, place)
         with uninterrupted():
             result = _written(run, ending)
+        if tracking is not None:
+            tracking.finish(ending, result)
     finally:
         run.records.close()
-    if as_json:
-        console.print_json(to_text(result))
+    telling.result(result)
     if ending.state is not EndState.FINISHED:
         raise _unfinished(run, ending, trains=start.model is None)
-    if isinstance(result, ResultDocument):
-        for doubt in result_warnings(result):
-            warn(doubt)
-    if not as_json and not quiet:
-        console.print(Text(f"{ending.state.value}: {ending.words}"))
-        for sentence in reassurance(result) if isinstance(result, ResultDocument) else ():
-            console.print(Text(sentence), soft_wrap=True)
-
-
-def warn(text: str) -> None:
-    """Show a warning or a piece of news, whatever the verbosity."""
-    error_console.print(Text(text, style="yellow"), soft_wrap=True)
+    telling.finished(ending, result)
 
 
 def _finished_before(run: Run) -> Ending | None:
@@ -200,27 +225,38 @@ def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
     return AbortedError(words, remedy)
 
 
-def _drive(run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver]) -> Ending:
+def _notes(run: Run) -> RunObserver:
     rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    observer = SeveralRunObservers(*observers, RunLines(run.records.append_note, rounds, group_size))
+    return RunLines(run.records.append_note, rounds, group_size)
+
+
+def _drive(
+    run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver], place: StatusPlace | None
+) -> Ending:
+    observer = SeveralRunObservers(*observers)
 
     def announce(port: int) -> None:
         if ready_file is not None:
             write_ready_file(ready_file, port)
 
+    async def driven() -> Ending:
+        if place is None:
+            return await serve(run, address, observer, announce)
+        from fedfair.watching.pages import watched
+
+        watcher = StatusObserver(initial_status(run, utc_now()), utc_now)
+        told = SeveralRunObservers(observer, watcher)
+
+        def tell(url: str) -> None:
+            told.noticed(StatusServed(url))
+
+        async with watched(place, lambda: watcher.status, utc_now, tell):
+            return await serve(run, address, told, announce, watcher.measured)
+
     try:
-        return asyncio.run(serve(run, address, observer, announce))
+        return asyncio.run(driven())
     finally:
         observer.close()
-
-
-def _shown(run: Run, *, quiet: bool) -> RunObserver:
-    if quiet:
-        return SilentRunObserver()
-    rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    if error_console.is_terminal:
-        return TerminalDashboard(error_console, rounds, run.training_run.rounds_done, group_size)
-    return RunLines(lambda line: error_console.print(Text(line), soft_wrap=True), rounds, group_size)
 
 
 def _own_address(run: Run) -> Listen:

@@ -16,6 +16,7 @@ when the journal is read, so a flipped bit or a lost piece never becomes the mod
 shows damage, and not that somebody wrote another journal on purpose.
 
 Beside it lies what opens the sum that is under way, from what the sites have sent: written before it is asked for.
+Evaluations and costs are written once, a row for each: an entry takes no longer late in a run than early.
 What every sum cost is written with the entry that has its total, and who left at once: `result.json` tells both,
 and no log is read for it. A sum that a crash made the run forget is repeated, and counts once.
 
@@ -30,15 +31,17 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.journal_rows import REMEDY, TABLES, UNREADABLE, check_row, damaged, explained, seal, sha256_of
+from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import FedfairError, StateError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
@@ -48,6 +51,7 @@ from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
+from fedfair.run.history import to_line
 from fedfair.run.snapshot import RunSnapshot
 
 FORMAT = "fedfair/journal/7"
@@ -58,32 +62,10 @@ OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 4 << 20
 """The longest vector in the database, in bytes; a longer one is a file."""
+NEWEST_COSTS = 10_000
+"""Rows of what sums cost that a start checks: a tenth of a second, whatever the run's history."""
 
 OPENED_MESSAGE, OPENED_VECTOR = "opened.message", "opened.vector"
-
-_UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
-"""Exceptions of reading a damaged file: the database's own faults, and those of Python's strings and numbers."""
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS run (
-    only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, block INTEGER,
-    words TEXT, seconds REAL, vectors TEXT, sums INTEGER, sha256 BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS vector (name TEXT PRIMARY KEY, dtype TEXT, length INTEGER) STRICT;
-CREATE TABLE IF NOT EXISTS piece (
-    name TEXT, position INTEGER, bytes BLOB, PRIMARY KEY (name, position)
-) STRICT;
-CREATE TABLE IF NOT EXISTS unfinished (
-    only INTEGER PRIMARY KEY CHECK (only = 1), attempt INTEGER, record BLOB, sha256 BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS cost (
-    position INTEGER PRIMARY KEY, purpose TEXT, round INTEGER, seconds REAL, contributors INTEGER,
-    bytes_up INTEGER, bytes_down INTEGER, sha256 BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS departure (
-    position INTEGER PRIMARY KEY, collaborator TEXT, round INTEGER, reason TEXT, sha256 BLOB
-) STRICT;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +77,7 @@ class JournalEntry:
         seconds: how long the run had worked when it was recorded, over all starts.
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
         opened: the sum that was opened last, for sites that have missed it; None before the first.
+        history: the evaluations that the training run's words leave out; `latest` puts them in their place.
         known_sha256: 64 hexadecimal digits for vectors whose digest is known already, by name.
     """
 
@@ -102,6 +85,7 @@ class JournalEntry:
     seconds: float
     costs: tuple[SumCost, ...] = ()
     opened: LastOpened | None = None
+    history: tuple[Evaluation, ...] = ()
     known_sha256: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -140,11 +124,12 @@ class Journal:
     ) -> None:
         self._path = path
         self._long = long
-        self._files = VectorFiles(_vectors_folder(path), _REMEDY, reached=long.reached)
+        self._files = VectorFiles(_vectors_folder(path), REMEDY, reached=long.reached)
         self._recording = threading.Lock()
         self._lock = lock
         self._connection = connection
         self._writing = threading.Lock()
+        self._history: tuple[Evaluation, ...] | None = None
         self.run_id = run_id
         self.last_sum_number = block
 
@@ -198,21 +183,21 @@ class Journal:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             is_new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-            for statement in _TABLES.split(";"):
+            for statement in TABLES.split(";"):
                 connection.execute(statement)
             if is_new:
                 row = (FORMAT, plan_digest, new_run_id)
                 connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, '{}', 0, NULL)", row)
-                _seal(connection, "run")
+                seal(connection, "run")
             row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
             found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
             is_readable = found_format in {FORMAT, WITHOUT_FILES}
             if is_readable:
-                _check_row(connection, path, "run")
+                check_row(connection, path, "run")
             if is_readable and found_digest == plan_digest:
                 block = first_block(now_seconds, SumNumber(earlier))
                 connection.execute("UPDATE run SET block = ?, format = ?", (block, FORMAT))
-                _seal(connection, "run")
+                seal(connection, "run")
                 connection.execute("COMMIT")
                 journal = cls(path, connection, lock, run_id, block, long)
                 journal._drop_unnamed_files()
@@ -220,9 +205,9 @@ class Journal:
         except FedfairError:
             connection.close()
             raise
-        except (*_UNREADABLE, OSError) as error:
+        except (*UNREADABLE, OSError) as error:
             connection.close()
-            raise _explained(error, path) from error
+            raise explained(error, path) from error
         connection.close()
         if not is_readable:
             raise StateError(
@@ -264,16 +249,18 @@ class Journal:
             for position, cost in enumerate(entry.costs, sums):
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
-                connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+                connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, sha256_of(row)))
+            evaluations = self._record_history(connection, entry.history)
             words = (
-                json.dumps([entry.training_run.state, _facts_of(entry.opened)]),
+                json.dumps([entry.training_run.state, _facts_of(entry.opened), evaluations]),
                 entry.seconds,
                 json.dumps(places),
             )
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
-            _seal(connection, "run")
+            seal(connection, "run")
             self._long.reached("commit")
+        self._history = entry.history
         self._long.reached("committed")
         self._files.drop_all_but(_files_of(places))
 
@@ -281,19 +268,33 @@ class Journal:
         (places,) = self._connection.execute("SELECT vectors FROM run").fetchone()
         self._files.drop_all_but(_files_of(json.loads(places)))
 
+    def _record_history(self, connection: sqlite3.Connection, history: tuple[Evaluation, ...]) -> int:
+        """Write the evaluations that are not written yet; return how many there are."""
+        known = self._history or ()
+        # Evaluations are values that a run hands on as they are, so one look at the last of them is enough.
+        continues = len(known) <= len(history) and (not known or history[len(known) - 1] is known[-1])
+        if self._history is None or not continues:
+            # A run that was restored, or a long history that was shortened.
+            connection.execute("DELETE FROM evaluation")
+            known = ()
+        for position in range(len(known), len(history)):
+            row = (position, to_line(history[position]))
+            connection.execute("INSERT INTO evaluation VALUES (?, ?, ?)", (*row, sha256_of(row)))
+        return len(history)
+
     def keep(self, unfinished: UnfinishedSum) -> None:
         """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""
         with self._transaction() as connection:
             row = (unfinished.attempt, unfinished.record)
             connection.execute("INSERT OR REPLACE INTO unfinished VALUES (1, ?, ?, NULL)", row)
-            _seal(connection, "unfinished")
+            seal(connection, "unfinished")
 
     def add_departure(self, departed: Departed) -> None:
         """Add who left, or does not come; afterwards a crash can no longer lose it."""
         with self._transaction() as connection:
             (position,) = connection.execute("SELECT count(*) FROM departure").fetchone()
             row = (position, departed.participant, departed.round, departed.reason)
-            connection.execute("INSERT INTO departure VALUES (?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+            connection.execute("INSERT INTO departure VALUES (?, ?, ?, ?, ?)", (*row, sha256_of(row)))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -316,8 +317,8 @@ class Journal:
             (sums,) = self._connection.execute("SELECT sums FROM run").fetchone()
             rows = self._checked("SELECT * FROM cost ORDER BY position", sums, "what a sum cost")
             return [SumCost(Purpose(purpose), *figures) for purpose, *figures in rows]
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
     def departures(self) -> list[Departed]:
         """Return who left, or did not come, over all starts, in order.
@@ -328,17 +329,17 @@ class Journal:
         try:
             rows = self._checked("SELECT * FROM departure ORDER BY position", None, "who left")
             return [Departed(ParticipantId(name), number, reason) for name, number, reason in rows]
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
-    def _checked(self, query: str, count: int | None, what: str) -> list[tuple[Any, ...]]:
+    def _checked(self, query: str, count: int | None, what: str, first: int = 0) -> list[tuple[Any, ...]]:
         """Return rows without position and digest; each must be in its place, and have its digest."""
         rows = self._connection.execute(query).fetchall()
-        for place, (*values, digest) in enumerate(rows):
-            if values[0] != place or _sha256_of(values) != digest:
-                raise _damaged(self._path, f"the row of {what} ({place + 1})")
+        for place, (*values, digest) in enumerate(rows, first):
+            if values[0] != place or sha256_of(values) != digest:
+                raise damaged(self._path, f"the row of {what} ({place + 1})")
         if count is not None and len(rows) != count:
-            raise _damaged(self._path, f"the table of {what}, with {len(rows)} rows in place of {count},")
+            raise damaged(self._path, f"the table of {what}, with {len(rows)} rows in place of {count},")
         return [tuple(values[1:]) for *values, _ in rows]
 
     def unfinished(self) -> UnfinishedSum | None:
@@ -351,9 +352,9 @@ class Journal:
             row = self._connection.execute("SELECT attempt, record FROM unfinished").fetchone()
             if row is None:
                 return None
-            _check_row(self._connection, self._path, "unfinished")
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+            check_row(self._connection, self._path, "unfinished")
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
         return UnfinishedSum(row[0], bytes(row[1]))
 
     def _file(self, vector: NDArray[np.floating] | NDArray[np.uint8], sha256: str) -> tuple[str, str, int]:
@@ -378,20 +379,45 @@ class Journal:
             StateError: it is damaged; the message names the row.
         """
         try:
-            _check_row(self._connection, self._path, "run")
+            check_row(self._connection, self._path, "run")
             row = self._connection.execute("SELECT words, seconds, vectors FROM run").fetchone()
             words, seconds, places = row
             if words is None:
                 return None
             found = {name: self._select(name, place) for name, place in json.loads(places).items()}
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
         # What the result will need is looked at here too: damage is reported before the run continues.
-        self.costs()
+        self._check_newest_costs()
         self.departures()
-        state, told = json.loads(words)
+        # A journal without a count of evaluations is one of an earlier version, with all of them in its words.
+        state, told, *counted = json.loads(words)
+        if counted and counted[0]:
+            state = {**state, "history": self._evaluations(counted[0])}
         opened = _opened_of(told, found)
         return JournalEntry(RunSnapshot(state, found), seconds, opened=opened)
+
+    def _evaluations(self, count: int) -> list[object]:
+        """Return the words of every evaluation of the history, in order."""
+        try:
+            rows = self._checked("SELECT * FROM evaluation ORDER BY position", count, "an evaluation")
+            return [json.loads(words) for (words,) in rows]
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
+
+    def _check_newest_costs(self) -> None:
+        """Check what the newest sums cost; older rows are checked when the result is made of all of them.
+
+        Raises:
+            StateError: a row is damaged or lost.
+        """
+        try:
+            (sums,) = self._connection.execute("SELECT sums FROM run").fetchone()
+            first = max(0, sums - NEWEST_COSTS)
+            query = f"SELECT * FROM cost WHERE position >= {first:d} ORDER BY position"  # noqa: S608 - a number
+            self._checked(query, sums - first, "what a sum cost", first)
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
     def _select(self, name: str, place: _Place) -> NDArray[np.floating]:
         if not isinstance(place, str):
@@ -406,7 +432,7 @@ class Journal:
         )
         content = b"".join(piece for _, piece in pieces) if sound else b""
         if not sound or _vector_sha256(row[0], content) != place:
-            raise _damaged(self._path, f"the vector {name!r}")
+            raise damaged(self._path, f"the vector {name!r}")
         # The digest covers what kind of numbers these are, and how many bytes.
         return np.frombuffer(bytearray(content), row[0])
 
@@ -427,7 +453,7 @@ def forget(path: Path) -> None:
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
     folder = _vectors_folder(path)
-    VectorFiles(folder, _REMEDY).drop_all_but(())
+    VectorFiles(folder, REMEDY).drop_all_but(())
 
 
 def _keep_private(path: Path) -> None:
@@ -448,10 +474,8 @@ def _lock(path: Path) -> ProcessLock:
     except HeldError as error:
         raise FedfairError(*runs_already("an aggregator", error.process, path)) from error
     except OSError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
-
-_REMEDY = "copy save/ back from a backup, or start with --fresh to discard this run"
 
 _Place = str | tuple[str, str, int]
 """Where a vector of the entry is: in the database, with this digest; or the digest, the kind and the number of the
@@ -465,36 +489,6 @@ def _vectors_folder(path: Path) -> Path:
 def _files_of(places: Mapping[str, _Place]) -> set[str]:
     """Return the digests of the vectors that are files."""
     return {place[0] for place in places.values() if not isinstance(place, str)}
-
-
-_Sealed = Literal["run", "unfinished"]
-"""A table of one row that ends in its digest."""
-
-_ROWS: Mapping[_Sealed, str] = {"run": "the row of the run", "unfinished": "the row of the sum under way"}
-
-
-def _seal(connection: sqlite3.Connection, table: _Sealed) -> None:
-    """Write the digest of a table's row; part of the transaction that changed the row."""
-    connection.execute(f"UPDATE {table} SET sha256 = ?", (_row_sha256(connection, table),))  # noqa: S608 - our own
-
-
-def _check_row(connection: sqlite3.Connection, path: Path, table: _Sealed) -> None:
-    stated = connection.execute(f"SELECT sha256 FROM {table}").fetchone()  # noqa: S608 - our own name
-    if stated is None or stated[0] != _row_sha256(connection, table):
-        raise _damaged(path, _ROWS[table])
-
-
-def _row_sha256(connection: sqlite3.Connection, table: _Sealed) -> bytes:
-    """Return the SHA-256 of all columns but the digest, whichever they are."""
-    found = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - our own name
-    names = [column[0] for column in found.description]
-    row = dict(zip(names, found.fetchone() or (), strict=False))
-    words = [[name, value.hex() if isinstance(value, bytes) else value] for name, value in row.items()]
-    return _sha256_of([word for word in words if word[0] != "sha256"])
-
-
-def _sha256_of(values: Sequence[object]) -> bytes:
-    return hashlib.sha256(json.dumps(list(values)).encode()).digest()
 
 
 def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:
@@ -526,26 +520,3 @@ def _opened_of(told: _Facts | None, vectors: dict[str, NDArray[np.floating]]) ->
     before, masked, names = told
     parts = (message.tobytes(), vector.tobytes())
     return LastOpened(bytes.fromhex(before), *parts, masked=masked, told=tuple(names))
-
-
-def _damaged(path: Path, row: str) -> StateError:
-    return StateError(
-        f"{path} is damaged: {row} does not have the checksum that it was written with",
-        _REMEDY,
-    )
-
-
-def _held(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-
-
-def _explained(error: Exception, path: Path) -> FedfairError:
-    if _held(error):
-        return FedfairError(
-            f"{path} is in use by another program",
-            "close that program first",
-        )
-    return StateError(
-        f"{path} cannot be used as the journal of this run: {error}",
-        "if the file is damaged, copy save/ back from a backup, or start with --fresh to discard its run",
-    )

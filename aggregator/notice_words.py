@@ -8,6 +8,9 @@ from aggregator.notices import (
     AbsentSitesAwaited,
     AnswerUnawaited,
     AttemptLost,
+    CertificateEnding,
+    CertificateRenewed,
+    CertificateUnusable,
     ChangesClipped,
     EntryRefused,
     EvaluationOmitted,
@@ -19,10 +22,12 @@ from aggregator.notices import (
     OlderTrustKept,
     PortOpened,
     ProtectionStated,
+    RevocationListChanged,
     RunContinued,
     SentAway,
     SitesAwaited,
     SiteWithdrew,
+    StatusServed,
     StopBegun,
     StreamEnded,
     StreamOpened,
@@ -30,6 +35,7 @@ from aggregator.notices import (
 )
 from aggregator.waiting import waiting_words
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
+from fedfair.tracking.failure import TrackerFailed, tracker_words
 
 
 def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
@@ -43,6 +49,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"continuing run {run_id[:8]} after round {rounds_done}, as recorded in the journal"
         case PortOpened(port, collaborators):
             return f"listening on port {port} for {', '.join(collaborators)}"
+        case StatusServed(address):
+            return f"the status of the run is at {address}"
         case EntryRefused(who, reason):
             return f"{who} was refused: {reason}"
         case InvitationDeclined(who, reason):
@@ -83,8 +91,20 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             )
         case OlderTrustKept(reason):
             return f"open streams are checked against the earlier revocation list: {reason}"
+        case RevocationListChanged(number, revoked):
+            return (
+                f"revocation list {number} is in force, with {revoked} certificate(s); connected sites are sent it"
+            )
+        case CertificateEnding(ending):
+            return ending.words
+        case CertificateRenewed(until):
+            return f"new connections are shown the renewed certificate, good until {until:%Y-%m-%d %H:%M} UTC"
+        case CertificateUnusable(reason):
+            return f"the certificate on the disk cannot be used, so the present one stays: {reason}"
         case StopBegun(signal_name):
             return f"{signal_name}: telling the collaborators and recording the run; once more to stop at once"
         case AbsentSitesAwaited(seconds, names):
             return f"the run is over; listening {seconds:.0f} s longer to tell {', '.join(names)}, who are away"
+        case TrackerFailed():
+            return tracker_words(notice)
     assert_never(notice)

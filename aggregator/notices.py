@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import Waiting
+from fedfair.tracking.failure import TrackerFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,17 @@ class PortOpened:
 
     port: int
     collaborators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusServed:
+    """The status of the run can be read.
+
+    Attributes:
+        address: its URL.
+    """
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +287,52 @@ class OlderTrustKept:
 
 
 @dataclass(frozen=True, slots=True)
+class RevocationListChanged:
+    """Another revocation list is in force from now on, and connected sites are sent it.
+
+    Attributes:
+        number: of the list; it grows with every list.
+        revoked: how many certificates are on it.
+    """
+
+    number: int
+    revoked: int
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateEnding:
+    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
+
+    Attributes:
+        ending: which, when, and what to do.
+    """
+
+    ending: Expiry
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRenewed:
+    """New connections are shown a renewed certificate of the aggregator from now on.
+
+    Attributes:
+        until: its end, with a time zone.
+    """
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateUnusable:
+    """The aggregator's certificate on the disk is another one and cannot be used; the present one stays.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopBegun:
     """The operator asked for an orderly end.
 
@@ -302,6 +361,7 @@ Notice: TypeAlias = (
     | IdentityWarned
     | RunContinued
     | PortOpened
+    | StatusServed
     | EntryRefused
     | InvitationDeclined
     | StreamOpened
@@ -317,6 +377,11 @@ Notice: TypeAlias = (
     | ChangesClipped
     | ValuesReplaced
     | OlderTrustKept
+    | RevocationListChanged
+    | CertificateEnding
+    | CertificateRenewed
+    | CertificateUnusable
     | StopBegun
     | AbsentSitesAwaited
+    | TrackerFailed
 )

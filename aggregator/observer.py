@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from aggregator.notice_words import notice_words
 from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
+from fedfair.process.events import LogLevel
+from fedfair.results.costs import SumCost
 from fedfair.run.training_run import Progress
+from fedfair.watching.run_status import SumStep
 
 
 class RunObserver(Protocol):
@@ -30,6 +33,15 @@ class RunObserver(Protocol):
 
     def close(self) -> None:
         """The run is over."""
+
+
+Measure: TypeAlias = SumCost | SumStep
+"""Figures of a sum that need no words: what it cost once it has closed, and what it waits for."""
+
+
+def unmeasured(measure: Measure) -> None:
+    """Ignore a measure: nobody watches."""
+    del measure
 
 
 class SilentRunObserver:
@@ -76,9 +88,23 @@ class SeveralRunObservers:
 
 
 class RunLines:
-    """Writes one line per event that a log should keep; a round that was only trained is not one."""
+    """Writes one line per event that a log should keep; a round that was only trained is not one.
 
-    def __init__(self, write: Callable[[str], None], rounds_total: int, worst_group_size: float) -> None:
+    Args:
+        write: takes a line.
+        rounds_total: training rounds of the plan.
+        worst_group_size: of the plan.
+        level: the least that is told of sums: at `debug` each of them has a line.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        rounds_total: int,
+        worst_group_size: float,
+        level: LogLevel = LogLevel.INFO,
+    ) -> None:
+        self._level = level
         self._write = write
         self._rounds_total = rounds_total
         self._worst_group_size = worst_group_size
@@ -92,7 +118,9 @@ class RunLines:
 
     def progressed(self, progress: Progress) -> None:
         """Write the round's figures where it was evaluated."""
-        if progress.evaluation is not None:
+        if self._level is LogLevel.DEBUG:
+            self._line(f"the {progress.purpose.value} sum of round {progress.round} was applied")
+        if progress.evaluation is not None and self._level.includes(LogLevel.INFO):
             figures = summary(progress, self._worst_group_size)
             self._line(f"round {progress.round} of {self._rounds_total}: {figures}")
 

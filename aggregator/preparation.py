@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class Start:
         fresh: forget the run that was recorded in the folder, if any.
         model: evaluate this saved model, and train nothing; None for a whole run.
         goes_on: repeat the rounds that an older copy of the journal has lost, instead of stopping.
+        passphrase: of the aggregator's encrypted keys; None where they are not encrypted.
     """
 
     plan: Path
@@ -68,6 +69,7 @@ class Start:
     fresh: bool = False
     model: Path | None = None
     goes_on: bool = False
+    passphrase: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Run:
     opened: LastOpened | None
     identity: SiteIdentity
     admission: Admission
+    passphrase: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
     of_sites = FILES_OF_A_SITE * sites
     allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
     promised = ProtectionStated(guarantee(plan) if is_masked(plan) else "")
-    identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC))
+    identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC), start.passphrase)
     noticed(promised)
     for warning in identity.warnings:
         noticed(IdentityWarned(warning))
@@ -159,6 +162,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
         opened,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
+        start.passphrase,
     )
 
 
@@ -234,6 +238,7 @@ def _resume(
     if masked and unfinished is None and training_run.next_sum() is not None:
         # The sum after the recorded one may have been opened; no site sends the same update again.
         training_run.retry()
-        journal.record(JournalEntry(training_run.snapshot(), entry.seconds, opened=entry.opened))
+        snapshot, history = training_run.brief_snapshot(), training_run.history
+        journal.record(JournalEntry(snapshot, entry.seconds, opened=entry.opened, history=history))
     noticed(RunContinued(journal.run_id, training_run.rounds_done))
     return unfinished, entry.opened

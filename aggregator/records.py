@@ -14,9 +14,9 @@
 
 Every line of the four `.jsonl` logs has `time` (ISO 8601, UTC, milliseconds) and the `run_id` of its run.
 
-Notes, departures and refusals grow with what collaborators say, so each begins a new file in time and forgets the
-oldest one: 64 MiB a log at most. The mirror forgets nothing; how much of it one stream can cause is
-`connection.py`'s business.
+Metrics, notes, departures and refusals begin a new file in time and forget the oldest one: 512 MiB of metrics,
+more than a year of a round a minute has, and 64 MiB of each of the others. The mirror begins new files too and
+forgets nothing; how much of it one stream can cause is `connection.py`'s business.
 
 Decides when each is due; what is in them is decided by the training run and by `results.writing`.
 """
@@ -40,7 +40,7 @@ from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.atomic_file import write_whole
 from fedfair.ids import ParticipantId
 from fedfair.process.log_lines import log_line
-from fedfair.process.rotated_log import RotatedLog
+from fedfair.process.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
 from fedfair.process.spilled import forget_pages, spilled_array
 from fedfair.results.costs import SumCost
 from fedfair.results.document import ResultDocument, UnfinishedResult
@@ -205,13 +205,12 @@ class RunRecords:
         self._started: float | None = None
         self._entered = time.monotonic()
         self._unrecorded: list[SumCost] = []
-        # The metrics grow with the rounds alone; the notes, departures and refusals grow with what sites say.
         mode = "w" if recorded is None else "a"
-        opened = (path.open(mode, buffering=1, encoding="utf-8") for path in (paths.metrics, paths.told))
-        self._lines, self._told = opened
+        self._told = paths.told.open(mode, buffering=1, encoding="utf-8")
+        self._lines = RotatedLog(paths.metrics, max_total_bytes=MAX_METRICS_BYTES, kept=MAX_METRICS_FILES)
         logs = (RotatedLog(path) for path in (paths.notes, paths.departures, paths.refusals))
         self._notes, self._departures, self._refusals = logs
-        for log in (self._notes, self._departures, self._refusals):
+        for log in (self._lines, self._notes, self._departures, self._refusals):
             log.begin(anew=recorded is None)
 
     @property
@@ -265,8 +264,8 @@ class RunRecords:
                 "model": training_run.model.vector_sha256.hex(),
                 "best": training_run.best.vector_sha256.hex(),
             }
-            entry = JournalEntry(training_run.snapshot(), self.seconds, costs, opened, known)
-            self._journal.record(entry)
+            snapshot, history = training_run.brief_snapshot(), training_run.history
+            self._journal.record(JournalEntry(snapshot, self.seconds, costs, opened, history, known))
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:
@@ -287,11 +286,12 @@ class RunRecords:
             model.move_to(spilled_array(model.vector, self.spill_folder))
         _forget_pages_of(training_run, None)
 
-    def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> None:
-        """Count what a sum cost that closed; the next entry of the journal holds it with the sum's total."""
+    def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> SumCost:
+        """Count and return what a sum cost that closed; the next entry of the journal holds it with its total."""
         seconds, moved = round(now - figures.started, 6), (figures.bytes_in, figures.bytes_out)
         cost = SumCost(progress.purpose, int(progress.round), seconds, progress.contributors, *moved)
         self._unrecorded.append(cost)
+        return cost
 
     def append_line(
         self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None
@@ -315,7 +315,7 @@ class RunRecords:
             line |= {"clip": clipping.clip, "clipped": clipping.clipped}
         if progress.evaluation is not None:
             line |= {name: self._split_figures(split) for name, split in progress.evaluation.splits.items()}
-        self._lines.write(self._stamped(line) + "\n")
+        self._lines.append(self._stamped(line))
 
     def append_note(self, line: str) -> None:
         """Append a note to the operator."""

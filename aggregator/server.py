@@ -17,7 +17,7 @@ import grpc
 from aggregator.address import Listen
 from aggregator.driver import Farewell, RunDriver
 from aggregator.notices import PortOpened, StopBegun
-from aggregator.observer import RunObserver
+from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
@@ -27,7 +27,7 @@ from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.atomic_file import write_whole
-from fedfair.identity.tls import server_credentials
+from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.process.spilled import spilled
@@ -43,7 +43,13 @@ CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
 
 
-async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Callable[[int], None]) -> Ending:
+async def serve(
+    run: Run,
+    listen: Listen,
+    observer: RunObserver,
+    announce: Callable[[int], None],
+    measured: Callable[[Measure], None] = unmeasured,
+) -> Ending:
     """Listen, drive the run to its end, tell everybody, and return how it ended.
 
     Args:
@@ -51,6 +57,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         listen: where.
         observer: receives what happens.
         announce: called with the port when connections are accepted.
+        measured: receives what needs no words.
 
     Raises:
         FedfairError: the address cannot be listened on.
@@ -67,7 +74,8 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         unfinished=run.unfinished,
         opened=run.opened,
     )
-    standing = ConnectionStanding(run.admission, observer.noticed)
+    shown = RenewableCertificate(run.identity)
+    standing = ConnectionStanding(run.admission, run.identity, shown, observer.noticed, run.passphrase)
     driver = RunDriver(
         federation,
         run.training_run,
@@ -77,6 +85,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         masked=protection is not None,
         standing=standing,
         model=_model_of(run),
+        measured=measured,
     )
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
@@ -93,7 +102,7 @@ async def serve(run: Run, listen: Listen, observer: RunObserver, announce: Calla
         service = Service(run.admission, driver, mirror, budget, vectors)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
         with stopping(stop):
-            async with _listening(service, run, listen) as port:
+            async with _listening(service, shown, listen) as port:
                 announce(port)
                 observer.noticed(PortOpened(port, run.plan.federation.collaborators))
                 ending = await driver.run()
@@ -135,12 +144,12 @@ def _protection(run: Run) -> SecaggSession | None:
 
 
 @asynccontextmanager
-async def _listening(service: Service, run: Run, listen: Listen) -> AsyncIterator[int]:
+async def _listening(service: Service, shown: RenewableCertificate, listen: Listen) -> AsyncIterator[int]:
     listen.check_free()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((service.handlers(),))
     try:
-        port = server.add_secure_port(str(listen), server_credentials(run.identity))
+        port = server.add_secure_port(str(listen), shown.credentials)
     except RuntimeError as error:
         raise listen.fault(error) from error
     await server.start()

@@ -43,6 +43,7 @@ from fedfair.wire.frames import (
     Hello,
     Refused,
     SecaggMessage,
+    TrustUpdate,
     UploadStart,
     Welcome,
 )
@@ -83,6 +84,9 @@ class StreamHandler(Protocol):
 
     def welcome(self) -> Welcome:
         """Return the first frame for a stream that is let in."""
+
+    def trust_update(self) -> TrustUpdate | None:
+        """Return what a stream that is let in is told of certificates; None for nothing."""
 
     def connect(self, connection: Connection) -> None:
         """Take a stream over; it replaces an older one of the same participant."""
@@ -175,6 +179,9 @@ class Service:
         said = (hello.session, call.auth_context, seen, hello.state)
         connection = incoming.connection = Connection(peer.name, *said)
         connection.send(self._floor.welcome())
+        update = self._floor.trust_update()
+        if update is not None:
+            connection.send(update)
         self._floor.connect(connection)
         try:
             await self._carry(connection, incoming, call)

@@ -2,17 +2,21 @@
 
 Federations follow one another until `--faults` faults have been injected at random instants. In every second one
 local steps take all records (`batch_size: full`). Faults: SIGKILL and SIGTERM with a restart, of a site or of the
-aggregator; SIGSTOP and SIGCONT; a site's TCP connections cut, or held still, by a proxy in between; an unfinished
-record at the end of each log after a kill; a full disk (RLIMIT_FSIZE). A sum needs every collaborator.
+aggregator; SIGSTOP and SIGCONT; a site's TCP connections cut, cut in the middle of a frame, held still, delayed,
+throttled, or left half-open, by a proxy in between; an unfinished record at the end of each log after a kill; a
+full disk (RLIMIT_FSIZE). A sum needs every collaborator.
 
-Four counts must be 0. Wrong sums: what was opened is not what the sites put in within the clips of the round, as
-each process wrote it down. Double messages: one site sent two different ones under one transcript. Tracebacks, in
-any output. Hands needed: a process ended although nothing had happened to it, or with a failure where it was asked
-to stop, or a federation did not finish by itself within `--patience` seconds after its last fault. A process that
-a fault has ended is started again, as a service manager would.
+Five counts must be 0. Wrong sums: what was opened is not what the sites put in within the clips of the round, as
+each process wrote it down. Double messages: one site sent two different ones under one transcript. Rounds out of
+order: a training round was opened that is neither the next nor the last one again, or a finished run lacks one.
+Tracebacks, in any output. Hands needed: a process ended although nothing had happened to it, or with a failure
+where it was asked to stop, or a federation did not finish by itself within `--patience` seconds after its last
+fault. A process that a fault has ended is started again, as a service manager would.
 
 A process is forked from one that has imported everything, and runs the ordinary command line. 1000 faults take
-about a quarter of an hour on two idle cores. `--sabotage` breaks something on purpose: the counts must not be 0.
+about a quarter of an hour on two idle cores. `--seconds` begins no further federation after so long, and ends with
+status 0 if nothing was found until then. The longest time without a sum after the last fault of a federation is
+told. `--sabotage` breaks something on purpose: the counts must not be 0.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -33,8 +38,9 @@ import threading
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -79,17 +85,25 @@ KINDS = {
     "suspend a site": 2,
     "suspend the aggregator": 1,
     "cut connections": 5,
+    "cut in the middle of a frame": 3,
     "hold connections": 2,
+    "delay connections": 2,
+    "throttle connections": 2,
+    "leave connections half-open": 2,
     "tear a log": 3,
     "fill a site's disk": 1,
     "fill the aggregator's disk": 1,
 }
 """Each kind of fault, and how often it comes beside the others."""
 
-TRACES = ("wrong sums", "double messages", "tracebacks", "hands needed")
+TRACES = ("wrong sums", "double messages", "rounds out of order", "tracebacks", "hands needed")
 
-SABOTAGES = ("wrong-sum", "second-message", "traceback", "hang")
-"""What can be broken on purpose, one for each count: by the aggregator the first, otherwise by `SABOTEUR`."""
+THROTTLED_BYTES_PER_SECOND = 20_000
+DELAY_SECONDS = 0.3
+"""Of every piece, each way."""
+
+SABOTAGES = ("wrong-sum", "second-message", "skipped-round", "traceback", "hang")
+"""Can be broken on purpose, one for each count: by the aggregator the sum and the round, else by `SABOTEUR`."""
 
 LAST_WORDS = 600
 """Characters of a process's output that a finding quotes."""
@@ -161,7 +175,7 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(words["folder"])
         # A console remembers the stream that it was made with; the descriptors beneath are new.
-        _tap(Path(words["tap"]), words["name"])
+        _tap(Path(words["tap"]), words["name"], skips=words["sabotage"] == "skipped-round")
         if words["sabotage"]:
             _sabotage(words["sabotage"], words["name"])
         sys.argv = [words["program"], *words["arguments"]]
@@ -177,8 +191,11 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         os._exit(status)
 
 
-def _tap(path: Path, name: str) -> None:
-    """Have this process write down what it contributes, sends under a transcript, and opens."""
+def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, PLR0915 - one wrapper each
+    """Have this process write down what it contributes, sends under a transcript, and opens.
+
+    With `skips` it lies about the round, from one round on, so that the order of rounds is seen to be checked.
+    """
     from aggregator import preparation
     from collaborator.egress import EgressRecord
     from fedfair.plan.loading import load_plan, workspace_of
@@ -239,8 +256,18 @@ def _tap(path: Path, name: str) -> None:
         request = self.next_sum()
         progress = apply_aggregate(self, totals, members)
         place = None if request is None else [request.purpose.value, request.round, request.attempt]
+        if skips and place is not None and place[0] == "training" and int(place[1]) >= SABOTAGED_ROUND:
+            place[1] = int(place[1]) + 1
         body, header = totals.body.astype(np.float64).tolist(), float(totals.header.sum())
-        write(kind="OPENED", place=place, transcript=opened.hex(), members=list(members), header=header, body=body)
+        write(
+            kind="OPENED",
+            at=time.time(),
+            place=place,
+            transcript=opened.hex(),
+            members=list(members),
+            header=header,
+            body=body,
+        )
         return progress
 
     def binding(plan: Path) -> Binding:
@@ -305,7 +332,7 @@ def _sabotage(what: str, name: str) -> None:
         MaskedTotals.of = wrong_totals  # type: ignore[method-assign]
     elif name == SABOTEUR and what == "second-message":
         Participant.receive = two_answers  # type: ignore[method-assign]
-    elif name == SABOTEUR:
+    elif name == SABOTEUR and what != "skipped-round":
         Participant.contribute = no_update  # type: ignore[method-assign]
 
 
@@ -352,10 +379,21 @@ class Forks:
 
 
 class Proxy:
-    """Carries one site's connections to the aggregator, until it is told to cut or to hold them."""
+    """Carries one site's connections to the aggregator, until it is told to disturb them.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        port: where the aggregator listens.
+        draw: where a frame is cut.
+    """
+
+    def __init__(self, port: int, draw: random.Random) -> None:
         self._target = port
+        self._draw = draw
+        self._delay_seconds = 0.0
+        self._bytes_per_second = math.inf
+        self._cuts_next = False
+        self._swallowed: set[asyncio.StreamWriter] = set()
+        """Of connections that only look open: what is written to these goes nowhere, and nobody is told."""
         self._open: set[asyncio.StreamWriter] = set()
         self._flows = asyncio.Event()
         self._flows.set()
@@ -378,6 +416,7 @@ class Proxy:
             await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
         finally:
             self._open -= both
+            self._swallowed -= both
             for side in both:
                 side.transport.abort()
 
@@ -385,13 +424,46 @@ class Proxy:
         with contextlib.suppress(OSError):
             while piece := await reader.read(1 << 16):
                 await self._flows.wait()
+                if self._delay_seconds:
+                    await asyncio.sleep(self._delay_seconds)
+                if math.isfinite(self._bytes_per_second):
+                    await asyncio.sleep(len(piece) / self._bytes_per_second)
+                if writer in self._swallowed:
+                    continue
+                if self._cuts_next:
+                    # A piece holds records of TLS and frames of HTTP/2; hardly any place in it is their border.
+                    self._cuts_next = False
+                    writer.write(piece[: self._draw.randrange(len(piece))])
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(writer.drain(), 1)
+                    self.cut()
+                    return
                 writer.write(piece)
                 await writer.drain()
-            writer.write_eof()
+            if writer not in self._swallowed:
+                writer.write_eof()
 
     def cut(self) -> None:
         for writer in tuple(self._open):
             writer.transport.abort()
+
+    def cut_next(self) -> None:
+        """Carry only the beginning of the next piece, and cut then."""
+        self._cuts_next = True
+
+    def half_open(self) -> None:
+        """Swallow whatever is said from now on on the connections that are open; new ones work."""
+        self._swallowed |= self._open
+
+    async def delay(self, seconds: float) -> None:
+        self._delay_seconds = DELAY_SECONDS
+        await asyncio.sleep(seconds)
+        self._delay_seconds = 0.0
+
+    async def throttle(self, seconds: float) -> None:
+        self._bytes_per_second = THROTTLED_BYTES_PER_SECOND
+        await asyncio.sleep(seconds)
+        self._bytes_per_second = math.inf
 
     async def hold(self, seconds: float) -> None:
         self._flows.clear()
@@ -415,6 +487,7 @@ class Findings:
     with_full_batches: int = 0
     sums: int = 0
     messages: int = 0
+    longest_without_sum: float = 0.0
 
     def note(self, trace: str, words: str) -> None:
         self.traces[trace] += 1
@@ -479,7 +552,7 @@ class Federation:
             words["policy"] = {**words["policy"], "max_attempts": 100}
             site.write_text(yaml.safe_dump(words))
         port = yaml.safe_load(self._workspace.plan.read_text())["federation"]["aggregator"]["port"]
-        self._proxies = {name: Proxy(port) for name in self._workspace.collaborators}
+        self._proxies = {name: Proxy(port, draw) for name in self._workspace.collaborators}
         self._pids: dict[str, int] = {}
         self._expected: set[int] = set()
         self._ordered: dict[int, tuple[int, ...]] = {}
@@ -487,6 +560,7 @@ class Federation:
         self._held: set[str] = set()
         self._unfinished = UnfinishedRecords()
         self._finished: set[str] = set()
+        self._last_fault = 0.0
         self._label = f"federation {number}"
 
     async def run(self, faults: int, pause_seconds: float, patience_seconds: float) -> None:
@@ -582,7 +656,7 @@ class Federation:
 
     # ---------------------------------------------------------- faults
 
-    async def _inject(self) -> None:  # noqa: C901 - one case per fault
+    async def _inject(self) -> None:  # noqa: C901, PLR0912 - one case per fault
         kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
         sites = [name for name in self._workspace.collaborators if name not in self._finished]
         if not sites:
@@ -604,8 +678,16 @@ class Federation:
                 await self._suspend("aggregator", seconds)
             case "cut connections":
                 self._proxies[site].cut()
+            case "cut in the middle of a frame":
+                self._proxies[site].cut_next()
             case "hold connections":
                 await self._proxies[site].hold(seconds)
+            case "delay connections":
+                await self._proxies[site].delay(2 * seconds)
+            case "throttle connections":
+                await self._proxies[site].throttle(2 * seconds)
+            case "leave connections half-open":
+                self._proxies[site].half_open()
             case "tear a log":
                 await self._tear(site)
             case "fill a site's disk":
@@ -613,6 +695,7 @@ class Federation:
             case "fill the aggregator's disk":
                 self._fill("aggregator")
         self._found.faults[kind] += 1
+        self._last_fault = time.time()
 
     def _end(self, name: str, number: signal.Signals) -> None:
         pid = self._pids[name]
@@ -664,7 +747,13 @@ class Federation:
                 part = words[max(0, place.start() - 200) : place.end() + 3000]
                 self._found.note("tracebacks", f"{self._label}: {output.stem}: {part!r}")
         put_in = self._messages()
-        for line in lines_of(self._folder / "aggregator.tap"):
+        opened = [line for line in lines_of(self._folder / "aggregator.tap") if line["kind"] == "OPENED"]
+        for words in out_of_order([line["place"] for line in opened], ROUNDS if self._over() else None):
+            self._found.note("rounds out of order", f"{self._label}: {words}")
+        instants = [self._last_fault, *(line["at"] for line in opened if line["at"] > self._last_fault)]
+        gaps = (later - earlier for earlier, later in pairwise(instants))
+        self._found.longest_without_sum = max(self._found.longest_without_sum, *gaps, 0.0)
+        for line in opened:
             self._found.sums += 1
             given = put_in[line["transcript"]]
             if not set(line["members"]) <= set(given):
@@ -696,6 +785,25 @@ def _agrees(opened: dict[str, Any], given: list[dict[str, Any]]) -> bool:
         return bool(np.isclose(opened["header"], sum(line["header"] for line in given), rtol=1e-6, atol=1e-3))
     wanted = np.sum([line["body"] for line in given], axis=0)
     return bool(np.abs(np.array(opened["body"]) - wanted).max() <= SUM_TOLERANCE * (1 + np.abs(wanted).max()))
+
+
+def out_of_order(places: Iterable[Sequence[Any]], rounds: int | None) -> Iterator[str]:
+    """Yield what is wrong with the order in which training rounds were opened.
+
+    Args:
+        places: purpose, round and attempt of every opened sum, in order.
+        rounds: how many a finished run has; None where it did not finish.
+    """
+    last = 0
+    for purpose, number, _ in places:
+        if purpose != "training":
+            continue
+        # An aggregator that is killed before its journal has a sum opens that one again, and no earlier one.
+        if number not in {last, last + 1} or number < 1:
+            yield f"round {number} was opened after round {last}"
+        last = number
+    if rounds is not None and last != rounds:
+        yield f"the run is finished, and the last round that was opened is {last} of {rounds}"
 
 
 def append_line(path: Path, line: dict[str, object]) -> None:
@@ -737,7 +845,7 @@ async def chaos(arguments: argparse.Namespace, progress: IO[str]) -> Findings:
     listening = asyncio.create_task(forks.listen())
     started, told = time.monotonic(), 0
     try:
-        while found.faults.total() < arguments.faults:
+        while found.faults.total() < arguments.faults and time.monotonic() - started < arguments.seconds:
             left = min(arguments.faults - found.faults.total(), arguments.per_federation)
             with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
                 federation = Federation(Path(folder), found.federations, forks, draw, found, arguments.sabotage)
@@ -757,6 +865,7 @@ def table(found: Findings) -> str:
     rows = [f"{count:7d}  {kind}" for kind, count in sorted(found.faults.items())]
     words = f"faults in {found.federations} federations, {found.with_full_batches} of them with full batches"
     rows += [f"{found.faults.total():7d}  {words}"]
+    rows += [f"{found.longest_without_sum:7.1f}  seconds at most without a sum after the faults of a federation"]
     rows += [f"{found.sums:7d}  sums opened", f"{found.messages:7d}  messages under a transcript"]
     return "\n".join([*rows, *(f"{found.traces[trace]:7d}  {trace}" for trace in TRACES)])
 
@@ -765,6 +874,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no further federation after so long"
+    )
     parser.add_argument("--per-federation", type=int, default=25, help="faults in one federation, at most")
     parser.add_argument("--pause", type=float, default=0.4, help="mean seconds between two faults")
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="to finish after the last fault")

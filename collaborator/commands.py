@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,17 +22,35 @@ from rich.table import Table
 from rich.text import Text
 
 from collaborator.link import Address
-from collaborator.notices import PrivacyForecast, SummaryUnwritten
-from collaborator.observer import SilentSiteObserver, SiteLines, SiteObserver
+from collaborator.notice_events import LevelledSiteObserver, SiteEvents
+from collaborator.notices import PrivacyForecast, SiteStatusServed, SummaryUnwritten
+from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
+from fedfair.process.environment import EnvironmentCommand
+from fedfair.process.event_log import (
+    JsonLog,
+    LogChoice,
+    LogFormat,
+    LogFormatOption,
+    LogLevelOption,
+    json_log,
+)
+from fedfair.process.events import LoggedEvent, LogLevel
 from fedfair.process.exit_status import exit_status
+from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
+from fedfair.results.document import Json
+from fedfair.tracking.targets import Track, TrackTarget, track_targets
+from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
 
 if TYPE_CHECKING:
+    from collaborator.participation import ParticipationTerms
     from collaborator.preflight import CheckedStep
-    from collaborator.preparation import PreparedSite
+    from collaborator.preparation import PreparedSite, Readiness
+    from collaborator.worker import Worker
+    from fedfair.wire.frames import Finished
 
 app = typer.Typer(
     help="Run this site's collaborator. Its data stay here.",
@@ -50,9 +68,14 @@ Approval = Annotated[
 Aggregator = Annotated[
     str | None, typer.Option("--aggregator", "-a", help="HOST:PORT of the aggregator, instead of the plan's.")
 ]
+PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors.")]
 GiveUp = Annotated[
     float, typer.Option("--give-up-after", min=0, help="Stop after this many seconds without the aggregator.")
+]
+Status = Annotated[
+    str | None,
+    typer.Option("--status", help="HOST:PORT to serve this site's status on; port 0 lets the system choose."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -63,7 +86,7 @@ GIVE_UP_SECONDS = 3 * 24 * 3600.0
 """A weekend. A site that missed the end of its run must not call for ever."""
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 @as_service("this site")
 def start(
     name: Name = None,
@@ -72,26 +95,39 @@ def start(
     approval: Approval = None,
     aggregator: Aggregator = None,
     give_up_after: GiveUp = GIVE_UP_SECONDS,
+    status: Status = None,
+    status_certificate: StatusCertificate = None,
+    status_key: StatusKey = None,
+    passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
-    _take_part(name, config, plan, approval, aggregator, give_up_after, quiet=quiet)
+    from collaborator.preparation import find_site
+
+    place = asked_place(status, status_certificate, status_key)
+    choice, targets = LogChoice(log_format, log_level), track_targets(track)
+    site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
+    _take_part(site, aggregator, give_up_after, choice, targets, quiet=quiet, place=place)
 
 
-@app.command()
+@app.command(cls=EnvironmentCommand)
 def check(
     name: Name = None,
     config: Config = DEFAULT_CONFIG,
     plan: PlanFile = DEFAULT_PLAN,
     approval: Approval = None,
     aggregator: Aggregator = None,
+    passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Check what a start needs: files, data, approval, certificate, clock and connection."""
     from collaborator.preflight import check_site
     from collaborator.preparation import find_site
 
-    site = find_site(name, config, plan, approval)
+    site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
     items = check_site(site, partial(_address, site, aggregator), LOGS)
     failed = [item for item in items if not item.passed]
     if as_json:
@@ -105,54 +141,110 @@ def check(
         raise typer.Exit(failed[0].status)
 
 
+def _unlocked(site: PreparedSite, passphrase_file: Path | None) -> PreparedSite:
+    """Return the site with the passphrase of its keys, where they are encrypted."""
+    return replace(site, passphrase=own_passphrase(site.cert_folder, site.participant, passphrase_file))
+
+
 def _take_part(
-    name: str | None,
-    config: Path,
-    plan: Path,
-    approval: Path | None,
+    site: PreparedSite,
     aggregator: str | None,
     give_up_after: float | None,
+    choice: LogChoice,
+    targets: tuple[TrackTarget, ...],
     *,
     quiet: bool,
+    place: StatusPlace | None,
 ) -> None:
     from collaborator.data_history import keep_summary, summary_path
-    from collaborator.participation import ParticipationTerms, participate, worker_of
-    from collaborator.preparation import find_site, keep_policy, make_ready
+    from collaborator.participation import ParticipationTerms, worker_of
+    from collaborator.preparation import keep_policy, make_ready
     from collaborator.withdrawal import withdraw
     from fedfair.aggregation.masking_terms import IN_THE_CLEAR
     from fedfair.plan.derived import is_masked
     from fedfair.policy.plan_check import PolicyError
 
-    site, logs = find_site(name, config, plan, approval), LOGS
-    address = _address(site, aggregator)
+    log = json_log(choice)
+    address, logs = _address(site, aggregator), LOGS
     try:
         keep_policy(site)
         masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
         for warning in (*masked, *site.code_warnings, *site.identity().warnings):
-            error_console.print(Text(warning, style="yellow"), soft_wrap=True)
+            _warn(warning, choice, log)
         ready = make_ready(site)
     except (PolicyError, PrivacyError) as fault:
         withdraw(site, address, logs, fault)
         raise
-    observer: SiteObserver = SilentSiteObserver() if quiet else SiteLines(_say)
+    observer = _shown(choice, log, quiet=quiet)
     for line in () if ready.account is None else ready.account.forecast:
         observer.noticed(PrivacyForecast(line))
-    terms = ParticipationTerms(address, logs, give_up_after)
+    terms = ParticipationTerms(address, logs, give_up_after, targets)
     worker = worker_of(ready, terms.logs)
+    if log is not None:
+        log.run_id = worker.held.run_id
     try:
         keep_summary(site, ready.profile, datetime.now(UTC))
     except OSError as fault:
         observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
     try:
-        finished = asyncio.run(participate(ready, worker, terms, observer))
+        finished = asyncio.run(_watched_part(ready, worker, terms, observer, place))
     except (AbortedError, StoppedError) as fault:
         if worker.standing.busy:
             # The interpreter would wait for local training, which nobody wants any more, before it ended.
-            _say(fault.diagnostics())
+            (_say_fault if log is None else log.failed)(fault)
             os._exit(exit_status(fault))
         raise
-    if not quiet:
+    if log is not None:
+        ended: dict[str, Json] = {"state": "finished", "rounds_done": int(finished.rounds)}
+        words = f"finished after {finished.rounds} rounds: {finished.outcome}"
+        log.event(LoggedEvent("run_ended", LogLevel.INFO, words, ended))
+    elif not quiet:
         console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
+
+
+async def _watched_part(
+    ready: Readiness,
+    worker: Worker,
+    terms: ParticipationTerms,
+    observer: SiteObserver,
+    place: StatusPlace | None,
+) -> Finished:
+    """Take part, and serve the status of it where that was asked for."""
+    from collaborator.participation import participate
+
+    if place is None:
+        return await participate(ready, worker, terms, observer)
+    from collaborator.status_observer import SiteStatusObserver, site_status
+    from fedfair.watching.pages import watched
+
+    watcher = SiteStatusObserver(site_status(ready, utc_now()), utc_now)
+    told = SeveralSiteObservers(observer, watcher)
+
+    def tell(address: str) -> None:
+        told.noticed(SiteStatusServed(address))
+
+    async with watched(place, lambda: watcher.status, utc_now, tell):
+        try:
+            return await participate(ready, worker, terms, told, watcher.measured)
+        finally:
+            watcher.close()
+
+
+def _shown(choice: LogChoice, log: JsonLog | None, *, quiet: bool) -> SiteObserver:
+    if quiet:
+        return SilentSiteObserver()
+    return LevelledSiteObserver(SiteLines(_say), choice.level) if log is None else SiteEvents(log)
+
+
+def _warn(words: str, choice: LogChoice, log: JsonLog | None) -> None:
+    if log is not None:
+        log.doubt("start_warned", words)
+    elif choice.level.includes(LogLevel.WARNING):
+        error_console.print(Text(words, style="yellow"), soft_wrap=True)
+
+
+def _say_fault(fault: AbortedError | StoppedError) -> None:
+    _say(fault.diagnostics())
 
 
 def _say(line: str) -> None:

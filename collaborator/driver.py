@@ -20,10 +20,18 @@ from datetime import UTC, datetime, timedelta
 from collaborator.backoff import LONGEST_SECONDS, Backoff
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
-from collaborator.notices import EvaluationDone, RetryPlanned, RunJoined, SumDeclined, ValuesOmitted
+from collaborator.notices import (
+    EvaluationDone,
+    ReconnectionBegun,
+    RetryPlanned,
+    RunJoined,
+    SumDeclined,
+    ValuesOmitted,
+)
 from collaborator.observer import SiteObserver
 from collaborator.records import SiteLogs
 from collaborator.refusal_limit import RefusalLimit
+from collaborator.standing import NoStanding, Standing
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
 from fedfair.aggregation.sum_kinds import sum_kind
@@ -31,7 +39,9 @@ from fedfair.errors import (
     AbortedError,
     ApprovalError,
     ConnectionRefusedByPeerError,
+    IdentityError,
     RemoteProtocolError,
+    RenewableIdentityError,
     UnreachableError,
 )
 from fedfair.ids import RoundNumber, SumNumber
@@ -46,10 +56,12 @@ from fedfair.wire.frames import (
     Refused,
     SecaggMessage,
     SumStart,
+    TrustUpdate,
     UploadStart,
     Welcome,
 )
 from fedfair.wire.receiving import (
+    MovesState,
     ReceivedRequest,
     ReceivedState,
     ReceivedSum,
@@ -66,6 +78,9 @@ Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
 
 LEAVE_SECONDS = 30.0
 """How long a site that leaves waits until the aggregator has read its last words."""
+
+LOOK_SECONDS = 1.0
+"""How often the files of certificates are looked at."""
 
 REMINDER_SECONDS = 600.0
 """The operator reads one and the same reason for waiting no more often than this."""
@@ -88,6 +103,10 @@ class Patience:
     give_up_after_seconds: float | None = None
 
 
+class StreamOutdatedError(RenewableIdentityError):
+    """The stream is ended on this side and another one opened, because one side has a renewed certificate."""
+
+
 class SiteDriver:
     """Carries one site through one run; belongs to one event loop."""
 
@@ -100,6 +119,7 @@ class SiteDriver:
         observer: SiteObserver,
         patience: Patience,
         greeting: Greeting,
+        standing: Standing | None = None,
     ) -> None:
         self._dial = dial
         self._shapes = shapes
@@ -108,6 +128,8 @@ class SiteDriver:
         self._observer = observer
         self._patience = patience
         self._greeting = greeting
+        self._standing = NoStanding() if standing is None else standing
+        self._between_sums = True
         self._last_contact = time.monotonic()
         self._asked: SumStart | None = None
         self._contributed: SumNumber | None = None
@@ -121,7 +143,7 @@ class SiteDriver:
 
         Raises:
             ConnectionRefusedByPeerError: the aggregator does not want this site.
-            AbortedError: nobody answered for longer than the site's patience.
+            AbortedError: nobody answered, or no expired certificate was renewed, within the site's patience.
             PrivacyError: this site may release nothing more; the aggregator was told.
             SecaggError: an opened sum is not what the sites added; the aggregator was told.
             FedfairError: the aggregator broke the protocol, or this site cannot go on.
@@ -129,7 +151,13 @@ class SiteDriver:
         while True:
             try:
                 finished = await self._participate()
-            except UnreachableError as fault:
+            except StreamOutdatedError as fault:
+                self._end_if_left()
+                self._observer.noticed(ReconnectionBegun(fault.message))
+                # Without a wait that grows, an aggregator that announces one certificate after another would be
+                # called many times a second.
+                await asyncio.sleep(self._patience.backoff.next())
+            except (UnreachableError, RenewableIdentityError) as fault:
                 self._end_if_left()
                 await self._pause(fault)
             else:
@@ -141,7 +169,7 @@ class SiteDriver:
         if self._has_left and self._worker.standing.exit_reason is not None:
             raise self._worker.standing.exit_reason
 
-    async def _pause(self, fault: UnreachableError) -> None:
+    async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> None:
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
         if limit is not None and away >= limit:
             raise AbortedError(
@@ -173,18 +201,20 @@ class SiteDriver:
             with contextlib.suppress(*LISTENER_TELLS):
                 await link.send(hello)
             questions = Mailbox()
+            self._between_sums = True
             listener = asyncio.create_task(self._listen(link, questions))
             replier = asyncio.create_task(self._reply(link, questions))
+            # The replier only ever ends with a fault of this site, the looker with one of a certificate.
+            tasks = (replier, asyncio.create_task(self._keep_looking()), listener)
             try:
-                await asyncio.wait((listener, replier), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (listener, replier):
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(listener, replier, return_exceptions=True)
-            ended = replier if not replier.cancelled() else listener
+                await asyncio.gather(*tasks, return_exceptions=True)
+            ended = next((task for task in tasks if not task.cancelled()), listener)
             await self._say_why(link, None if ended.cancelled() else ended.exception())
-            # The replier only ever ends with a fault of this site.
-            finished = replier.result() if not replier.cancelled() else listener.result()
+            finished = ended.result()
             await self._part(link)
             return finished
 
@@ -196,6 +226,27 @@ class SiteDriver:
                 async for _ in link.frames():
                     pass
 
+    async def _keep_looking(self) -> Finished:
+        """Look at the certificates of both sides every second, until one of them ends the stream."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._look()
+            self._reconnect_between_sums()
+
+    def _look(self, update: TrustUpdate | None = None) -> None:
+        try:
+            if update is None:
+                self._standing.look()
+            else:
+                self._standing.take(update)
+        except IdentityError as fault:
+            # Whether the aggregator has a better certificate by now, a new connection finds out.
+            raise UnreachableError(fault.message, fault.remedy) from fault
+
+    def _reconnect_between_sums(self) -> None:
+        if self._between_sums and self._standing.reconnection:
+            raise StreamOutdatedError(self._standing.reconnection)
+
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
         inbox = Receiver(self._shapes, self._worker.standing.last_sum)
         async for frame in link.frames():
@@ -204,13 +255,16 @@ class SiteDriver:
                 case Welcome() as welcome:
                     await self._greet(welcome)
                 case ReceivedRequest() as question:
-                    link.recheck()
+                    self._look()
+                    self._between_sums = False
                     self._worker.standing.expect(question)
                     self._records.asked(question.start, link)
                     self._asked = question.start
                     await questions.put(question)
                 case SecaggMessage() | ReceivedState() | ReceivedTotals() | ReceivedSum() as message:
                     await questions.put(message)
+                case TrustUpdate() as update:
+                    self._look(update)
                 case Accepted(sum_number):
                     if sum_number == self._contributed:
                         # Only once, and only for what was really sent: saying so costs an aggregator nothing.
@@ -256,6 +310,11 @@ class SiteDriver:
                         self._records.answered(link, "abstained")
                         if frame.leaving:
                             await self._leave(link)
+            if isinstance(said, MovesState):
+                # A request that came meanwhile is made again on the next stream, and is answered there.
+                self._between_sums = not len(questions)
+                if self._standing.reconnection:
+                    raise StreamOutdatedError(self._standing.reconnection)
             # Only now, so that a site that refuses the last sum of a run leaves before it hears of the end.
             if refused:
                 self._limit.refused(refused)

@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+from collaborator.ledger_total import LedgerTotal
 from collaborator.rollback_guard import RollbackGuard
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START, LedgerEntry, Origin, parse_release
@@ -50,12 +51,14 @@ class Ledger:
     Args:
         path: the file; made, with its folder, if there is none.
         witness: remembers how far the ledger had come; None for somebody who only reads.
+        total: what the ledger came to earlier, for a quick start; None for somebody who reads everything.
 
     Raises:
         PrivacyError: it cannot be made, or is gone although this site has written to it.
     """
 
-    def __init__(self, path: Path, witness: RollbackGuard | None = None) -> None:
+    def __init__(self, path: Path, witness: RollbackGuard | None = None, total: LedgerTotal | None = None) -> None:
+        self._total = total
         self._path = path
         self._witness = witness
         self._head = (0, START)
@@ -68,14 +71,21 @@ class Ledger:
     def look(self) -> tuple[LedgerEntry, ...]:
         """Return what was written since the last look, by any process; at first, everything.
 
+        With a total, those that it knows come with what is alike counted together.
+
         Raises:
             PrivacyError: the file cannot be read, or is not what it was.
         """
+        first = self._head[0] == 0
+        known = None if self._total is None or not first else self._total.load(self._noted[0])
+        self._head, before = (self._head, ()) if known is None else known
         with self._opened() as connection, _transaction(connection, "BEGIN"):
             if self._noted[0]:
                 self._after(connection, self._noted)
             fresh, self._head = self._after(connection, self._head)
-        return fresh
+        self._count(fresh)
+        self._note_total()
+        return (*before, *fresh)
 
     def record(self, entry: LedgerEntry, permit: Permit) -> None:
         """Write one entry if it is permitted; it is on the disk when this returns.
@@ -90,6 +100,8 @@ class Ledger:
         with self._opened() as connection:
             with _transaction(connection, "BEGIN IMMEDIATE"):
                 fresh, self._head = self._after(connection, self._head)
+                # Before anything can go wrong: they were seen, and will not be seen again.
+                self._count(fresh)
                 permit(fresh)
                 number, chain = self._head
                 head = (number + 1, entry.chained(chain))
@@ -100,6 +112,16 @@ class Ledger:
             self._head = head
             if self._witness is not None:
                 self._witness.note(*head)
+        self._count((entry,))
+        self._note_total()
+
+    def _count(self, entries: Sequence[LedgerEntry]) -> None:
+        if self._total is not None:
+            self._total.count(entries)
+
+    def _note_total(self) -> None:
+        if self._total is not None:
+            self._total.note(*self._head)
 
     # -------------------------------------------------------------- the file
 

@@ -11,7 +11,7 @@ Every await of gRPC goes through `carried_out`, which knows all the ways in whic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -100,7 +100,6 @@ class Link:
         call: the stream.
         address: where it leads, for messages.
         egress: receives every frame before it is sent.
-        recheck: raises where the other end may not be talked to any more; called before each sum.
 
     Attributes:
         bytes_sent: bytes of frames so far.
@@ -112,14 +111,12 @@ class Link:
         call: grpc.aio.StreamStreamCall[bytes, bytes],
         address: Address,
         egress: Egress,
-        recheck: Callable[[], None] = lambda: None,
     ) -> None:
         self._call = call
         self._address = address
         self._egress = egress
         self._items = StreamItems()
         self._occasion = AT_CONNECTION
-        self.recheck = recheck
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -187,14 +184,13 @@ async def open_link(
     address: Address,
     credentials: grpc.ChannelCredentials,
     egress: Egress,
-    recheck: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Link]:
     """Open a stream for as long as the block runs; leaving the block ends it."""
     async with _channel(address, credentials) as channel:
         # Frames are bytes already; `bytes` hands them through as they are.
         call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
         try:
-            yield Link(call, address, egress, recheck)
+            yield Link(call, address, egress)
         finally:
             call.cancel()
 

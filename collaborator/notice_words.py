@@ -14,15 +14,24 @@ from collaborator.notices import (
     OwnRecordsEvaluated,
     PlanRefused,
     PrivacyForecast,
+    ReconnectionBegun,
     RetryPlanned,
+    RevocationListRefused,
+    RevocationListTaken,
+    RevocationListUnwritten,
     RunFileUnwritten,
     RunJoined,
+    SiteCertificateEnding,
+    SiteCertificateRenewed,
+    SiteCertificateUnusable,
+    SiteStatusServed,
     SumDeclined,
     SummaryUnwritten,
     ValuesOmitted,
 )
 from fedfair.plan.description import percent
 from fedfair.results.own_figures import OwnFigures
+from fedfair.tracking.failure import TrackerFailed, tracker_words
 
 
 def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per notice
@@ -30,6 +39,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
     match notice:
         case RunJoined(run_id, rounds_done, rounds_total):
             return f"connected; run {run_id[:8]} stands at round {rounds_done} of {rounds_total}"
+        case SiteStatusServed(address):
+            return f"the status of this site is at {address}"
         case RetryPlanned(fault, seconds, longest_seconds, until):
             end = "it answers" if until is None else f"{until:%Y-%m-%d %H:%M} UTC, then giving up"
             later = f"every {longest_seconds:.0f} s or sooner until {end}"
@@ -63,6 +74,22 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
                 f"the run has ended, and this site was away when its last sums were opened: its own copy ends "
                 f"after round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
             )
+        case TrackerFailed():
+            return tracker_words(notice)
+        case SiteCertificateEnding(ending):
+            return ending.words
+        case SiteCertificateUnusable(reason):
+            return f"the certificate on the disk cannot be used, so the present one stays: {reason}"
+        case SiteCertificateRenewed(until):
+            return f"a renewed certificate is here, good until {until:%Y-%m-%d %H:%M} UTC"
+        case RevocationListTaken(number, revoked):
+            return f"revocation list {number} of the authority was taken over; it has {revoked} certificate(s)"
+        case RevocationListRefused(reason):
+            return f"a revocation list is refused, and this site's stays: {reason}"
+        case RevocationListUnwritten(path, fault):
+            return f"{path} cannot be written: {fault}; the newer revocation list counts for this connection only"
+        case ReconnectionBegun(reason):
+            return f"reconnecting: {reason}"
     assert_never(notice)
 
 

@@ -10,9 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures
+from fedfair.tracking.failure import TrackerFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,17 @@ class RunJoined:
     run_id: str
     rounds_done: int
     rounds_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStatusServed:
+    """The status of this site can be read.
+
+    Attributes:
+        address: its URL.
+    """
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +189,99 @@ class LastSumsMissed:
     rounds_done: int
 
 
+@dataclass(frozen=True, slots=True)
+class SiteCertificateEnding:
+    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
+
+    Attributes:
+        ending: which, when, and what to do.
+    """
+
+    ending: Expiry
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCertificateUnusable:
+    """This site's certificate on the disk is another one and cannot be used; the present one stays.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCertificateRenewed:
+    """This site's certificate on the disk is a renewed one; the next stream shows it.
+
+    Attributes:
+        until: its end, with a time zone.
+    """
+
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationListTaken:
+    """The aggregator carried a newer list of the authority, and it is installed.
+
+    Attributes:
+        number: of the list; it grows with every list.
+        revoked: how many certificates are on it.
+    """
+
+    number: int
+    revoked: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationListRefused:
+    """The aggregator carried a list that is not taken.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationListUnwritten:
+    """The aggregator carried a newer list, which counts for this stream but cannot be kept.
+
+    Attributes:
+        path: its file.
+        fault: why.
+    """
+
+    path: Path
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReconnectionBegun:
+    """This site ends its stream and opens another one at once.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+TrustNotice: TypeAlias = (
+    SiteCertificateEnding
+    | SiteCertificateUnusable
+    | SiteCertificateRenewed
+    | RevocationListTaken
+    | RevocationListRefused
+    | RevocationListUnwritten
+)
+
 Notice: TypeAlias = (
     RunJoined
+    | SiteStatusServed
     | RetryPlanned
     | SumDeclined
     | ValuesOmitted
@@ -190,4 +294,7 @@ Notice: TypeAlias = (
     | OwnRecordsEvaluated
     | RunFileUnwritten
     | LastSumsMissed
+    | TrackerFailed
+    | ReconnectionBegun
+    | TrustNotice
 )

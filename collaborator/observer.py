@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from collaborator.notice_words import notice_words
 from collaborator.notices import Notice
+from fedfair.plan.purpose import Purpose
+from fedfair.watching.run_status import SumStep
 
 
 class SiteObserver(Protocol):
@@ -15,6 +18,34 @@ class SiteObserver(Protocol):
 
     def noticed(self, notice: Notice) -> None:
         """Something worth a line; `notice_words` has the words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCost:
+    """The cost of an answer that the aggregator has accepted, as this site's metrics have it.
+
+    Attributes:
+        purpose: of the sum.
+        round: of the sum.
+        seconds: from the request to its acceptance.
+        bytes_sent: bytes of frames.
+        bytes_received: bytes of frames.
+    """
+
+    purpose: Purpose
+    round: int
+    seconds: float
+    bytes_sent: int
+    bytes_received: int
+
+
+Measure: TypeAlias = SumStep | AnswerCost
+"""Figures that need no words: what this site is asked for, and what an answer has cost."""
+
+
+def unmeasured(measure: Measure) -> None:
+    """Ignore a measure: nobody watches."""
+    del measure
 
 
 class SilentSiteObserver:

@@ -18,7 +18,7 @@ from collaborator.known_models import ModelPlaces, find_model
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.notices import LeavingBegun
-from collaborator.observer import SeveralSiteObservers, SiteLines, SiteObserver
+from collaborator.observer import Measure, SeveralSiteObservers, SiteLines, SiteObserver, unmeasured
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
@@ -27,17 +27,16 @@ from collaborator.request_record import RequestRecord
 from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
+from collaborator.site_tracking import SiteTracking
+from collaborator.standing import StreamStanding
 from collaborator.variate_store import VariateStore
 from collaborator.worker import Granted, Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
 from fedfair.aggregation.masked_totals import MaskedTotals
-from fedfair.errors import ApprovalError, LocalProtocolError, StateError, StoppedError
-from fedfair.identity.certificate import decode_certificate
-from fedfair.identity.preflight import ServerIdentity, preflight
-from fedfair.identity.store import check_certificate
+from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
+from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
-from fedfair.identity.trust_watch import TrustWatch
 from fedfair.plan.derived import evaluates_exactly, is_masked, is_noised
 from fedfair.plan.digest import format_digest
 from fedfair.policy.aggregation_request import AggregationRequest
@@ -48,6 +47,9 @@ from fedfair.results.outcome import RunSubject
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
 from fedfair.run.training_run import TrainingRun
+from fedfair.tracking.facts import tracked_facts
+from fedfair.tracking.targets import TrackTarget
+from fedfair.tracking.tracker import TrackedRun
 from fedfair.training.site_memory import SiteMemory, site_memory
 from fedfair.wire.frames import Finished, Hello
 
@@ -60,11 +62,13 @@ class ParticipationTerms:
         address: where the aggregator is.
         logs: the folder of this site's metrics.
         give_up_after_seconds: how long to go on without the aggregator; None for ever.
+        targets: where the run is tracked.
     """
 
     address: Address
     logs: Path
     give_up_after_seconds: float | None = None
+    targets: tuple[TrackTarget, ...] = ()
 
 
 def recording_of(ready: Readiness, logs: Path) -> RunRecording:
@@ -165,15 +169,28 @@ def _worker(
 
 
 async def participate(
-    ready: Readiness, worker: Worker, terms: ParticipationTerms, observer: SiteObserver
+    ready: Readiness,
+    worker: Worker,
+    terms: ParticipationTerms,
+    observer: SiteObserver,
+    measured: Callable[[Measure], None] = unmeasured,
 ) -> Finished:
     """Take part in the run until it ends.
+
+    Args:
+        ready: the site.
+        worker: computes.
+        terms: of taking part.
+        observer: receives what happens.
+        measured: receives what needs no words.
 
     Raises:
         FedfairError: the run ended in another way than finished, for this site at least.
     """
-    records = SiteLogs(terms.logs, ready.site.participant)
-    told = SeveralSiteObservers(observer, SiteLines(records.append_note))
+    records = SiteLogs(terms.logs, ready.site.participant, measured=measured)
+    told: SiteObserver = SeveralSiteObservers(observer, SiteLines(records.append_note))
+    tracking = SiteTracking(terms.targets, _tracked(ready), told) if terms.targets else None
+    told = told if tracking is None else SeveralSiteObservers(told, tracking)
 
     async def taking_part() -> Finished:
         try:
@@ -181,9 +198,25 @@ async def participate(
                 return await driver_of(ready, worker, terms, records, egress, told).run()
         finally:
             worker.close()
-            records.close()
 
-    return await _until_stopped(taking_part(), told)
+    try:
+        finished = await _until_stopped(taking_part(), told)
+        if tracking is not None:
+            tracking.finish("finished", finished.outcome, int(finished.rounds))
+    except FedfairError as fault:
+        if tracking is not None:
+            tracking.finish("stopped" if isinstance(fault, StoppedError) else "aborted", fault.message)
+        raise
+    finally:
+        records.close()
+    return finished
+
+
+def _tracked(ready: Readiness) -> TrackedRun:
+    """Return what a tracker is told of the run, which the aggregator has yet to name."""
+    plan = ready.site.plan
+    facts = tracked_facts(plan, format_digest(ready.binding.digest))
+    return TrackedRun("", plan.federation.name, ready.site.participant, facts)
 
 
 def driver_of(
@@ -196,21 +229,10 @@ def driver_of(
 ) -> SiteDriver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    call = partial(dial, ready, terms.address, egress, partial(introduced, worker))
+    standing = StreamStanding(ready.site, observer.noticed)
+    call = partial(dial, ready, terms.address, egress, partial(introduced, worker), standing)
     greeting = partial(check_run, ready.site)
-    return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting)
-
-
-def check_server_again(server: ServerIdentity, watch: TrustWatch) -> None:
-    """Hold the aggregator's certificate against the revocation list that is there now.
-
-    Raises:
-        IdentityError: it was revoked, or has expired, since the stream was opened; or the list is good no longer.
-    """
-    now = datetime.now(UTC)
-    trust = watch.renewed(now)
-    if trust is not None:
-        check_certificate(decode_certificate(server.leaf_pem, "the aggregator's certificate"), trust, now)
+    return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting, standing)
 
 
 def introduced(worker: Worker, hello: Hello) -> Hello:
@@ -224,25 +246,31 @@ def introduced(worker: Worker, hello: Hello) -> Hello:
 
 @asynccontextmanager
 async def dial(
-    ready: Readiness, address: Address, egress: Egress, complete: Callable[[Hello], Hello] = lambda hello: hello
+    ready: Readiness,
+    address: Address,
+    egress: Egress,
+    complete: Callable[[Hello], Hello] = lambda hello: hello,
+    standing: StreamStanding | None = None,
 ) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
 
-    `complete` adds to the introduction what this process remembers of earlier streams.
+    `complete` adds to the introduction what this process remembers of earlier streams; `standing` learns whose
+    certificates the stream rests on.
 
     Raises:
         UnreachableError: nobody answers there now.
+        RenewableIdentityError: a certificate of either side has expired.
         IdentityError: the peer is not this federation's aggregator, or does not accept this site.
     """
     site = ready.site
-    identity = site.identity()
+    identity = await asyncio.to_thread(site.identity)
     # A connection of its own first: it finds out, in words, what gRPC would only call "unavailable". Nothing is
     # sent on it, so there is nothing to record.
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
-    watch = TrustWatch(Path(site.config.cert_folder))
-    recheck = partial(check_server_again, server, watch)
-    async with open_link(address, channel_credentials(identity, server), egress, recheck) as link:
+    if standing is not None:
+        standing.met(identity, server)
+    async with open_link(address, channel_credentials(identity, server), egress) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
         yield link, complete(hello)
 

@@ -35,6 +35,7 @@ from fedfair.aggregation.masking_terms import guarantee
 from fedfair.data.profile import DataProfile
 from fedfair.data.source import SiteRecords
 from fedfair.errors import FedfairError
+from fedfair.identity.expiry import certificate_days_left
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
@@ -211,7 +212,8 @@ def _computation_words(ready: Readiness) -> str:
 
 
 def _identity_words(identity: SiteIdentity) -> str:
-    until = f"{identity.certificate.not_valid_after_utc:%Y-%m-%d}"
+    days = certificate_days_left(identity.certificate, datetime.now(UTC))
+    until = f"{identity.certificate.not_valid_after_utc:%Y-%m-%d}, {days} days left"
     return "; ".join((f"{identity.participant.uri} until {until}", *identity.warnings))
 
 

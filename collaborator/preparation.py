@@ -7,13 +7,14 @@ Each step is a function of its own, so that the preflight can take them one by o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
 from collaborator.ledger import Ledger
+from collaborator.ledger_total import total_of
 from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
@@ -80,6 +81,7 @@ class PreparedSite:
         state: the folder of what it must not forget between two starts.
         egress: the record of everything that it sends.
         ledger_file: where its releases are written down.
+        passphrase: of its encrypted keys; None where they are not encrypted.
     """
 
     plan: Plan
@@ -92,6 +94,7 @@ class PreparedSite:
     state: Path
     egress: Path
     ledger_file: Path
+    passphrase: bytes | None = field(default=None, repr=False)
 
     @property
     def keeps_ledger(self) -> bool:
@@ -106,6 +109,11 @@ class PreparedSite:
         return wanted or config.budget is not None or config.ledger is not None or begun
 
     @property
+    def cert_folder(self) -> Path:
+        """Return the folder of its keys and certificates."""
+        return Path(self.config.cert_folder)
+
+    @property
     def runs(self) -> Path:
         """Return the folder of this site's own copies of runs, one folder for each run in it."""
         return self.state.parent / "runs" / self.participant
@@ -114,6 +122,14 @@ class PreparedSite:
     def ledger_witness(self) -> RollbackGuard:
         """Return what remembers how far this site's ledger had come."""
         return witness_of(self.state, self.participant)
+
+    def ledger(self) -> Ledger:
+        """Return this site's ledger, which a start reads from its last total on.
+
+        Raises:
+            PrivacyError: it cannot be made, or is gone although this site has written to it.
+        """
+        return Ledger(self.ledger_file, self.ledger_witness, total_of(self.state, self.participant))
 
     @property
     def code_warnings(self) -> tuple[str, ...]:
@@ -127,7 +143,7 @@ class PreparedSite:
         Raises:
             IdentityError: something is missing, malformed, expired or revoked.
         """
-        return load_site_identity(Path(self.config.cert_folder), self.participant, datetime.now(UTC))
+        return load_site_identity(self.cert_folder, self.participant, datetime.now(UTC), self.passphrase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +273,7 @@ def foretold(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[st
         PrivacyError: the ledger cannot be read, or the site cannot afford to begin.
     """
     kept = site.ledger_file.exists() or site.ledger_witness.path.exists()
-    entries = Ledger(site.ledger_file, site.ledger_witness).look() if kept else ()
+    entries = site.ledger().look() if kept else ()
     return forecast(holder_of(site, plan_digest, splits), entries)
 
 
@@ -270,7 +286,7 @@ def open_account(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Priv
     if not site.keeps_ledger:
         return None
     holder = holder_of(site, plan_digest, splits)
-    return PrivacyBudget(Ledger(site.ledger_file, site.ledger_witness), holder, lambda: datetime.now(UTC))
+    return PrivacyBudget(site.ledger(), holder, lambda: datetime.now(UTC))
 
 
 def make_ready(site: PreparedSite) -> Readiness:

@@ -7,23 +7,26 @@
 Every line of metrics and refusals has `time` (ISO 8601, UTC, milliseconds) and `run_id`, the run that the
 aggregator named last: empty before it has named one, as when a site refuses a plan before it connects.
 
-An aggregator can cause lines in each of them, so each begins a new file in time and forgets the oldest one: 64 MiB
-a log at most. What left this site is in the egress record, which forgets nothing.
+An aggregator can cause lines in each of them, so each begins a new file in time and forgets the oldest one: 512
+MiB of metrics at most, more than a year of a round a minute has, and 64 MiB of each of the others. What left this
+site is in the egress record, which forgets nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from collaborator.disk import writing
 from collaborator.link import Link
+from collaborator.observer import AnswerCost, Measure, unmeasured
 from fedfair.policy.refusal import Refusal
 from fedfair.process.log_lines import log_line
-from fedfair.process.rotated_log import MAX_LOG_BYTES, RotatedLog
+from fedfair.process.rotated_log import MAX_LOG_BYTES, MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
+from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import SumStart
 
 
@@ -49,6 +52,7 @@ class SiteLogs:
         folder: where they are.
         name: the collaborator.
         max_log_bytes: the most that one file holds before a new one is begun.
+        measured: receives what this site is asked for, and what an accepted answer has cost.
 
     Raises:
         FedfairError: a line cannot be written, from every method that writes one.
@@ -57,9 +61,21 @@ class SiteLogs:
         run_id: the run that the aggregator named last; every line from now on says that it tells of this one.
     """
 
-    def __init__(self, folder: Path, name: str, max_log_bytes: int = MAX_LOG_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        max_log_bytes: int = MAX_LOG_BYTES,
+        measured: Callable[[Measure], None] = unmeasured,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._lines = RotatedLog(folder / f"{name}_metrics.jsonl", max_bytes=max_log_bytes)
+        self._measured = measured
+        self._lines = RotatedLog(
+            folder / f"{name}_metrics.jsonl",
+            max_bytes=max_log_bytes,
+            kept=MAX_METRICS_FILES,
+            max_total_bytes=MAX_METRICS_BYTES,
+        )
         self._notes = RotatedLog(folder / f"{name}_notes.log", max_bytes=max_log_bytes)
         # There may never be a refusal, and an empty file would look as if something were wrong.
         self._refusals = RotatedLog(folder / f"{name}_refusals.jsonl", max_bytes=max_log_bytes)
@@ -72,25 +88,33 @@ class SiteLogs:
     def begin_link(self) -> None:
         """Note that counters start from nothing again."""
         self._open, self._received = None, 0
+        self._measured(IDLE)
 
     def asked(self, start: SumStart, link: Link) -> None:
         """Note that a request has arrived."""
         self._open = RequestTally(start, time.monotonic(), link.bytes_sent)
+        until = datetime.now(UTC) + timedelta(seconds=start.deadline_seconds)
+        self._measured(SumStep(start.purpose.value, start.round, start.attempt, "answer", until))
 
     def answered(self, link: Link, outcome: str) -> None:
         """Append the line of the request that was answered last."""
         if self._open is None:
             return
         tally, self._open = self._open, None
+        seconds = round(time.monotonic() - tally.seconds, 6)
+        sent, received = link.bytes_sent - tally.sent, link.bytes_received - self._received
         line = {
             "round": tally.start.round,
             "purpose": tally.start.purpose.value,
             "attempt": tally.start.attempt,
             "outcome": outcome,
-            "seconds": round(time.monotonic() - tally.seconds, 6),
-            "bytes_sent": link.bytes_sent - tally.sent,
-            "bytes_received": link.bytes_received - self._received,
+            "seconds": seconds,
+            "bytes_sent": sent,
+            "bytes_received": received,
         }
+        if outcome == "accepted":
+            self._measured(AnswerCost(tally.start.purpose, tally.start.round, seconds, sent, received))
+        self._measured(IDLE)
         self._received = link.bytes_received
         _append(self._lines, self._stamped(line))
 

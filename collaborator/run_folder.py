@@ -5,10 +5,11 @@
     runs/<name>/<run>/result.json              the result so far, by the contract `fedfair/result/1`
 
 The folder `runs` lies beside `collaborator.yaml`; <run> is the run's id, so that no run replaces the files of
-another. Decides when each file is due and what happens where one cannot be written: the operator is told, the
-older file stays whole, the run goes on, and the next evaluation tries again. The words in a model's file are
-`saved_model.py`'s, the result is that of `results`. What only the aggregator knows (seconds, bytes, who withdrew)
-is not in it.
+another. The result grows with the history: of a long run it is written when a hundredth of the evaluations are
+new, so that a round costs the same late as early. Decides when each file is due and what happens where one cannot
+be written: the operator is told, the older file stays whole, the run goes on, and the next evaluation tries again.
+The words in a model's file are `saved_model.py`'s, the result is that of `results`. What only the aggregator knows
+(seconds, bytes, who withdrew) is not in it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from fedfair.results.outcome import EndState, RunSubject, run_outcome
 from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
 from fedfair.run.training_run import TrainingRun
 
+LEAST_NEWS = 100
+"""The result is written when one in so many evaluations is new."""
+
 SAVE, LAST, BEST, RESULT = "save", "last.safetensors", "best.safetensors", "result.json"
 
 
@@ -43,6 +47,7 @@ class RunFolder:
         self._subject = subject
         self._origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema)
         self._best: SavedModel | None = None
+        self._told = 0
 
     def evaluated(self, training_run: TrainingRun, *, is_best: bool) -> RunFileUnwritten | None:
         """Write the files that an evaluation changes; call it right after the evaluation was applied.
@@ -58,7 +63,9 @@ class RunFolder:
             self._best = self._saved(training_run, training_run.best)
         rounds = self._subject.plan.training.rounds
         words = f"round {training_run.rounds_done} of {rounds}"
-        return self._write(training_run, EndState.RUNNING, words)
+        count = len(training_run.history)
+        is_told = 0 <= count - self._told < max(1, count // LEAST_NEWS)
+        return self._write(training_run, EndState.RUNNING, words, is_told=is_told)
 
     def ended(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:
         """Write the files at the end of the run, or where this site leaves it.
@@ -71,11 +78,12 @@ class RunFolder:
         Returns:
             What to tell the operator; None where everything was written.
         """
-        return self._write(training_run, state, words)
+        return self._write(training_run, state, words, is_told=False)
 
-    def _write(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:
+    def _write(
+        self, training_run: TrainingRun, state: EndState, words: str, *, is_told: bool
+    ) -> RunFileUnwritten | None:
         """Write what is due; a file that fails does not keep the others from being tried."""
-        result = run_outcome(self._subject, training_run.result(), state, words)
         best, layout = self._best, self._subject.layout
         last = self._saved(training_run, training_run.model)
         due: dict[Path, Callable[[], None]] = {}
@@ -84,11 +92,15 @@ class RunFolder:
             due[path] = partial(save_model, path, layout, best, self._origin)
         path = self._save / LAST
         due[path] = partial(save_model, path, layout, last, self._origin)
-        due[self._result] = partial(write_whole, self._result, to_text(result))
+        if not is_told:
+            result = run_outcome(self._subject, training_run.result(), state, words)
+            due[self._result] = partial(write_whole, self._result, to_text(result))
         faults = {path: fault for path, write in due.items() if (fault := _fault_of(self._save, write))}
         if best is not None:
             # The training run may change the vector, or not keep this model, before the next evaluation.
             self._best = _copy(best) if self._save / BEST in faults else None
+        if not is_told and self._result not in faults:
+            self._told = len(training_run.history)
         first = next(iter(faults), None)
         return None if first is None else RunFileUnwritten(first, faults[first])
 

@@ -4,6 +4,9 @@ Written after every opened sum, without waiting for the disk. The file has two p
 older state is overwritten: a process that is killed while it writes leaves the other one whole. After a power
 failure both may be damaged; then the site begins where the plan says, and gets the present state from the others,
 who vouch for it. What a site has answered is never in this file, but in files that wait for the disk.
+
+The history of evaluations grows, so a state is kept without the older ones: they are written once, to a file of
+their own beside it (`history_file.py`). A round costs the same late in a run as early.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collaborator.disk import unwritable
+from collaborator.history_file import HistoryFile, Written
 from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import LocalProtocolError, StateError
 from fedfair.run.packed_state import pack_state, unpack_state
@@ -22,7 +27,10 @@ from fedfair.run.state import RunState
 _HEAD = struct.Struct("<16s32sQQ")
 """Of one place: the mark, the SHA-256 of the rest, how many states were kept before, length of the body."""
 
-_MARK = b"fedfair run 1\n\0\0"
+_MARK = b"fedfair run 2\n\0\0"
+_WITHOUT_FILE = b"fedfair run 1\n\0\0"
+"""The mark of an earlier version, whose states have their whole history in them."""
+
 _RUN_ID_BYTES = 32
 _LEAST_PLACE_BYTES = 1 << 14
 
@@ -39,6 +47,7 @@ class RunStore:
         self._path = path
         self._has_answered = has_answered
         self._kept: int | None = None
+        self._history = HistoryFile(path)
 
     def load(self, initial: RunState) -> tuple[str, RunState] | None:
         """Return the run and its state as they were kept last; None where nothing sound is kept.
@@ -49,11 +58,17 @@ class RunStore:
         Raises:
             StateError: this user may not read the file, or the disk cannot.
         """
-        for _, body in sorted(self._places(), key=lambda place: place[0], reverse=True):
+        for place in sorted(self._places(), key=lambda place: place.number, reverse=True):
             try:
-                return bytes(body[:_RUN_ID_BYTES]).decode("ascii"), unpack_state(body[_RUN_ID_BYTES:], initial)
+                run_id = bytes(place.body[:_RUN_ID_BYTES]).decode("ascii")
+                if not place.has_file:
+                    return run_id, unpack_state(place.body[_RUN_ID_BYTES:], initial)
+                start = _RUN_ID_BYTES + Written.BYTES
+                written = Written.unpack(place.body[_RUN_ID_BYTES:start])
+                return run_id, self._history.completed(unpack_state(place.body[start:], initial), written)
             except (LocalProtocolError, UnicodeDecodeError):
-                continue  # Another version of fedfair wrote it; the others know the state of the run.
+                # Another version of fedfair wrote it, or its history is damaged; the others know the state.
+                continue
         return None
 
     def keep(self, run_id: str, state: RunState) -> None:
@@ -65,8 +80,13 @@ class RunStore:
         if len(run_id) != _RUN_ID_BYTES:
             raise LocalProtocolError(f"a run is named by {_RUN_ID_BYTES} characters, not by {run_id!r}")
         if self._kept is None:
-            self._kept = max((number + 1 for number, _ in self._places()), default=0)
-        parts = [run_id.encode("ascii"), *pack_state(state)]
+            self._kept = max((place.number + 1 for place in self._places()), default=0)
+        try:
+            written, newest = self._history.write(state.history)
+        except OSError as error:
+            raise unwritable(self._history.path, error.strerror or str(error)) from error
+        brief = pack_state(replace(state, history=newest))
+        parts = [run_id.encode("ascii"), written.pack(), *brief]
         length = sum(len(part) for part in parts)
         digest = hashlib.sha256(_counts(self._kept, length))
         for part in parts:
@@ -99,8 +119,8 @@ class RunStore:
                 while view:
                     view = view[target.write(view) :]
 
-    def _places(self) -> Iterator[tuple[int, memoryview]]:
-        """Yield number and body of each sound state in the file."""
+    def _places(self) -> Iterator[_Place]:
+        """Yield each sound state in the file."""
         try:
             raw = memoryview(self._path.read_bytes())
         except FileNotFoundError:
@@ -116,12 +136,27 @@ class RunStore:
                 continue
             mark, digest, number, length = _HEAD.unpack_from(half)
             body = half[_HEAD.size : _HEAD.size + length]
-            if mark != _MARK or len(body) != length:
+            if mark not in {_MARK, _WITHOUT_FILE} or len(body) != length:
                 continue
             found = hashlib.sha256(_counts(number, length))
             found.update(body)
             if found.digest() == digest:
-                yield number, body
+                yield _Place(number, body, has_file=mark == _MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One sound state in the file.
+
+    Attributes:
+        number: how many states were kept before it.
+        body: its bytes.
+        has_file: whether its older evaluations are in a file of their own.
+    """
+
+    number: int
+    body: memoryview
+    has_file: bool
 
 
 def _counts(number: int, length: int) -> bytes:

@@ -42,6 +42,10 @@ class IdentityError(FedfairError):
     """A certificate, request, key or binding is missing, malformed, expired, revoked or of somebody else."""
 
 
+class RenewableIdentityError(IdentityError):
+    """A certificate has expired, or its renewal is half installed; a running process waits for a renewed one."""
+
+
 class CertificateError(FedfairError):
     """A fairness certificate is malformed, was changed, or claims what its own figures do not prove."""
 

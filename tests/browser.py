@@ -75,7 +75,15 @@ class Browser:
         dark: bool = False,
         picture: Path | None = None,
     ) -> Seen:
-        """Open a page in a tab of its own; `questions` are JavaScript, `picture` a PNG of the whole page."""
+        """Open a page in a tab of its own.
+
+        Args:
+            address: of the page.
+            questions: JavaScript, which may be a promise.
+            width: of the tab, in pixels.
+            dark: the scheme that the page is asked for.
+            picture: where a PNG of the whole page goes.
+        """
         tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -100,7 +108,8 @@ class Browser:
         return Seen(complaints, [params["request"]["url"] for params in sent], widest, answers)
 
     def _evaluate(self, question: str, session: str) -> Any:  # noqa: ANN401 - JavaScript has every type
-        found = self.ask("Runtime.evaluate", session, expression=question, returnByValue=True)
+        how = {"returnByValue": True, "awaitPromise": True}
+        found = self.ask("Runtime.evaluate", session, expression=question, **how)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 

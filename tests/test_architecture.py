@@ -118,9 +118,13 @@ def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_i
     assert {place for place, name in _imported() if name.split(".")[0] in speaking} == {
         "aggregator/address.py",
         "fedfair/cli/loopback.py",
+        "fedfair/cli/status.py",  # reads a status that is served
         "fedfair/identity/preflight.py",
         "fedfair/identity/tunnel.py",
         "fedfair/policy/proxy.py",  # takes a URL apart
+        "fedfair/tracking/targets.py",  # takes a URL apart
+        "fedfair/watching/http_server.py",  # serves a status, where the operator asks for it
+        "fedfair/watching/place.py",
     }
     calls = {ast.unparse(node.func).split(".")[-1] for _, node in _nodes() if isinstance(node, ast.Call)}
     assert calls.isdisjoint({"open_connection", "open_unix_connection", "create_datagram_endpoint"})
@@ -276,7 +280,7 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
     allowed = {
         ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "aggregator",
         "benchmarks", "certs", "collaborator", "constraints.txt", "docs", "examples", "fedfair", "mkdocs.yml",
-        "proto", "pyproject.toml", "tests",
+        "proto", "pyproject.toml", "requirements", "supply", "tests",
     }  # fmt: skip
     assert top <= allowed
 

@@ -2,15 +2,19 @@
 
 Bytes are with the operating system when `append` returns, so a process that is killed loses none of them; they
 are on the disk after `sync`. Bytes that could not be written whole make the file useless for this process: it no
-longer knows what the end looks like. What the bytes mean is `keeper.py`'s business.
+longer knows what the end looks like. `begin_anew` puts the file aside and another one in its place: that one is
+written whole first, so a killed process leaves both, or the older one under its new name, or the older one alone.
+What the bytes mean is `keeper.py`'s business.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 
 from fedfair.audit.reader import bounded_lines
 from fedfair.errors import AuditError
@@ -39,6 +43,8 @@ class AppendFile:
     def __init__(self, path: Path, writer: str) -> None:
         self.path = path
         self.usable = True
+        # Whoever waits for the disk does so in another thread, and must not meet a handle that was closed.
+        self._swapping = Lock()
         self._handle = _open(path)
         try:
             self._lock = _lock(self._handle, path, writer)
@@ -47,10 +53,15 @@ class AppendFile:
             raise
         self._length = os.fstat(self._handle).st_size
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield what is in the file, line by line."""
+    @property
+    def length(self) -> int:
+        """Return the bytes of the file."""
+        return self._length
+
+    def lines(self, start: int = 0) -> Iterator[bytes]:
+        """Yield what is in the file, line by line, from a place on."""
         with os.fdopen(os.dup(self._handle), "rb") as source:
-            source.seek(0)
+            source.seek(start)
             yield from bounded_lines(source)
 
     def append(self, content: bytes) -> None:
@@ -81,10 +92,36 @@ class AppendFile:
             AuditError: the disk fails.
         """
         try:
-            os.fsync(self._handle)
+            with self._swapping:
+                os.fsync(self._handle)
         except OSError as error:
             self.usable = False
             raise self._unwritable(_words(error)) from error
+
+    def begin_anew(self, content: bytes, earlier: Path | None) -> None:
+        """Begin a new file under the same name; what both hold is on the disk when this returns.
+
+        Args:
+            content: what the new file begins with.
+            earlier: the new name of the present file, where none is; None to replace it, because it is empty.
+
+        Raises:
+            AuditError: not all of it worked; the next start sees which file is the newest.
+        """
+        self.usable = False
+        real = self.path.resolve()
+        if earlier is not None and os.path.lexists(earlier):
+            raise self._unwritable(f"{earlier} is there already")
+        try:
+            os.fsync(self._handle)
+            fresh = _put_in_place(real, content, earlier)
+        except OSError as error:
+            raise self._unwritable(_words(error)) from error
+        with self._swapping:
+            self._handle, older = fresh, self._handle
+            os.close(older)
+        self._length = len(content)
+        self.usable = True
 
     def close(self) -> None:
         """Let the file go."""
@@ -104,12 +141,37 @@ def _open(path: Path) -> int:
         # Nothing is waited for: a pipe is opened only to be refused.
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         handle = os.open(path, flags, OWNER_ONLY)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        os.fsync(folder)
-        os.close(folder)
+        _sync_folder(path.parent)
     except OSError as error:
         raise _unusable(path, _words(error)) from error
     return handle
+
+
+def _put_in_place(path: Path, content: bytes, earlier: Path | None) -> int:
+    """Write a file beside its place, move what is there out of the way, and return the handle of the new file."""
+    beside = path.with_name(f".{path.name}.next")
+    handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, OWNER_ONLY)
+    try:
+        if os.write(handle, content) != len(content):
+            raise OSError(errno.ENOSPC, "the disk took only a part of an entry")  # noqa: TRY301 - as a full disk does
+        os.fsync(handle)
+        _sync_folder(path.parent)
+        if earlier is not None:
+            path.rename(earlier)
+        beside.replace(path)
+        _sync_folder(path.parent)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _lock(handle: int, path: Path, writer: str) -> ProcessLock:

@@ -3,10 +3,11 @@
     {"entry":17,"kind":"message","time":"...Z","plan":"sha256:...","purpose":"training","round":3,"attempt":1,
      "what":"masked vector","bytes":1048585,"sha256":"...","chain":"..."}
 
-Three kinds: `opened` where a process begins to write, `message` before each message, `signed` where a round is
-over and where the process ends. `chain` (and in `signed` a signature) stands behind the entry's own fields, which
-are what it covers; `chain.py` says how. Decides fields, ranges and spelling. A line has one spelling only, no text
-but words of closed lists, names, digests and times, and a greatest length.
+Four kinds: `opened` where a process begins to write, `message` before each message, `signed` where a round is
+over and where the process ends, `continued` where a later file begins. `chain` (and in the last two a signature)
+stands behind the entry's own fields, which are what it covers; `chain.py` says how. Decides fields, ranges and
+spelling. A line has one spelling only, no text but words of closed lists, names, digests and times, and a greatest
+length.
 """
 
 from __future__ import annotations
@@ -110,7 +111,35 @@ class Signed(_Entry):
     closing: bool
 
 
-Entry = Opened | Message | Signed
+class RecordContinued(_Entry):
+    """A later file of the record begins; signed, because it stands for every file before it.
+
+    Attributes:
+        format, federation, participant, keeper, key: as in `Opened`.
+        segment: the number of this file; the first has 1 and begins with `opened`.
+        before: the chain value of the last entry of the file before,
+        before_bytes: and the length of that file.
+        messages: how many messages the files before hold,
+        bytes: and how long they are together.
+    """
+
+    kind: Literal["continued"] = "continued"
+    format: Literal["fedfair/egress/1"] = FORMAT
+    federation: Name
+    participant: Name
+    keeper: Name
+    key: Key
+    segment: Annotated[int, Field(ge=2, le=MAX_COUNT)]
+    before: Digest
+    before_bytes: Count
+    messages: Count
+    bytes: Count
+
+
+Beginning = Opened | RecordContinued
+"""The first entry of a file."""
+
+Entry = Beginning | Message | Signed
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 
@@ -122,7 +151,7 @@ class RecordLine:
         entry: its entry.
         body: the bytes that spell the entry's own fields.
         chain: the chain value it claims, 32 bytes.
-        signature: 64 bytes; only a `signed` entry has one.
+        signature: 64 bytes; only a `signed` and a `continued` entry have one.
     """
 
     entry: Entry
@@ -170,9 +199,11 @@ def parse_line(line: bytes) -> RecordLine:
         # Refuses keys twice, other orders, spaces, other spellings of a time or a number, all at once.
         raise AuditError("it is not in the one spelling that an entry has")
     chain, signature = bytes.fromhex(tail[1].decode("ascii")), tail[2]
-    if (signature is not None) != isinstance(entry, Signed):
+    if (signature is not None) != isinstance(entry, Signed | RecordContinued):
         raise AuditError("it has a signature where none belongs, or none where one does")
     return RecordLine(entry, body, chain, None if signature is None else bytes.fromhex(signature.decode("ascii")))
 
 
-_KEYS = frozenset({*Opened.model_fields, *Message.model_fields, *Signed.model_fields})
+_KEYS = frozenset(
+    {*Opened.model_fields, *Message.model_fields, *Signed.model_fields, *RecordContinued.model_fields}
+)

@@ -1,8 +1,13 @@
 """A record while its process writes it: every entry stands in the file before the message it speaks of is sent.
 
 Decides what an entry says and when the keeper signs: where a message of another sum follows, everything before is
-signed first, and at the end. A start signs nothing, but says what an interrupted writer has left. That only one
-process writes, and stops when it cannot, is `append_file.py`'s business.
+signed first, and at the end. A start signs nothing, but says what an interrupted writer has left. Where a sum is
+over and the file is long or old enough, a new file begins with a signed entry about all before it
+(`segments.py`).
+
+A start takes the same time whatever the record's history (`resuming.py`). What it does not read is for `fedfair
+audit verify`, which reads everything. That only one process writes, and stops when it cannot, is
+`append_file.py`'s business.
 """
 
 from __future__ import annotations
@@ -17,10 +22,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedfair.audit.append_file import AppendFile
 from fedfair.audit.chain import next_chain, sign_chain
-from fedfair.audit.entry import CONNECTION, TORN_END, Entry, Message, Opened, Purpose, Signed, body_of, line_of
+from fedfair.audit.entry import (
+    CONNECTION,
+    TORN_END,
+    Entry,
+    Message,
+    Opened,
+    Purpose,
+    RecordContinued,
+    Signed,
+    body_of,
+    line_of,
+)
 from fedfair.audit.head import Head
 from fedfair.audit.items import MessageKind
-from fedfair.audit.reader import CutOffError, RecordReader
+from fedfair.audit.reader import RecordReader
+from fedfair.audit.resuming import read_present
+from fedfair.audit.segments import USUAL, Rotation, earlier_path
 from fedfair.errors import AuditError
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import AGGREGATOR
@@ -83,27 +101,40 @@ class Keeper:
         plan: digest of the plan that the messages belong to, as people see it.
         clock: tells the time.
         head: the note of how far the record has come; None for none. `close` lets it go.
+        rotation: when a new file is begun.
 
     Raises:
         AuditError: it cannot be used, another process writes it, or it was changed or cut off meanwhile.
     """
 
     def __init__(
-        self, path: Path, ownership: Ownership, plan: str, clock: Clock, head: Head | None = None
+        self,
+        path: Path,
+        ownership: Ownership,
+        plan: str,
+        clock: Clock,
+        head: Head | None = None,
+        rotation: Rotation = USUAL,
     ) -> None:
         self._head = head
+        self._rotation = rotation
         self._ownership = ownership
         self._plan = plan
         self._clock = clock
         self._occasion: Occasion | None = None
         self._file = AppendFile(path, "an aggregator" if ownership.keeper == AGGREGATOR else "this site")
         try:
-            found = _read(self._file, ownership, head)
+            present = read_present(self._file, head)
+            found, self._segment = present.found, present.number
+            _check_owner(path, found, ownership)
             self._entries, self._chain, self._unsigned = found.entries, found.chain, found.unsigned > 0
             self._messages, self._bytes = found.total.messages, found.total.bytes
+            self._begun = None if found.begun is None else found.begun.time
             self._end = (self._entries, self._chain)
             if head is not None:
                 head.begin(self._end)
+            if present.is_missing:
+                self._continue(present.length, None)
             self._open(found.tail)
         except BaseException:
             self._file.close()
@@ -126,6 +157,8 @@ class Keeper:
         signed = self._unsigned and occasion != self._occasion
         if signed:
             self._sign(closing=False)
+            if self._is_full():
+                self._continue(self._file.length, earlier_path(self._file.path.resolve(), self._segment))
         self._append(
             Message(
                 entry=self._entries + 1,
@@ -165,6 +198,37 @@ class Keeper:
             if self._head is not None:
                 self._head.close()
 
+    def _is_full(self) -> bool:
+        """Return whether the present file is as long or as old as one may be."""
+        terms, begun = self._rotation, self._begun
+        return self._file.length >= terms.max_bytes or (begun is not None and self._at - begun >= terms.max_age)
+
+    def _continue(self, length: int, earlier: Path | None) -> None:
+        """Begin a new file, with a signed entry about those before it.
+
+        Args:
+            length: of the file before.
+            earlier: the new name of the file before; None where it has that name already.
+        """
+        federation, participant, keeper = self._ownership.names
+        continued = RecordContinued(
+            entry=self._entries + 1,
+            time=self._clock(),
+            federation=federation,
+            participant=participant,
+            keeper=keeper,
+            key=self._ownership.public_key,
+            segment=self._segment + 1,
+            before=self._chain.hex(),
+            before_bytes=length,
+            messages=self._messages,
+            bytes=self._bytes,
+        )
+        self._append(continued, lambda line: self._file.begin_anew(line, earlier))
+        self._segment, self._begun = continued.segment, continued.time
+        if self._head is not None:
+            self._head.on_disk(self._end)
+
     def _open(self, torn: bytes) -> None:
         federation, participant, keeper = self._ownership.names
         opened = Opened(
@@ -177,7 +241,8 @@ class Keeper:
             torn_bytes=len(torn),
             torn_sha256=hashlib.sha256(torn).hexdigest(),
         )
-        self._append(opened, before=TORN_END if torn else b"")
+        before = TORN_END if torn else b""
+        self._append(opened, lambda line: self._file.append(before + line))
 
     def _sign(self, *, closing: bool) -> None:
         counted = (self._messages, self._bytes)
@@ -187,40 +252,30 @@ class Keeper:
         )
         self._unsigned = False
 
-    def _append(self, entry: Entry, before: bytes = b"") -> None:
+    def _append(self, entry: Entry, write: Callable[[bytes], None] | None = None) -> None:
         body = body_of(entry)
         chain = next_chain(self._chain, body)
         owner = self._ownership
-        signature = sign_chain(owner.key, owner.names, chain) if isinstance(entry, Signed) else None
-        self._file.append(before + line_of(body, chain, signature))
-        self._entries, self._chain = entry.entry, chain
+        is_signed = isinstance(entry, Signed | RecordContinued)
+        signature = sign_chain(owner.key, owner.names, chain) if is_signed else None
+        (write or self._file.append)(line_of(body, chain, signature))
+        self._entries, self._chain, self._at = entry.entry, chain, entry.time
+        self._begun = self._begun or entry.time
         self._end = (entry.entry, chain)
         if self._head is not None:
             self._head.written(self._end)
 
 
-def _read(file: AppendFile, owner: Ownership, head: Head | None) -> RecordReader:
-    """Return what stands in a file, which must be the owner's and as long as was noted."""
-    found = RecordReader(None if head is None else head.expected)
-    try:
-        found.read(file.lines())
-    except CutOffError as fault:
-        note = "" if head is None else f"; if you moved the record on purpose, remove {head.path}"
-        raise AuditError(
-            f"{file.path}: {fault.message}; nothing is sent without it",
-            f"{fault.remedy}, or copy the whole record back{note}",
-        ) from fault
-    except AuditError as fault:
-        raise AuditError(f"{file.path}: {fault.message}; nothing is sent without it", fault.remedy) from fault
+def _check_owner(path: Path, found: RecordReader, owner: Ownership) -> None:
+    """Refuse to go on with the record of somebody else."""
     if found.opened is None:
-        return found
+        return
     theirs, own = (*found.names, found.opened.key), (*owner.names, owner.public_key)
     if theirs != own:
         raise AuditError(
-            f"{file.path} is the record of {_words(theirs)}; this one would be of {_words(own)}",
+            f"{path} is the record of {_words(theirs)}; this one would be of {_words(own)}",
             "keep it, and name another file: `egress` in collaborator.yaml, or another folder",
         )
-    return found
 
 
 def _words(owner: tuple[str, str, str, str]) -> str:

@@ -1,5 +1,8 @@
 """Reading a record from its first line to its last, believing nothing: the first entry that is wrong is named.
 
+A record of several files is read in their order, and each says which one it continues. Only the process that goes
+on writing begins behind a signature of its own (`resume`) and leaves what stands before it to an audit.
+
 What a writer leaves that is killed in the middle of a line, or whose disk is full, is no entry. The process that
 writes next begins with an `opened` entry that states how many such bytes stand before it, and their SHA-256; then,
 and only then, they are passed over, and reported. Such an entry was never sent: a message goes out after its line
@@ -15,7 +18,17 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from fedfair.audit.chain import START, next_chain, verify_chain_signature
-from fedfair.audit.entry import MAX_LINE_BYTES, TORN_END, Message, Opened, RecordLine, Signed, parse_line
+from fedfair.audit.entry import (
+    MAX_LINE_BYTES,
+    TORN_END,
+    Beginning,
+    Message,
+    Opened,
+    RecordContinued,
+    RecordLine,
+    Signed,
+    parse_line,
+)
 from fedfair.errors import AuditError, IdentityError
 from fedfair.identity.signing import parse_signing_key
 
@@ -83,6 +96,7 @@ class RecordReader:
 
     Attributes:
         opened: the first entry; None before it.
+        begun: the first entry of the file that was read last; None before it.
         entries: how many.
         chain: of the last entry.
         total: all messages.
@@ -94,12 +108,18 @@ class RecordReader:
         torn: what interrupted writers left between entries.
 
     Args:
-        checkpoint: the number and the chain value of an entry that the record must still have; None for none.
+        checkpoints: the number and the chain value of each entry that the record must still have; None for none.
+        by_sum: whether messages are counted by sum and kind too, which takes memory for every sum.
+        by_message: whether they are counted one by one too, which takes memory for every message.
     """
 
-    def __init__(self, checkpoint: tuple[int, bytes] | None = None) -> None:
-        self._checkpoint = checkpoint
-        self.opened: Opened | None = None
+    def __init__(
+        self, *checkpoints: tuple[int, bytes] | None, by_sum: bool = True, by_message: bool = True
+    ) -> None:
+        self._checkpoints = {known for known in checkpoints if known is not None}
+        self._by_sum, self._by_message = by_sum, by_message
+        self.opened: Beginning | None = None
+        self.begun: Beginning | None = None
         self.entries = 0
         self.chain = START
         self.total = MessageTally()
@@ -111,6 +131,10 @@ class RecordReader:
         self.torn: list[Torn] = []
         self._rubble = b""
         self._fault: AuditError | None = None
+        self._resumed = False
+        self._segment = 0
+        self._length = 0
+        self._earlier_length = 0
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -128,21 +152,77 @@ class RecordReader:
         """Return what stands behind the last entry and is none: a writer is writing, or was interrupted."""
         return self._rubble
 
-    def read(self, lines: Iterator[bytes]) -> None:
-        """Read lines to their end.
+    def read(self, *files: Iterator[bytes]) -> None:
+        """Read the lines of files to their end, the earliest file first.
 
         Raises:
             AuditError: the first entry that is wrong, by its number.
         """
-        for line in lines:
-            self._take(line)
+        for lines in files:
+            self._begin_file()
+            for line in lines:
+                if self._length == 0 and self._segment > 1:
+                    # Nobody else has begun this file, so nothing that is no entry may stand at its beginning.
+                    self._take_first(line)
+                else:
+                    self._take(line)
+                self._length += len(line)
         if self._fault is not None and self._rubble.endswith(b"\n") and not self._rubble.endswith(TORN_END):
             raise self._fault
-        if self._checkpoint is not None and self.entries < self._checkpoint[0]:
-            once = self._checkpoint[0]
-            raise CutOffError(
-                f"the record ends with entry {self.entries}, it once had {once}: its end was cut off", _REMEDY
+        for once, _ in self._checkpoints:
+            if self.entries < once:
+                raise CutOffError(
+                    f"the record ends with entry {self.entries}, it once had {once}: its end was cut off", _REMEDY
+                )
+
+    def resume(self, begun: Beginning, signed: RecordLine, length: int) -> None:
+        """Begin behind a signed entry, and leave what stands before it to an audit.
+
+        Args:
+            begun: the first entry of the file.
+            signed: the line of a later entry, `signed` or `continued`.
+            length: bytes of the file up to and with that line.
+
+        Raises:
+            AuditError: the entry is not signed by the keeper that the file names.
+        """
+        entry = signed.entry
+        if not isinstance(entry, Signed | RecordContinued) or signed.signature is None:
+            raise AuditError("it is signed by nobody")
+        self._check_noted(signed)
+        verify_chain_signature(begun.key, _names(begun), signed.chain, signed.signature)
+        self.opened = self.begun = begun
+        self._segment = begun.segment if isinstance(begun, RecordContinued) else 1
+        self.entries, self.chain, self.signatures = entry.entry, signed.chain, 1
+        self.total = MessageTally(entry.messages, entry.bytes)
+        self.closed = isinstance(entry, Signed) and entry.closing
+        self._length, self._resumed = length, True
+
+    def _begin_file(self) -> None:
+        """Note that a file follows; the one before it must be whole."""
+        if self._resumed:
+            self._resumed = False
+            return
+        if self._segment and (self._fault is not None or self._rubble or self.unsigned):
+            raise self._fault or AuditError(
+                f"file {self._segment} ends with entry {self.entries}, which is not signed: its end was cut off",
+                _REMEDY,
             )
+        self._earlier_length, self._length = self._length, 0
+        self._segment += 1
+
+    def _take_first(self, line: bytes) -> None:
+        try:
+            found = parse_line(line)
+            self._check_first(found)
+        except AuditError as fault:
+            raise AuditError(f"entry {self.entries + 1} is wrong: {fault.message}", _REMEDY) from fault
+        self._commit(found)
+
+    def _check_first(self, found: RecordLine) -> None:
+        if not isinstance(found.entry, RecordContinued):
+            raise AuditError("it does not say which file it continues: a file is missing, or of another record")
+        self._check(found)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -168,14 +248,11 @@ class RecordReader:
             raise AuditError(
                 "its chain value does not follow from it and the entry before it: one of them changed"
             )
-        if (
-            self._checkpoint is not None
-            and self._checkpoint[0] == entry.entry
-            and self._checkpoint[1] != found.chain
-        ):
-            raise AuditError("it is not the entry that the checkpoint tells of: the record was rewritten")
+        self._check_noted(found)
         if isinstance(entry, Opened):
             self._check_opened(entry)
+        elif isinstance(entry, RecordContinued):
+            self._check_continued(entry, found)
         elif self.opened is None:
             raise AuditError("the record does not begin with who writes it")
         elif self._fault is not None:
@@ -185,6 +262,11 @@ class RecordReader:
         if isinstance(entry, Signed):
             self._check_signed(entry, found)
 
+    def _check_noted(self, found: RecordLine) -> None:
+        noted = self._checkpoints
+        if any(number == found.entry.entry and chain != found.chain for number, chain in noted):
+            raise AuditError("it is not the entry that the checkpoint tells of: the record was rewritten")
+
     def _check_opened(self, entry: Opened) -> None:
         torn = self._rubble.removesuffix(TORN_END)
         stated = (entry.torn_bytes, entry.torn_sha256) == (len(torn), hashlib.sha256(torn).hexdigest())
@@ -192,6 +274,9 @@ class RecordReader:
             raise AuditError(
                 f"it states {entry.torn_bytes} torn bytes before it, there are {len(torn)}, or others"
             )
+        self._check_writer(entry)
+
+    def _check_writer(self, entry: Beginning) -> None:
         try:
             parse_signing_key(entry.key)
         except IdentityError as error:
@@ -199,6 +284,21 @@ class RecordReader:
         first = self.opened or entry
         if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
             raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")
+
+    def _check_continued(self, entry: RecordContinued, found: RecordLine) -> None:
+        if self._length or self.opened is None:
+            raise AuditError(f"it begins file {entry.segment} of the record, and does not stand at its beginning")
+        self._check_writer(entry)
+        stated = (entry.segment, entry.before, entry.before_bytes, entry.messages, entry.bytes)
+        counted = (self.total.messages, self.total.bytes)
+        if stated != (self._segment, self.chain.hex(), self._earlier_length, *counted):
+            raise AuditError(
+                f"it continues file {entry.segment - 1} of {entry.before_bytes} bytes with other entries than the "
+                "file before it has"
+            )
+        if found.signature is None:
+            raise AuditError("it is signed by nobody")
+        verify_chain_signature(entry.key, _names(entry), found.chain, found.signature)
 
     def _check_signed(self, entry: Signed, found: RecordLine) -> None:
         counted = (self.total.messages, self.total.bytes)
@@ -217,21 +317,26 @@ class RecordReader:
             self.opened = self.opened or entry
             if self._rubble:
                 self.torn.append(Torn(self.entries, entry.torn_bytes, entry.torn_sha256))
+            self.begun = self.begun or entry
             self._rubble, self._fault = b"", None
+        elif isinstance(entry, RecordContinued):
+            self.begun, self.signatures = entry, self.signatures + 1
         elif isinstance(entry, Message):
             self._count(entry)
         else:
             self.signatures += 1
         self.entries, self.chain = entry.entry, found.chain
-        self.unsigned = 0 if isinstance(entry, Signed) else self.unsigned + 1
+        self.unsigned = 0 if isinstance(entry, Signed | RecordContinued) else self.unsigned + 1
         self.closed = isinstance(entry, Signed) and entry.closing
 
     def _count(self, entry: Message) -> None:
         purpose = entry.purpose if isinstance(entry.purpose, str) else entry.purpose.value
-        group = MessageGroup(entry.plan, purpose, entry.round, entry.attempt, entry.what.value)
-        self.groups.setdefault(group, MessageTally()).add(1, entry.bytes)
         self.total.add(1, entry.bytes)
-        self.sent[SentMessage(entry.plan, entry.bytes, entry.sha256)] += 1
+        if self._by_sum:
+            group = MessageGroup(entry.plan, purpose, entry.round, entry.attempt, entry.what.value)
+            self.groups.setdefault(group, MessageTally()).add(1, entry.bytes)
+        if self._by_message:
+            self.sent[SentMessage(entry.plan, entry.bytes, entry.sha256)] += 1
 
 
 def bounded_lines(source: BinaryIO) -> Iterator[bytes]:
@@ -240,5 +345,5 @@ def bounded_lines(source: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _names(entry: Opened) -> tuple[str, str, str]:
+def _names(entry: Beginning) -> tuple[str, str, str]:
     return entry.federation, entry.participant, entry.keeper

@@ -26,7 +26,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RECORD = typer.Argument(..., help="A record: egress/NAME.jsonl of a site, received/NAME.jsonl of an aggregator.")
+RECORD = typer.Argument(
+    ...,
+    help="A record: egress/NAME.jsonl of a site, received/NAME.jsonl of an aggregator. Its earlier files, "
+    "NAME.jsonl.000001 and so on, are read with it.",
+)
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
 _CHECKPOINT = re.compile(r"([1-9][0-9]{0,18}):([0-9a-f]{64})")
 
@@ -40,7 +44,7 @@ def show(
     """Show what was sent, by purpose and kind, with lengths. `verify` checks who signed it."""
     from fedfair.audit.summary import explanations, gaps
 
-    found = _read(record, None)
+    found = _read(record, by_sum=True)
     if as_json:
         groups = [{**asdict(group), **asdict(tally)} for group, tally in found.groups.items()]
         console.print_json(json.dumps({**_facts(found), "groups": groups}))
@@ -84,8 +88,7 @@ def verify(
     from fedfair.plan.loading import load_plan
 
     plan = None if plan_file is None else load_plan(plan_file)
-    found = _read(record, _parsed(checkpoint))
-    _check_end(record, head)
+    found = _read(record, _parsed(checkpoint), _noted_end(record, head), by_message=bool(mirror))
     _check_key(found, record, key, plan, cert_folder)
     compared = _compared(found, record, mirror, mirror_key, cert_folder) if mirror else None
     foreign = 0 if compared is None else compared.foreign.messages
@@ -106,8 +109,8 @@ def verify(
         )
 
 
-def _check_end(record: Path, given: Path | None) -> None:
-    """Refuse a record that is shorter than its site has noted."""
+def _noted_end(record: Path, given: Path | None) -> tuple[int, bytes] | None:
+    """Return the entry that a record must still have, as its site has noted; None where nothing is noted."""
     from fedfair.audit.head import head_path, present_boot, read_head
 
     place = record.resolve()
@@ -116,9 +119,8 @@ def _check_end(record: Path, given: Path | None) -> None:
         raise AuditError(f"there is no note {given}", "give state/NAME.egress-head of the site")
     # A note that was given by hand may lie beside a copy of the record, on another machine.
     if noted is not None and (given is not None or noted.record == str(place)):
-        expected = noted.expected(present_boot())
-        if expected is not None:
-            _read(record, expected)
+        return noted.expected(present_boot())
+    return None
 
 
 def _parsed(checkpoint: str | None) -> tuple[int, bytes] | None:
@@ -130,13 +132,17 @@ def _parsed(checkpoint: str | None) -> tuple[int, bytes] | None:
     return int(match[1]), bytes.fromhex(match[2])
 
 
-def _read(path: Path, checkpoint: tuple[int, bytes] | None) -> RecordReader:
-    from fedfair.audit.reader import RecordReader, bounded_lines
+def _read(
+    path: Path, *checkpoints: tuple[int, bytes] | None, by_sum: bool = False, by_message: bool = False
+) -> RecordReader:
+    """Read a record, all of its files."""
+    from fedfair.audit.reader import RecordReader
+    from fedfair.audit.segments import read_record
 
-    found = RecordReader(checkpoint)
+    found = RecordReader(*checkpoints, by_sum=by_sum, by_message=by_message)
     try:
-        with path.open("rb") as source, error_console.status(Text(f"reading {path}")):
-            found.read(bounded_lines(source))
+        with error_console.status(Text(f"reading {path}")):
+            read_record(path, found)
         _ = found.names
     except AuditError as fault:
         raise AuditError(f"{path}: {fault.message}", fault.remedy) from fault
@@ -168,7 +174,7 @@ def _compared(
     from fedfair.cli.known_keys import known_key
     from fedfair.ids import AGGREGATOR
 
-    read = [_read(mirror, None) for mirror in mirrors]
+    read = [_read(mirror, by_message=True) for mirror in mirrors]
     try:
         compared = compare(found, read)
     except AuditError as fault:

@@ -56,6 +56,9 @@ def certificate_command(
     fewest: int = typer.Option(10, min=1, help="Minimum number of losses in a published range."),
     name: str = typer.Option(AGGREGATOR, "--name", "-n", help="The participant that signs."),
     cert_folder: Path = CERT_FOLDER,
+    passphrase_file: Path | None = typer.Option(
+        None, "--passphrase-file", help="File that holds the passphrase of the signing key."
+    ),
     unsigned: bool = typer.Option(
         False, "--unsigned", help="Make an unsigned certificate, which anybody could have made."
     ),
@@ -80,7 +83,8 @@ def certificate_command(
     record = _evaluation_of(evaluation, plan, plan_file)
     terms = _terms(record, plan, split, delta, method, group_sizes, fewest)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    made = _sealed(draft(record, plan, terms, issued_at=now), name, cert_folder, unsigned=unsigned)
+    drafted = draft(record, plan, terms, issued_at=now)
+    made = drafted if unsigned else _sealed(drafted, name, cert_folder, passphrase_file)
     drawn = certificate_page(made)
     write_whole(output, to_text(made))
     write_whole(page, drawn)
@@ -196,14 +200,13 @@ def _shares(text: str) -> tuple[float, ...]:
         raise typer.BadParameter(f"{text!r} is no list such as 0.1,0.3", param_hint="--group-sizes") from error
 
 
-def _sealed(certificate: Certificate, name: str, cert_folder: Path, *, unsigned: bool) -> Certificate:
+def _sealed(certificate: Certificate, name: str, cert_folder: Path, passphrase_file: Path | None) -> Certificate:
     from fedfair.certificate.seal import seal
     from fedfair.identity.store import load_signing_key
+    from fedfair.process.passphrase import own_passphrase
 
-    if unsigned:
-        return certificate
     try:
-        key = load_signing_key(cert_folder, name)
+        key = load_signing_key(cert_folder, name, own_passphrase(cert_folder, name, passphrase_file))
     except IdentityError as error:
         raise IdentityError(
             error.message, f"{error.remedy}; or make a certificate that nobody vouches for: --unsigned"

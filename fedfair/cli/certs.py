@@ -20,6 +20,7 @@ from fedfair.identity.inventory import GOOD, InventoryItem, take_inventory
 from fedfair.identity.request import SiteRequest, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import parse_federation_name
+from fedfair.process.passphrase import FILE_HELP, new_passphrase, own_passphrase, read_passphrase
 from fedfair.process.terminal import console, error_console
 
 app = typer.Typer(
@@ -30,6 +31,10 @@ app = typer.Typer(
 
 CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Folder of keys and certificates.")
 PASSPHRASE_FILE = typer.Option(None, "--passphrase-file", help="File that holds the authority key's passphrase.")
+NEW_PASSPHRASE_FILE = typer.Option(
+    None, "--passphrase-file", help="File that holds a passphrase to encrypt both keys with."
+)
+OWN_PASSPHRASE_FILE = typer.Option(None, "--passphrase-file", help=FILE_HELP)
 YES = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation.")
 
 
@@ -41,9 +46,7 @@ def authority(
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
     """Create the federation's certificate authority, once, on its operator's host."""
-    secret = _read_passphrase(passphrase_file)
-    if passphrase and secret is None:
-        secret = str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True)).encode()
+    secret = new_passphrase(passphrase_file, ask=passphrase)
     made = authority_store.found_authority(
         cert_folder, parse_federation_name(federation), datetime.now(UTC), secret
     )
@@ -67,6 +70,8 @@ def request(
     role: Role | None = typer.Option(
         None, "--role", help="This participant's role; must fit the name.", show_default=False
     ),
+    passphrase: bool = typer.Option(False, "--passphrase", help="Ask for a passphrase to encrypt both keys with."),
+    passphrase_file: Path | None = NEW_PASSPHRASE_FILE,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
     """Create this participant's two keys and its request to the authority."""
@@ -76,16 +81,22 @@ def request(
             f"'{name}' has the role {participant.role.value}",
             "the aggregator, and nobody else, is called 'aggregator'",
         )
-    _write_request(name, store.create_site(cert_folder, participant))
+    secret = new_passphrase(passphrase_file, ask=passphrase)
+    _write_request(name, store.create_site(cert_folder, participant, secret))
 
 
 @app.command()
 def renew(
     name: str = typer.Option(..., "--name", "-n", help="This participant."),
+    passphrase_file: Path | None = OWN_PASSPHRASE_FILE,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
-    """Create a new TLS key and its request. The signing key stays, so approvals stay valid."""
-    _write_request(name, store.renew_site(cert_folder, name))
+    """Create a new TLS key and its request. The signing key stays, so approvals stay valid.
+
+    Where the signing key is encrypted, the new key is encrypted with the same passphrase.
+    """
+    secret = own_passphrase(cert_folder, name, passphrase_file)
+    _write_request(name, store.renew_site(cert_folder, name, secret))
 
 
 @app.command()
@@ -115,7 +126,8 @@ def sign(
     target = Path(f"{asked.name}.certificate.pem")
     write_public(target, bundle.make_bundle(certificate, trust))
     _say(f"signed until {certificate.not_valid_after_utc:%Y-%m-%d}")
-    if store.find_key(cert_folder, certificate) is not None:
+    locked = store.has_encrypted_key(cert_folder, asked.name)
+    if not locked and store.find_key(cert_folder, certificate) is not None:
         store.install_certificate(cert_folder, certificate)
         _say(f"installed in {cert_folder / asked.name}, as its key is here")
     else:
@@ -130,17 +142,21 @@ def install(
         ..., metavar="BUNDLE", help="<name>.certificate.pem, or the authority's revoked.crl."
     ),
     yes: bool = YES,
+    passphrase_file: Path | None = OWN_PASSPHRASE_FILE,
     cert_folder: Path = CERT_FOLDER,
 ) -> None:
     """Install what the authority sent: a certificate or a newer revocation list."""
     now = datetime.now(UTC)
     arrived = bundle.read_bundle(file)
-    trust = bundle.check_bundle(cert_folder, arrived, now)
+    secret = None
+    if arrived.certificate is not None:
+        secret = own_passphrase(cert_folder, participant_of(arrived.certificate).name, passphrase_file)
+    trust = bundle.check_bundle(cert_folder, arrived, now, secret)
     if bundle.installed_authority(cert_folder) is None:
         _say("this is the first bundle here; it comes from the authority")
         _say_fingerprint(fingerprint(trust.ca))
         _confirm("Does the authority's operator read out the same to you?", yes, "nothing was installed")
-    bundle.install_bundle(cert_folder, arrived, now)
+    bundle.install_bundle(cert_folder, arrived, now, secret)
     if arrived.certificate is not None:
         name = participant_of(arrived.certificate).name
         _say(f"{name} has a certificate until {arrived.certificate.not_valid_after_utc:%Y-%m-%d}")
@@ -234,17 +250,8 @@ def _confirm(question: str, yes: bool, otherwise: str) -> None:
         raise IdentityError(otherwise)
 
 
-def _read_passphrase(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    secret = read_bytes(path, "the passphrase").rstrip(b"\r\n")
-    if not secret:
-        raise IdentityError(f"the passphrase in {path} is empty")
-    return secret
-
-
 def _opening(cert_folder: Path, passphrase_file: Path | None) -> bytes | None:
-    secret = _read_passphrase(passphrase_file)
+    secret = None if passphrase_file is None else read_passphrase(passphrase_file)
     key = cert_folder / store.AUTHORITY_FOLDER / authority_store.CA_KEY
     if secret is None and key.exists() and is_encrypted(read_bytes(key, "the authority's key")):
         return str(typer.prompt("Passphrase of the authority", hide_input=True)).encode()

@@ -41,6 +41,11 @@ class Commands(LazyGroup):
             "report_command",
             "Show mean and worst-group loss of a result.",
         ),
+        "status": Entry(
+            "fedfair.cli.status",
+            "status_command",
+            "Show who is connected, who is waited for, and the round of a run that serves its status.",
+        ),
         "demo": Entry(
             "fedfair.cli.demo",
             "app",

@@ -128,9 +128,13 @@ def approve_command(
         None, "--model", help="Approve the evaluation of this saved model on demand, instead of the plan."
     ),
     yes: bool = YES,
+    passphrase_file: Path | None = typer.Option(
+        None, "--passphrase-file", help="File that holds the passphrase of this participant's keys."
+    ),
 ) -> None:
     """Approve exactly this plan by a signature of this site's key; with --model, one of its saved models."""
     from fedfair.identity.store import load_signing_key
+    from fedfair.process.passphrase import own_passphrase
 
     plan = load_plan(plan_file)
     check_deployment(plan)
@@ -138,7 +142,7 @@ def approve_command(
     if model is not None:
         _approve_model(plan, plan_file, participant, model, yes=yes)
         return
-    key = load_signing_key(cert_folder, participant)
+    key = load_signing_key(cert_folder, participant, own_passphrase(cert_folder, participant, passphrase_file))
     _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))
     _show_summary(plan)
     code = workspace_of(plan_file)

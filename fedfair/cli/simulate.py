@@ -12,15 +12,19 @@ from rich.text import Text
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
+from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError
 from fedfair.ids import RoundNumber
 from fedfair.plan.loading import load_plan
+from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
+from fedfair.process.events import LogLevel
 from fedfair.process.terminal import console, error_console
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
 from fedfair.results.warnings import reassurance, result_warnings
 from fedfair.simulation.backend import Engine, chosen_engine
+from fedfair.tracking.targets import Track, track_targets
 
 if TYPE_CHECKING:
     from fedfair.simulation.simulate import SimulationOutcome
@@ -39,8 +43,13 @@ def simulate_command(
         help="Simulate collaborators one by one (loop) or together (vectorised; linear and mlp models).",
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Simulate the plan in one process, with the draws, sums and model of the deployed federation."""
+    choice = LogChoice(log_format, log_level)
+    log, targets = json_log(choice), track_targets(track)
     plan = load_plan(plan_file)
     _check_places(json_file, model_file, save_folder)
     chosen_engine(plan, engine)
@@ -48,17 +57,24 @@ def simulate_command(
     from fedfair.plan.loading import workspace_of
     from fedfair.simulation.simulate import simulate
 
-    with RoundsBar(plan.training.rounds, plan.objective.worst_group_size, error_console, quiet=quiet) as bar:
-        outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=bar.progressed)
+    seen = SimulationWatch(plan, log, targets, shown=not quiet)
+    hidden = quiet or choice.is_json
+    with RoundsBar(seen.rounds, seen.worst_group_size, error_console, quiet=hidden) as bar:
+        outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=seen.together(bar.progressed))
+    for words in seen.ended(outcome.result):
+        error_console.print(Text(words, style="yellow"), soft_wrap=True)
     _write(outcome, json_file, model_file)
     if save_folder is not None:
         _save(outcome, save_folder)
-    if not quiet and str(json_file) != "-":
+    if log is None and not quiet and str(json_file) != "-":
         console.print(by_group_size(outcome.result))
         for sentence in reassurance(outcome.result):
             console.print(Text(sentence), soft_wrap=True)
     for doubt in result_warnings(outcome.result):
-        error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
+        if log is not None:
+            log.doubt("result_doubted", doubt)
+        elif choice.level.includes(LogLevel.WARNING):
+            error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
 
 
 def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:

@@ -81,13 +81,14 @@ def read_bundle(path: Path) -> Bundle:
     )
 
 
-def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime) -> Trust:
+def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase: bytes | None = None) -> Trust:
     """Check a bundle against what is installed; nothing is written.
 
     Args:
         cert_folder: the workspace's `cert` folder.
         bundle: as read.
         now: an aware time.
+        passphrase: of encrypted keys.
 
     Returns:
         The trust that installing it would lead to.
@@ -114,17 +115,18 @@ def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime) -> Trust:
     _check_not_older(cert_folder, bundle.crl)
     if bundle.certificate is not None:
         check_certificate(bundle.certificate, Trust(ca, bundle.crl), now)
-        owned_key(cert_folder, bundle.certificate)
+        owned_key(cert_folder, bundle.certificate, passphrase)
     return Trust(ca, bundle.crl)
 
 
-def install_bundle(cert_folder: Path, bundle: Bundle, now: datetime) -> Trust:
+def install_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase: bytes | None = None) -> Trust:
     """Check a bundle and put every part of it in its place.
 
     Args:
         cert_folder: the workspace's `cert` folder.
         bundle: as read.
         now: an aware time.
+        passphrase: of encrypted keys.
 
     Returns:
         The trust that is now installed.
@@ -132,13 +134,13 @@ def install_bundle(cert_folder: Path, bundle: Bundle, now: datetime) -> Trust:
     Raises:
         IdentityError: as `check_bundle`; nothing was written.
     """
-    trust = check_bundle(cert_folder, bundle, now)
+    trust = check_bundle(cert_folder, bundle, now, passphrase)
     if trust_folder(cert_folder) == cert_folder:
         # Where the authority itself is kept, its own files are the newest there are.
         write_public(cert_folder / CA_CERTIFICATE, certificate_pem(trust.ca))
         write_public(cert_folder / REVOCATION_LIST, list_pem(trust.crl))
     if bundle.certificate is not None:
-        install_certificate(cert_folder, bundle.certificate)
+        install_certificate(cert_folder, bundle.certificate, passphrase)
     return trust
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedfair.errors import FedfairError, IdentityError
+from fedfair.errors import FedfairError, IdentityError, RenewableIdentityError
 from fedfair.ids import AGGREGATOR, FederationName, ParticipantId, parse_federation_name, parse_participant_id
 
 SCHEME = "fedfair://"
@@ -200,7 +200,8 @@ def check_validity(certificate: x509.Certificate, now: datetime, what: str) -> N
         what: whose certificate this is, for the message.
 
     Raises:
-        IdentityError: it is not valid yet, or has expired.
+        IdentityError: it is not valid yet.
+        RenewableIdentityError: it has expired.
     """
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < start:
@@ -209,7 +210,7 @@ def check_validity(certificate: x509.Certificate, now: datetime, what: str) -> N
             "set this machine's clock",
         )
     if now > end:
-        raise IdentityError(
+        raise RenewableIdentityError(
             f"{what} expired on {end:%Y-%m-%d %H:%M} UTC",
             "make a new one: `fedfair certs renew`, then have it signed and install it",
         )

@@ -23,6 +23,9 @@ from fedfair.identity.revocation import decode_list
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """The longest of these files is a revocation list: about 40 bytes an entry, so room for 100 000."""
 
+CREDENTIAL = "fedfair-passphrase"
+"""The name under which systemd hands a service the passphrase of its keys (`LoadCredential=`)."""
+
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 
 
@@ -116,13 +119,15 @@ def read_tls_key(
     return key
 
 
-def read_signing_key(path: Path, what: str, remedy: str = "") -> Ed25519PrivateKey:
+def read_signing_key(
+    path: Path, what: str, passphrase: bytes | None = None, remedy: str = ""
+) -> Ed25519PrivateKey:
     """Return the Ed25519 private key in `path`.
 
     Raises:
-        IdentityError: the file is missing or holds another kind of key.
+        IdentityError: the file is missing, encrypted with another passphrase, or holds another kind of key.
     """
-    key = _read_private(path, what, None, remedy)
+    key = _read_private(path, what, passphrase, remedy)
     if not isinstance(key, Ed25519PrivateKey):
         raise IdentityError(f"{what} is not an Ed25519 key: {path}")
     return key
@@ -134,13 +139,18 @@ def _read_private(path: Path, what: str, passphrase: bytes | None, remedy: str) 
     if encrypted and passphrase is None:
         raise IdentityError(
             f"{what} is encrypted: {path}",
-            "the authority's key takes --passphrase-file; a site's own keys are kept unencrypted, mode 0600",
+            "give its passphrase: --passphrase-file FILE, or the systemd credential "
+            f"{CREDENTIAL!r}, or type it where a terminal asks for it",
         )
     try:
         return serialization.load_pem_private_key(content, passphrase if encrypted else None)
     except (ValueError, TypeError) as error:
-        fault = "does not open with this passphrase" if encrypted else "is not a private key in PEM form"
-        raise IdentityError(f"{what} {fault}: {path}") from error
+        if not encrypted:
+            raise IdentityError(f"{what} is not a private key in PEM form: {path}") from error
+        raise IdentityError(
+            f"{what} does not open with this passphrase: {path}",
+            "give the passphrase that the key was made with; it is kept nowhere, so nobody can recover a lost one",
+        ) from error
 
 
 def is_encrypted(content: bytes) -> bool:

@@ -13,17 +13,19 @@ handshake, so the second silent close is taken for a refusal. Source: RFC 8446, 
 
 from __future__ import annotations
 
+import secrets
 import socket
 import ssl
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 
 from cryptography import x509
 
-from fedfair.errors import FedfairError, IdentityError, UnreachableError
+from fedfair.errors import FedfairError, IdentityError, RenewableIdentityError, UnreachableError
 from fedfair.identity.certificate import Role, decode_certificate
-from fedfair.identity.files import certificate_pem
-from fedfair.identity.store import TLS_CERTIFICATE, TLS_KEY, SiteIdentity, check_certificate
+from fedfair.identity.files import certificate_pem, private_pem
+from fedfair.identity.store import SiteIdentity, check_certificate
 from fedfair.identity.tunnel import connect
 from fedfair.policy.proxy import DIRECT, Route
 
@@ -114,14 +116,21 @@ def _client_context(identity: SiteIdentity) -> ssl.SSLContext:
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
     context.set_alpn_protocols(["h2"])
     context.load_verify_locations(cadata=certificate_pem(identity.trust.ca).decode("ascii"))
-    try:
-        context.load_cert_chain(identity.folder / TLS_CERTIFICATE, identity.folder / TLS_KEY)
-    except OSError as error:
-        raise IdentityError(
-            f"key and certificate in {identity.folder} are not what they were at the start: {error}",
-            "start again once `fedfair certs show` finds nothing wrong",
-        ) from error
+    _show_identity(context, identity)
     return context
+
+
+def _show_identity(context: ssl.SSLContext, identity: SiteIdentity) -> None:
+    """Have a context show the very certificate that the channel will show.
+
+    Python's ssl reads keys from files only. The file gets the key encrypted under a passphrase of this call alone,
+    so that the disk never holds a key that its owner keeps encrypted.
+    """
+    once = secrets.token_hex(32)
+    with tempfile.NamedTemporaryFile(prefix="fedfair-") as file:
+        file.write(certificate_pem(identity.certificate) + private_pem(identity.tls_key, once.encode("ascii")))
+        file.flush()
+        context.load_cert_chain(file.name, password=once)
 
 
 def _handshaken(context: ssl.SSLContext, plain: socket.socket, host: str, place: str) -> ssl.SSLSocket:
@@ -147,7 +156,7 @@ def _certificate_fault(error: ssl.SSLCertVerificationError, host: str, place: st
                 "somebody may be between you and the aggregator, such as a proxy that opens TLS connections",
             )
         case 10:
-            return IdentityError(
+            return RenewableIdentityError(
                 f"the certificate of {place} has expired", "its operator must renew it: `fedfair certs renew`"
             )
         case 9:
@@ -185,7 +194,7 @@ def _check_aggregator(leaf: x509.Certificate, identity: SiteIdentity, now: datet
     try:
         participant = check_certificate(leaf, identity.trust, now)
     except IdentityError as error:
-        raise IdentityError(f"{place}: {error.message}", error.remedy) from error
+        raise type(error)(f"{place}: {error.message}", error.remedy) from error
     if participant.role is not Role.AGGREGATOR or participant.federation != identity.participant.federation:
         raise IdentityError(
             f"{place} is {participant.uri}, not the aggregator of '{identity.participant.federation}'",

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedfair.errors import IdentityError
+from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.identity.authority import check_authority, federation_of
 from fedfair.identity.certificate import (
     CertifiedParticipant,
@@ -30,8 +30,10 @@ from fedfair.identity.certificate import (
 )
 from fedfair.identity.files import (
     certificate_pem,
+    is_encrypted,
     permission_warning,
     private_pem,
+    read_bytes,
     read_certificate,
     read_list,
     read_signing_key,
@@ -68,7 +70,7 @@ class SiteIdentity:
     """Everything that one participant needs to show who it is, checked to belong together.
 
     Attributes:
-        folder: where its files are: Python's ssl reads keys from files only.
+        folder: where its files are.
         participant: federation and name, from the certificate.
         certificate: of the TLS key, valid, signed by the authority, not revoked.
         tls_key: P-256.
@@ -92,6 +94,17 @@ def trust_folder(cert_folder: Path) -> Path:
     return authority if (authority / CA_CERTIFICATE).exists() else cert_folder
 
 
+def load_authority_and_list(cert_folder: Path) -> Trust:
+    """Return the authority and its revocation list as they are installed, whether they are current or not.
+
+    Raises:
+        IdentityError: a file is missing or malformed.
+    """
+    folder = trust_folder(cert_folder)
+    ca = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
+    return Trust(ca, read_list(folder / REVOCATION_LIST, _INSTALL))
+
+
 def load_trust(cert_folder: Path, now: datetime) -> Trust:
     """Return the authority and its revocation list; cheap enough to be called for every connection.
 
@@ -106,38 +119,49 @@ def load_trust(cert_folder: Path, now: datetime) -> Trust:
     return Trust(ca, crl)
 
 
-def load_signing_key(cert_folder: Path, name: str) -> Ed25519PrivateKey:
+def load_signing_key(cert_folder: Path, name: str, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     """Return the signing key of participant `name`.
 
     Raises:
-        IdentityError: there is none, or it is not an Ed25519 key.
+        IdentityError: there is none, it does not open with the passphrase, or it is not an Ed25519 key.
     """
-    path = cert_folder / name / SIGNING_KEY
-    return read_signing_key(path, f"the signing key of {name}", f"make one: `fedfair certs request -n {name}`")
+    path, remedy = cert_folder / name / SIGNING_KEY, f"make one: `fedfair certs request -n {name}`"
+    return read_signing_key(path, f"the signing key of {name}", passphrase, remedy)
 
 
-def load_site_identity(cert_folder: Path, name: str, now: datetime) -> SiteIdentity:
+def has_encrypted_key(cert_folder: Path, name: str) -> bool:
+    """Return whether a passphrase is needed to read the keys of participant `name`."""
+    paths = (cert_folder / name / key for key in (SIGNING_KEY, TLS_KEY, NEXT_TLS_KEY))
+    return any(is_encrypted(read_bytes(path, "a key")) for path in paths if path.exists())
+
+
+def load_site_identity(
+    cert_folder: Path, name: str, now: datetime, passphrase: bytes | None = None
+) -> SiteIdentity:
     """Return the identity of `name`, with every part checked against the others.
 
     Args:
         cert_folder: the workspace's `cert` folder.
         name: a collaborator's name, or "aggregator".
         now: an aware time.
+        passphrase: of encrypted keys; others are read without it.
 
     Raises:
-        IdentityError: a file is missing or malformed, the key does not fit the certificate, the certificate names
-            somebody else, is not the authority's, has expired or was revoked.
+        RenewableIdentityError: the certificate has expired, or the key beside it is of another one.
+        IdentityError: a file is missing or malformed, a key does not open, the certificate names somebody else, is
+            not the authority's, or was revoked.
     """
     folder = cert_folder / name
-    signing_key = load_signing_key(cert_folder, name)
-    tls_key = read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", remedy="make one: `fedfair certs request`")
+    signing_key = load_signing_key(cert_folder, name, passphrase)
+    making = "make one: `fedfair certs request`"
+    tls_key = read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", passphrase, making)
     certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
     trust = load_trust(cert_folder, now)
     participant = check_certificate(certificate, trust, now)
     if participant.name != name:
         raise IdentityError(f"the certificate in {folder} is for {participant.name}, not for {name}")
     if certificate.public_key() != tls_key.public_key():
-        raise IdentityError(
+        raise RenewableIdentityError(
             f"the certificate in {folder} does not belong to the key {TLS_KEY} beside it",
             "install the bundle of the latest request, or make a new request",
         )
@@ -173,8 +197,8 @@ def _warnings(folder: Path, certificate: x509.Certificate, trust: Trust, now: da
     return tuple(warning for warning in found if warning is not None)
 
 
-def create_site(cert_folder: Path, participant: CertifiedParticipant) -> bytes:
-    """Make both keys of a participant and return its request.
+def create_site(cert_folder: Path, participant: CertifiedParticipant, passphrase: bytes | None = None) -> bytes:
+    """Make both keys of a participant, encrypted where a passphrase is given, and return its request.
 
     Raises:
         IdentityError: the participant has keys already; they are left alone.
@@ -188,47 +212,55 @@ def create_site(cert_folder: Path, participant: CertifiedParticipant) -> bytes:
     tls_key, signing_key = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
     request = make_request(participant, tls_key, signing_key)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / TLS_KEY, private_pem(tls_key))
-    write_private(folder / SIGNING_KEY, private_pem(signing_key))
+    write_private(folder / TLS_KEY, private_pem(tls_key, passphrase))
+    write_private(folder / SIGNING_KEY, private_pem(signing_key, passphrase))
     write_public(folder / SIGNING_PUBLIC_KEY, f"{format_signing_key(signing_key.public_key())}\n".encode("ascii"))
     return request
 
 
-def renew_site(cert_folder: Path, name: str) -> bytes:
+def renew_site(cert_folder: Path, name: str, passphrase: bytes | None = None) -> bytes:
     """Make the next TLS key of a participant and return its request; the present pair stays in use meanwhile.
+
+    The new key is encrypted where a passphrase is given.
 
     Raises:
         IdentityError: the participant has no certificate yet, or its files cannot be read.
     """
     folder = cert_folder / name
-    signing_key = load_signing_key(cert_folder, name)
+    signing_key = load_signing_key(cert_folder, name, passphrase)
     certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
     participant = participant_of(certificate)
     if participant.name != name:
         raise IdentityError(f"the certificate in {folder} is for {participant.name}, not for {name}")
     tls_key = ec.generate_private_key(ec.SECP256R1())
     request = make_request(participant, tls_key, signing_key)
-    write_private(folder / NEXT_TLS_KEY, private_pem(tls_key))
+    write_private(folder / NEXT_TLS_KEY, private_pem(tls_key, passphrase))
     return request
 
 
-def find_key(cert_folder: Path, certificate: x509.Certificate) -> Path | None:
-    """Return the TLS key file of the participant that `certificate` names and belongs to, or None."""
+def find_key(cert_folder: Path, certificate: x509.Certificate, passphrase: bytes | None = None) -> Path | None:
+    """Return the TLS key file of the participant that `certificate` names and belongs to, or None.
+
+    Raises:
+        IdentityError: a key there does not open with the passphrase.
+    """
     folder = cert_folder / participant_of(certificate).name
     for filename in (NEXT_TLS_KEY, TLS_KEY):
         path = folder / filename
-        if path.exists() and read_tls_key(path, "the TLS key").public_key() == certificate.public_key():
+        if not path.exists():
+            continue
+        if read_tls_key(path, "the TLS key", passphrase).public_key() == certificate.public_key():
             return path
     return None
 
 
-def owned_key(cert_folder: Path, certificate: x509.Certificate) -> Path:
+def owned_key(cert_folder: Path, certificate: x509.Certificate, passphrase: bytes | None = None) -> Path:
     """Return the TLS key file that `certificate` belongs to.
 
     Raises:
         IdentityError: no key in the participant's folder belongs to the certificate.
     """
-    key = find_key(cert_folder, certificate)
+    key = find_key(cert_folder, certificate, passphrase)
     if key is None:
         raise IdentityError(
             f"no key in {cert_folder / participant_of(certificate).name} belongs to this certificate",
@@ -237,17 +269,18 @@ def owned_key(cert_folder: Path, certificate: x509.Certificate) -> Path:
     return key
 
 
-def install_certificate(cert_folder: Path, certificate: x509.Certificate) -> None:
+def install_certificate(cert_folder: Path, certificate: x509.Certificate, passphrase: bytes | None = None) -> None:
     """Put a checked certificate beside its key, and put a waiting renewal's key in use.
 
     Args:
         cert_folder: the workspace's `cert` folder.
         certificate: passed `check_certificate`.
+        passphrase: of encrypted keys.
 
     Raises:
         IdentityError: no key in the participant's folder belongs to the certificate.
     """
-    key = owned_key(cert_folder, certificate)
+    key = owned_key(cert_folder, certificate, passphrase)
     # An interruption between the two steps is mended by installing the same certificate again.
     key.replace(key.parent / TLS_KEY)
     write_public(key.parent / TLS_CERTIFICATE, certificate_pem(certificate))

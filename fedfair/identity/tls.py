@@ -39,12 +39,39 @@ class AuthenticatedPeer:
     certificate_fingerprint: bytes
 
 
-def server_credentials(identity: SiteIdentity) -> grpc.ServerCredentials:
-    """Return what the aggregator listens with: its certificate, and the demand for one of the same authority."""
-    return grpc.ssl_server_credentials(
+class RenewableCertificate:
+    """The certificate that the aggregator shows on new connections; it can be replaced while connections are open.
+
+    Args:
+        identity: whose certificate is shown first.
+
+    Attributes:
+        credentials: what the aggregator listens with.
+    """
+
+    def __init__(self, identity: SiteIdentity) -> None:
+        first = _configuration(identity)
+        # gRPC asks for every handshake, in threads of its own; None stands for what it has already.
+        self._next: grpc.ServerCertificateConfiguration | None = None
+        self.credentials = grpc.dynamic_ssl_server_credentials(
+            first,
+            self._take,  # type: ignore[arg-type] # the stub forgets None, which the documentation of gRPC has
+            require_client_authentication=True,
+        )
+
+    def replace(self, identity: SiteIdentity) -> None:
+        """Show another certificate from the next handshake on."""
+        self._next = _configuration(identity)
+
+    def _take(self) -> grpc.ServerCertificateConfiguration | None:
+        taken, self._next = self._next, None
+        return taken
+
+
+def _configuration(identity: SiteIdentity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
         [(private_pem(identity.tls_key), certificate_pem(identity.certificate))],
         root_certificates=certificate_pem(identity.trust.ca),
-        require_client_auth=True,
     )
 
 
@@ -86,7 +113,7 @@ def authenticate(
             revoked, not a collaborator's, or not in the roster.
     """
     _check_version(auth_context)
-    certificate = _peer_certificate(auth_context)
+    certificate = peer_certificate(auth_context)
     participant = check_certificate(certificate, Trust(ca, crl), now)
     if participant.federation != federation:
         raise IdentityError(
@@ -115,7 +142,12 @@ def _check_version(auth_context: Mapping[str, Sequence[bytes]]) -> None:
         )
 
 
-def _peer_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> x509.Certificate:
+def peer_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> x509.Certificate:
+    """Return the certificate of the other end of a connection, unchecked.
+
+    Raises:
+        IdentityError: the connection shows none, several, or one that is malformed.
+    """
     certificates = auth_context.get("x509_pem_cert", ())
     if len(certificates) != 1:
         raise IdentityError(

@@ -13,7 +13,8 @@ from fedfair.identity.store import CA_CERTIFICATE, REVOCATION_LIST, Trust, load_
 
 RECHECK = timedelta(minutes=1)
 
-_Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int]
+"""Tells one file from another under the same name."""
 
 
 class TrustWatch:
@@ -25,7 +26,7 @@ class TrustWatch:
 
     def __init__(self, cert_folder: Path) -> None:
         self._cert_folder = cert_folder
-        self._seen: tuple[_Stamp | None, ...] | None = None
+        self._seen: tuple[Stamp | None, ...] | None = None
         self._looked: datetime | None = None
 
     def renewed(self, now: datetime) -> Trust | None:
@@ -39,14 +40,15 @@ class TrustWatch:
                 and again after a minute.
         """
         folder = trust_folder(self._cert_folder)
-        seen = tuple(_stamp(folder / name) for name in (CA_CERTIFICATE, REVOCATION_LIST))
+        seen = tuple(stamp(folder / name) for name in (CA_CERTIFICATE, REVOCATION_LIST))
         if seen == self._seen and self._looked is not None and abs(now - self._looked) < RECHECK:
             return None
         self._seen, self._looked = seen, now
         return load_trust(self._cert_folder, now)
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def stamp(path: Path) -> Stamp | None:
+    """Return what tells the file at `path` from a later one; None where there is none."""
     try:
         state = path.stat()
     except OSError:

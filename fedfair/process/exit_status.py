@@ -40,6 +40,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.ApprovalError: ExitStatus.REFUSED,
         errors.DataError: ExitStatus.REFUSED,
         errors.IdentityError: ExitStatus.REFUSED,
+        errors.RenewableIdentityError: ExitStatus.REFUSED,
         errors.CertificateError: ExitStatus.REFUSED,
         errors.StateError: ExitStatus.REFUSED,
         errors.AuditError: ExitStatus.REFUSED,

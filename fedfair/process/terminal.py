@@ -78,6 +78,20 @@ error_console = Terminal(stderr=True, highlight=False)
 """Everything else goes here, to stderr."""
 
 
+class Complaints:
+    """How this process tells the fault that ends it.
+
+    Attributes:
+        taker: takes a fault instead of the terminal; None where the terminal shows it.
+    """
+
+    taker: Callable[[FedfairError | OSError], None] | None = None
+
+
+complaints = Complaints()
+"""The one of this process; a log for programs takes faults as it takes everything else."""
+
+
 def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit with one of `ExitStatus`.
 
@@ -96,10 +110,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
     except FedfairError as error:
         if debug:
             raise
-        if isinstance(error, StoppedError):
-            _tell(error.diagnostics())
-        else:
-            _complain(error.diagnostics())
+        _show(error)
         sys.exit(exit_status(error))
     except UnicodeEncodeError as error:
         if debug:
@@ -112,8 +123,7 @@ def run_app(app: typer.Typer, arguments: Sequence[str] | None = None) -> NoRetur
     except OSError as error:
         if debug:
             raise
-        place = f" ({error.filename})" if error.filename else ""
-        _complain(f"{error.strerror or error}{place}")
+        _show(error)
         sys.exit(exit_status(error))
     sys.exit(ExitStatus.FAULT)
 
@@ -174,6 +184,19 @@ def host_and_port(text: str, option: str, lowest_port: int) -> tuple[str, int]:
     if not host or not port.isdecimal() or not lowest_port <= int(port) <= 65535:
         raise typer.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
     return host.strip("[]"), int(port)
+
+
+def _show(error: FedfairError | OSError) -> None:
+    """Tell the fault that ends this process, to whoever reads."""
+    if complaints.taker is not None:
+        complaints.taker(error)
+    elif isinstance(error, OSError):
+        place = f" ({error.filename})" if error.filename else ""
+        _complain(f"{error.strerror or error}{place}")
+    elif isinstance(error, StoppedError):
+        _tell(error.diagnostics())
+    else:
+        _complain(error.diagnostics())
 
 
 def _complain(text: str) -> None:

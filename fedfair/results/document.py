@@ -62,7 +62,9 @@ class ResultDocument(BaseModel):
     verdict: RunVerdict | None = Field(
         default=None, description="whether the model is worse than what could be had without training it"
     )
-    history: tuple[Moment, ...] = Field(default=(), description="every evaluation on the way")
+    history: tuple[Moment, ...] = Field(
+        default=(), description="every evaluation on the way; of 10,000 or more, evenly spaced ones"
+    )
     left_out: tuple[int, ...] = Field(default=(), description="rounds whose due evaluation could not be had")
     evaluation: EvaluationWords = Field(default=EvaluationWords(), description="how the last risks were found")
     privacy: PrivacyWords = Field(default=PrivacyWords(), description="what differential privacy is promised")

@@ -249,7 +249,7 @@ def _result(
         validation=splits["validation"],
         test=splits["test"],
         verdict=_verdict(frame, splits, counts),
-        history=tuple(_moment(past, frame) for past in run.history),
+        history=tuple(past_moment(past, plan, frame.setting) for past in run.history),
         left_out=run.left_out,
         evaluation=_evaluation_words(plan, run),
         privacy=frame.privacy,
@@ -408,7 +408,7 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
     start = None
     if first is not None:
         same = {name: past.n == held.get(name) for name, past in first.splits.items()}
-        start = StartEvaluation(_moment(first, frame), same)
+        start = StartEvaluation(past_moment(first, frame.plan, frame.setting), same)
     aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
     comparison = compare(aim, uniform_classifier_loss(frame.classes), start, returned)
     return worded(comparison, plan, frame.family)
@@ -435,13 +435,17 @@ def _trained(returned: ReturnedEvaluation, last: Evaluation, frame: _Frame) -> R
 
 
 def _carries_noise(frame: _Frame) -> bool:
+    return _is_noised(frame.plan, frame.setting)
+
+
+def _is_noised(plan: Plan, setting: Setting) -> bool:
     """Return whether the figures carry noise; a simulation's are exact, whatever noise its sums carried."""
-    return protects_records(frame.plan) and frame.setting is Setting.DEPLOYMENT
+    return protects_records(plan) and setting is Setting.DEPLOYMENT
 
 
-def _moment(evaluation: Evaluation, frame: _Frame) -> Moment:
-    plan = frame.plan
-    proved = not _carries_noise(frame) and not evaluation.replaced
+def past_moment(evaluation: Evaluation, plan: Plan, setting: Setting) -> Moment:
+    """Return an evaluation on the way as the history of the result has it."""
+    proved = not _is_noised(plan, setting) and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     splits = {
         name: PastRisk(

@@ -23,6 +23,7 @@ class ExitReason(enum.Enum):
     TRUST_UNREADABLE = "the aggregator cannot read its own certificates or revocations"
     NOT_ADMITTED = "its certificate, version, plan, binding or approval is not this federation's"
     MISBEHAVED = "it broke the protocol"
+    EXPIRED = "its certificate has expired"
     REPLACED = "another process took part under its name"
 
 
@@ -36,6 +37,7 @@ TRY_AGAIN: Final[Mapping[ExitReason, bool]] = {
     ExitReason.TRUST_UNREADABLE: True,
     ExitReason.NOT_ADMITTED: False,
     ExitReason.MISBEHAVED: False,
+    ExitReason.EXPIRED: True,
     ExitReason.REPLACED: False,
 }
 """Whether the same site may come back without a change; one entry for each reason."""

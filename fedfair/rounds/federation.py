@@ -169,6 +169,11 @@ class Federation:
         return self._sum.request if self._sum else None
 
     @property
+    def awaits(self) -> str:
+        """Return in one word what the open sum waits for; empty while no sum is open."""
+        return self._sum.awaits if self._sum else ""
+
+    @property
     def connected(self) -> tuple[ParticipantId, ...]:
         """Return everybody who is connected, in the plan's order."""
         return self._members.connected

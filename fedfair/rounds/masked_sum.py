@@ -40,6 +40,7 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
+from fedfair.secagg.server import ServerState
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
 
 _SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Check.SESSION, Check.DUPLICATE})
 """Checks that an honest but slow member can fail: its message is about something that is over."""
+
+
+_AWAITED: Final = {ServerState.ADVERTS: "keys", ServerState.CONFIRMS: "keys", ServerState.ANSWERS: "shares"}
+"""The word for what a state of the protocol waits for, where its own name is not the word."""
 
 
 class MaskedSumRound:
@@ -120,6 +125,12 @@ class MaskedSumRound:
     def cohort(self) -> tuple[ParticipantId, ...]:
         """Return everybody who was asked."""
         return tuple(self._members.values())
+
+    @property
+    def awaits(self) -> str:
+        """Return in one word what it waits for."""
+        state = self._protection.server.state
+        return _AWAITED.get(state, state.name.lower())
 
     @property
     def waiting_for(self) -> tuple[ParticipantId, ...]:

@@ -106,6 +106,11 @@ class PlainSumRound:
         return tuple(self._standings)
 
     @property
+    def awaits(self) -> str:
+        """Return in one word what it waits for."""
+        return "uploads"
+
+    @property
     def waiting_for(self) -> tuple[ParticipantId, ...]:
         """Return those who may still answer in time."""
         return tuple(member for member, standing in self._standings.items() if standing in _WAITED_FOR)

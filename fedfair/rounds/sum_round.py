@@ -129,6 +129,10 @@ class SumRound(Protocol):
         """Return the name of this sum; never used for another one."""
 
     @property
+    def awaits(self) -> str:
+        """Return in one word what it waits for: keys, uploads, votes or shares."""
+
+    @property
     def request(self) -> SumRequest:
         """Return what everybody in the cohort was asked for."""
 

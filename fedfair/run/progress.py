@@ -72,7 +72,7 @@ class RunResult:
         threshold: the threshold of the output model.
         evaluation: the evaluation of the output model; None before the first one.
         confusion: the matrix of each split of that evaluation; nothing where there are too many classes.
-        history: every evaluation on the way, from round 0.
+        history: every evaluation on the way, from round 0; of very many, evenly spaced ones.
         finished: False where the run was stopped on the way.
         left_out: the rounds whose evaluation was due and could not be had.
         query_fault: why an exact evaluation was given up; empty where none was.

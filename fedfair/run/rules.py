@@ -60,8 +60,9 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
+from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
-from fedfair.run.state import RunState, extended_history
+from fedfair.run.state import RunState
 
 _ROUNDING = 1e-9
 """By how much a sum of thresholds may exceed its bound: far more than adding a million of them may round."""
@@ -369,13 +370,14 @@ class RunRules:
             # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
             evaluation = replace(evaluation, threshold=learnt)
         is_best = not state.history or self._evaluator.rank(evaluation) < self._evaluator.rank(
-            self._best_of(state.history)
+            self._best_of(state)
         )
+        history, digest = with_evaluation(state, evaluation, self._evaluator.rank)
         state = replace(
             state,
             model=model,
-            history=(*state.history, evaluation),
-            history_digest=extended_history(state.history_digest, evaluation),
+            history=history,
+            history_digest=digest,
             # A mean of one model turns out to be the last one that was broadcast.
             evaluated_earlier=None if state.mean is None else previous,
         )
@@ -463,19 +465,19 @@ class RunRules:
         """Return the state with the best model in place of an output model that is certainly worse."""
         if self._as_trained or not state.history:
             return state
-        if not self._evaluator.is_certainly_worse(state.latest, self._best_of(state.history)):
+        if not self._evaluator.is_certainly_worse(state.latest, self._best_of(state)):
             return state
         return self._returning_best(state)
 
-    def _best_of(self, history: Collection[Evaluation]) -> Evaluation:
-        return min(history, key=self._evaluator.rank)
+    def _best_of(self, state: RunState) -> Evaluation:
+        return best_of(state, self._evaluator.rank)
 
     def _returning_best(self, state: RunState) -> RunState:
         """Return the state with the best model as the output model."""
         best = state.best
         if best is None:
             raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
-        return replace(state, model=best, final=self._best_of(state.history), evaluated=state.evaluated_best)
+        return replace(state, model=best, final=self._best_of(state), evaluated=state.evaluated_best)
 
     def _ended(self, state: RunState) -> RunState:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""

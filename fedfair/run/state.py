@@ -51,7 +51,7 @@ class RunState:
         groups: the adversary's weights of groups; None where the plan's sums tell of none.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
-        history: every evaluation so far, from round 0.
+        history: every evaluation so far, from round 0; of very many, evenly spaced ones (`history.py`).
         history_digest: 32 bytes, of the history.
         left_out: rounds whose evaluation was due and could not be had.
         final: the evaluation of the output model, once there is one that is not the last of the history.

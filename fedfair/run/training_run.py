@@ -102,7 +102,7 @@ class TrainingRun:
 
     @property
     def history(self) -> tuple[Evaluation, ...]:
-        """Return every evaluation so far, from round 0."""
+        """Return every evaluation so far, from round 0; of very many, evenly spaced ones."""
         return self.state.history
 
     @property
@@ -204,6 +204,11 @@ class TrainingRun:
     def snapshot(self) -> RunSnapshot:
         """Return what `restore` needs to resume from here; its vectors are the live ones, not copies."""
         taken = snapshot_of(self.state)
+        return replace(taken, state={**taken.state, ATTEMPT: self._attempt, LOST_ROUNDS: self.lost_rounds})
+
+    def brief_snapshot(self) -> RunSnapshot:
+        """Return the same without the history, which grows: for who writes each evaluation once."""
+        taken = snapshot_of(replace(self.state, history=()))
         return replace(taken, state={**taken.state, ATTEMPT: self._attempt, LOST_ROUNDS: self.lost_rounds})
 
     def restore(self, snapshot: RunSnapshot) -> None:

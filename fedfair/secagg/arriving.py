@@ -73,16 +73,6 @@ class ArrivingVector:
         """Return how many bytes have not arrived yet."""
         return self._length - self._arrived
 
-    @property
-    def is_live(self) -> bool:
-        """Return whether it can still become part of its sum, which is over or has begun again otherwise."""
-        return self._is_live
-
-    @property
-    def held_bytes(self) -> int:
-        """Return how many bytes of the vector are held as they came."""
-        return len(self._part)
-
     def add(self, data: bytes | memoryview) -> None:
         """Add the next bytes; what comes after the sum is over is counted and dropped.
 

@@ -93,7 +93,7 @@ def simulate(
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
             same up to rounding; `auto` is vectorised where the model and the precision allow it.
-        on_progress: called after every sum.
+        on_progress: called after every sum; an evaluation has the exact figures that the result has.
 
     Raises:
         FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, or training left the
@@ -128,7 +128,7 @@ def simulate_sites(
     if centralised:
         everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
         cohort = PooledClients(cohort, cohort_of(plan, everything, model, logs, vectorised=vectorised))
-    exact: list[Evaluation] = []
+    exact = dict[int, Evaluation]()
     algorithm = algorithm_of(plan, sites)
     traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
     sum_began = 0.0
@@ -140,7 +140,10 @@ def simulate_sites(
         summed = algorithm is None and not centralised
         costs.append(cost if summed else replace(cost, bytes_up=0, bytes_down=0))
         if progress.evaluation is not None:
-            exact.append(exact_evaluation(progress.evaluation, cohort.last_losses))
+            # An output model that is a mean is evaluated last, with the round of the last model before it.
+            known = exact_evaluation(progress.evaluation, cohort.last_losses)
+            exact.setdefault(known.round, known)
+            progress = replace(progress, evaluation=known)
         if on_progress is not None:
             on_progress(progress)
         sum_began = time.perf_counter()
@@ -150,12 +153,11 @@ def simulate_sites(
     judged, held = training_run, cohort.last_losses
     if is_unevaluated(plan):
         judged, held = _judged(plan, training_run, sites, model)
-        exact.append(exact_evaluation(judged.history[-1], held))
+        exact[judged.history[-1].round] = exact_evaluation(judged.history[-1], held)
     elif training_run.state.final is not None:
         held = cohort.losses(training_run.model)
     came_to = judged.result()
-    # The evaluation of an output model that is a mean is not part of the history; others were met on the way.
-    history = tuple(exact[: len(judged.history)])
+    history = tuple(exact[past.round] for past in judged.history)
     losses = dict(zip(cohort.names, held, strict=True))
     result = simulated_result(
         plan,
@@ -242,7 +244,7 @@ def play(
         training_run: the training run.
         cohort: everybody.
         algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
-        on_progress: called after every sum.
+        on_progress: called after every sum; an evaluation has the exact figures that the result has.
         clips: whether changes are clipped, as in a deployment.
     """
     while (request := training_run.next_sum()) is not None:

@@ -32,6 +32,7 @@ from fedfair.wire.frames import (
     Refused,
     SecaggMessage,
     SumStart,
+    TrustUpdate,
     UploadStart,
     Welcome,
 )
@@ -172,6 +173,9 @@ def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 -
             return _encoded_chunk(data)
         case SumStart():
             return pb.AggregatorFrame(sum=_sum_message(frame)).SerializeToString()
+        case TrustUpdate(revocation_list, certificate):
+            trust = pb.TrustUpdate(revocation_list=revocation_list, certificate=certificate)
+            return pb.AggregatorFrame(trust=trust).SerializeToString()
         case Accepted(sum_number):
             return pb.AggregatorFrame(accepted=pb.Accepted(sum_number=sum_number)).SerializeToString()
         case Finished(rounds, outcome):
@@ -183,7 +187,7 @@ def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 -
             return pb.AggregatorFrame(masked=_masked_message(frame)).SerializeToString()
 
 
-def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - one line per frame
+def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: C901, PLR0911 - one line per frame
     """Return the frame that the aggregator sent.
 
     Raises:
@@ -201,6 +205,10 @@ def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - o
             return _built(Chunk, lambda: Chunk(message.chunk.data))
         case "sum":
             return _built(SumStart, lambda: _sum_start(message.sum))
+        case "trust":
+            return _built(
+                TrustUpdate, lambda: TrustUpdate(message.trust.revocation_list, message.trust.certificate)
+            )
         case "accepted":
             return _built(Accepted, lambda: Accepted(SumNumber(message.accepted.sum_number)))
         case "finished":

@@ -28,6 +28,7 @@ from fedfair.wire.limits import (
     MAX_ATTEMPT,
     MAX_CHECK_ITEMS,
     MAX_CHUNK_BYTES,
+    MAX_LIST_BYTES,
     MAX_MASKED_MESSAGE_BYTES,
     MAX_MEMBER,
     MAX_NAME_CHARACTERS,
@@ -193,6 +194,21 @@ class SumStart:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustUpdate:
+    """The aggregator's present revocation list, and the fingerprint of the certificate that it shows from now on.
+
+    `revocation_list` is DER; nobody but the authority can have signed what a site takes from it.
+    """
+
+    revocation_list: bytes
+    certificate: bytes
+
+    def __post_init__(self) -> None:
+        _within(self, "revocation_list", len(self.revocation_list), 0, MAX_LIST_BYTES, " bytes")
+        _exactly(self, "certificate", self.certificate, DIGEST_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """The upload is in the sum, or was already."""
 
@@ -299,7 +315,9 @@ class CheckReply:
 
 
 CollaboratorFrame = Hello | UploadStart | Chunk | Abstain | SecaggMessage
-AggregatorFrame = Welcome | BroadcastStart | Chunk | SumStart | Accepted | Finished | Refused | SecaggMessage
+AggregatorFrame = (
+    Welcome | BroadcastStart | Chunk | SumStart | TrustUpdate | Accepted | Finished | Refused | SecaggMessage
+)
 Frame = CollaboratorFrame | AggregatorFrame | CheckRequest | CheckItem | CheckReply
 
 

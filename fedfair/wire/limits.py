@@ -5,7 +5,7 @@ A peer that exceeds one is refused before anything is allocated for it. Each is 
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Of `proto/fedfair/v1/federation.proto`."""
 
 MAX_CHUNK_BYTES = 1 << 20
@@ -24,6 +24,12 @@ MAX_APPROVAL_BYTES = 4096
 MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 64
 MAX_CHECK_ITEMS = 16
+
+MAX_LIST_BYTES = 1 << 20
+"""The longest revocation list that is carried: about 26 000 certificates. A longer one travels by hand."""
+
+MAX_TRUST_UPDATES = 1000
+"""How often one stream may tell of certificates: every eight hours for a year."""
 
 MAX_PREFIXES = 60
 """The most that an exact evaluation asks about at once: three splits at twenty group sizes."""

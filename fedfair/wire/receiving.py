@@ -26,8 +26,10 @@ from fedfair.wire.frames import (
     Refused,
     SecaggMessage,
     SumStart,
+    TrustUpdate,
     Welcome,
 )
+from fedfair.wire.limits import MAX_TRUST_UPDATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ MovesState = ReceivedState | ReceivedTotals | ReceivedSum
 ForWorker = ReceivedRequest | SecaggMessage | MovesState
 """All that the worker hears, in the order in which it came."""
 
-Said = Welcome | ForWorker | Accepted | Finished | Refused
+Said = Welcome | ForWorker | TrustUpdate | Accepted | Finished | Refused
 
 
 class Receiver:
@@ -118,6 +120,7 @@ class Receiver:
         self._welcomed = False
         self._evaluation_only = False
         self._run_id = ""
+        self._updates = 0
         self._arriving: tuple[BroadcastStart | SecaggMessage, Assembler] | None = None
 
     def take(self, frame: AggregatorFrame) -> Said | None:  # noqa: C901, PLR0911 - one case per frame
@@ -140,6 +143,8 @@ class Receiver:
                 return None
             case SumStart():
                 return self._question(frame)
+            case TrustUpdate():
+                return self._update(frame)
             case Accepted(sum_number):
                 if sum_number > self._last_sum:
                     raise RemoteProtocolError(f"sum {sum_number} was accepted before it was asked for")
@@ -160,6 +165,12 @@ class Receiver:
         if said.vector_length or not self._asked_here:
             raise RemoteProtocolError("a message of secure aggregation came with a vector, or before its sum")
         return said
+
+    def _update(self, update: TrustUpdate) -> TrustUpdate:
+        self._updates += 1
+        if self._updates > MAX_TRUST_UPDATES:
+            raise RemoteProtocolError(f"{self._updates} updates about certificates came on one stream")
+        return update
 
     def _greet(self, welcome: Welcome) -> Welcome:
         if welcome.rounds_total != self._shapes.rounds:

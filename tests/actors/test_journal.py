@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 import sqlite3
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.journal import PIECE_BYTES, Journal, JournalEntry, forget
+from aggregator.journal import NEWEST_COSTS, PIECE_BYTES, Journal, JournalEntry, forget
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
@@ -21,7 +22,9 @@ from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import BLOCK_BITS, first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
+from fedfair.run.history import from_line
 from fedfair.run.snapshot import RunSnapshot
+from tests.actors.test_history_file import with_history
 
 DIGEST = bytes(range(32))
 NOW = 1_800_000_000.0
@@ -394,3 +397,47 @@ def test_who_leaves_while_an_entry_is_written_waits_for_it(path: Path) -> None:
     assert len(journal.costs()) == 4 * len(COSTS)
     assert len(journal.departures()) == 6
     journal.close()
+
+
+def test_each_evaluation_is_written_once_and_comes_back_in_the_words_of_the_run(path: Path) -> None:
+    history = with_history(40).history
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    brief = JournalEntry(RunSnapshot({"history": []}, {"model": np.zeros(2)}), 1.0)
+    for length in (0, 1, 2, 39, 40):
+        journal.record(replace(brief, history=history[:length]))
+    journal.close()
+    found = read(path)
+    assert found is not None
+    words = found.training_run.state["history"]
+    assert [from_line(json.dumps(one)) for one in words] == list(history)
+    # A history that was shortened takes the place of the longer one.
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(replace(brief, history=history))
+    journal.record(replace(brief, history=history[::2]))
+    journal.record(replace(brief, history=(*history[::2], history[39])))
+    journal.close()
+    found = read(path)
+    assert found is not None
+    assert [one["round"] for one in found.training_run.state["history"]] == [*range(0, 40, 2), 39]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE evaluation SET words = replace(words, '0.', '1.') WHERE position = 7")
+    with pytest.raises(FedfairError, match="the row of an evaluation \\(8\\)"):
+        read(path)
+
+
+def test_a_start_checks_the_newest_costs_and_the_result_checks_all(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    many = tuple(SumCost(Purpose.TRAINING, number, 0.5, 3, 10, 20) for number in range(NEWEST_COSTS + 5))
+    journal.record(replace(entry(), costs=many))
+    journal.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE cost SET seconds = 9 WHERE position = 4")
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    assert journal.latest() is not None
+    with pytest.raises(FedfairError, match="what a sum cost \\(5\\)"):
+        journal.costs()
+    journal.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE cost SET seconds = 9 WHERE position = 5")
+    with pytest.raises(FedfairError, match="what a sum cost \\(6\\)"):
+        read(path)

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.journal import LARGE_BYTES, WITHOUT_FILES, Journal, JournalEntry, LongVectors, _seal, forget
+from aggregator.journal import LARGE_BYTES, WITHOUT_FILES, Journal, JournalEntry, LongVectors, forget
+from aggregator.journal_rows import seal
 from fedfair.errors import FedfairError
 from tests.actors.journal_crashes import DIGEST, LARGE, NOW, RUN, entry
 
@@ -133,7 +134,7 @@ def test_a_journal_of_the_form_before_is_continued(path: Path) -> None:
     with closing(begun(path)) as journal:
         journal.record(JournalEntry(replace(entry(1).training_run, vectors={"model": np.arange(5.0)}), 1.0))
         journal._connection.execute("UPDATE run SET format = ?", (WITHOUT_FILES,))
-        _seal(journal._connection, "run")
+        seal(journal._connection, "run")
     assert np.array_equal(read(path).training_run.vectors["model"], np.arange(5.0))
     with closing(opened(path)) as journal:
         journal.record(entry(2))

@@ -16,10 +16,12 @@ from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
+from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.tracking.failure import TrackerFailed
 
 A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
 SEVEN = RoundNumber(7)
@@ -35,6 +37,7 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "continuing run 01234567 after round 7, as recorded in the journal",
     ),
     (aggregator.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
+    (aggregator.StatusServed("http://localhost:9464/"), "the status of the run is at http://localhost:9464/"),
     (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
     (aggregator.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
     (aggregator.StreamOpened(A, replaces=False), "clinic-a connected"),
@@ -97,6 +100,26 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "open streams are checked against the earlier revocation list: it is damaged",
     ),
     (
+        aggregator.RevocationListChanged(3, 2),
+        "revocation list 3 is in force, with 2 certificate(s); connected sites are sent it",
+    ),
+    (
+        aggregator.CertificateEnding(Expiry("this host's certificate", NOON, 7, "renew it")),
+        "this host's certificate expires on 2031-05-04 12:00 UTC, in 7 days -> renew it",
+    ),
+    (
+        aggregator.CertificateEnding(Expiry("the certificate of clinic-a", NOON, -1, "renew it")),
+        "the certificate of clinic-a expired on 2031-05-04 12:00 UTC -> renew it",
+    ),
+    (
+        aggregator.CertificateRenewed(NOON),
+        "new connections are shown the renewed certificate, good until 2031-05-04 12:00 UTC",
+    ),
+    (
+        aggregator.CertificateUnusable("it has expired"),
+        "the certificate on the disk cannot be used, so the present one stays: it has expired",
+    ),
+    (
         aggregator.StopBegun("SIGTERM"),
         "SIGTERM: telling the collaborators and recording the run; once more to stop at once",
     ),
@@ -104,10 +127,18 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         aggregator.AbsentSitesAwaited(45.2, ("clinic-a", "clinic-b")),
         "the run is over; listening 45 s longer to tell clinic-a, clinic-b, who are away",
     ),
+    (
+        TrackerFailed("jsonl:run.jsonl", "No space left on device"),
+        (
+            "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
+            "and this is told once"
+        ),
+    ),
 ]
 
 SITE: list[tuple[site.Notice, str]] = [
     (site.RunJoined("0123456789abcdef", 3, 20), "connected; run 01234567 stands at round 3 of 20"),
+    (site.SiteStatusServed("http://localhost:1/"), "the status of this site is at http://localhost:1/"),
     (
         site.RetryPlanned("nobody answers", 1.25, 30.0, None),
         "nobody answers; trying again in 1.2 s, then every 30 s or sooner until it answers",
@@ -161,11 +192,46 @@ SITE: list[tuple[site.Notice, str]] = [
             "kept, and the next evaluation tries again -> make room on the disk, or let this user write there"
         ),
     ),
+    (site.ReconnectionBegun("a renewed certificate"), "reconnecting: a renewed certificate"),
+    (
+        site.SiteCertificateEnding(Expiry("the revocation list", NOON, 0, "refresh it")),
+        "the revocation list expires on 2031-05-04 12:00 UTC, in less than a day -> refresh it",
+    ),
+    (
+        site.SiteCertificateUnusable("it has expired"),
+        "the certificate on the disk cannot be used, so the present one stays: it has expired",
+    ),
+    (
+        site.SiteCertificateRenewed(NOON),
+        "a renewed certificate is here, good until 2031-05-04 12:00 UTC",
+    ),
+    (
+        site.RevocationListTaken(3, 2),
+        "revocation list 3 of the authority was taken over; it has 2 certificate(s)",
+    ),
+    (
+        site.RevocationListRefused("it is older"),
+        "a revocation list is refused, and this site's stays: it is older",
+    ),
+    (
+        site.RevocationListUnwritten(Path("cert/revoked.crl"), "Read-only file system"),
+        (
+            "cert/revoked.crl cannot be written: Read-only file system; the newer revocation list counts for this "
+            "connection only"
+        ),
+    ),
     (
         site.LastSumsMissed(7),
         (
             "the run has ended, and this site was away when its last sums were opened: its own copy ends after "
             "round 7 -> ask the aggregator's operator for save/last.safetensors"
+        ),
+    ),
+    (
+        TrackerFailed("jsonl:run.jsonl", "No space left on device"),
+        (
+            "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
+            "and this is told once"
         ),
     ),
 ]
@@ -191,7 +257,8 @@ def test_every_kind_of_notice_is_in_the_union_and_has_its_words_here(module: obj
         kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
     }
     union = set(get_args(module.Notice))
-    assert union == defined == {type(notice) for notice in told}
+    # Both actors have trackers, and one notice of them.
+    assert union == defined | {TrackerFailed} == {type(notice) for notice in told}
     assert all(dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen for kind in union)
 
 

@@ -14,10 +14,11 @@ from collaborator.notices import Notice
 from collaborator.observer import SilentSiteObserver, SiteObserver
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
+from collaborator.standing import NoStanding, Standing
 from collaborator.worker import Granted
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
-from fedfair.errors import AbortedError, FedfairError, UnreachableError
+from fedfair.errors import AbortedError, FedfairError, IdentityError, RenewableIdentityError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
@@ -27,6 +28,7 @@ from fedfair.wire.frames import (
     Finished,
     Hello,
     Refused,
+    TrustUpdate,
     UploadStart,
     Welcome,
 )
@@ -71,6 +73,8 @@ class ScriptedCall:
             if frame == FIRST_ACCEPTED:
                 await self._uploaded.wait()
             yield encode_aggregator_frame(frame)
+            if isinstance(frame, TrustUpdate):
+                await asyncio.Event().wait()  # The site has to end this stream.
 
 
 class Unrecorded:
@@ -92,9 +96,10 @@ class Read(SilentSiteObserver):
 
 def waits_between(
     folder: Path,
-    *streams: tuple[AggregatorFrame, ...] | UnreachableError,
+    *streams: tuple[AggregatorFrame, ...] | UnreachableError | RenewableIdentityError,
     give_up_after_seconds: float | None = None,
     observer: SiteObserver | None = None,
+    standing: Standing | None = None,
 ) -> list[float]:
     """Play a site over these streams, one after the other, and return the waits between them."""
     script = iter(streams)
@@ -102,7 +107,7 @@ def waits_between(
     @asynccontextmanager
     async def dial() -> AsyncIterator[tuple[Link, Hello]]:
         frames = next(script)
-        if isinstance(frames, UnreachableError):
+        if isinstance(frames, FedfairError):
             raise frames
         yield Link(ScriptedCall(frames), Address("localhost", 1), Unrecorded()), HELLO
 
@@ -114,7 +119,14 @@ def waits_between(
         try:
             patience = Patience(backoff, give_up_after_seconds)
             await SiteDriver(
-                dial, SHAPES, answers, records, observer or SilentSiteObserver(), patience, lambda _: None
+                dial,
+                SHAPES,
+                answers,
+                records,
+                observer or SilentSiteObserver(),
+                patience,
+                lambda _: None,
+                standing,
             ).run()
         finally:
             answers.close()
@@ -149,6 +161,36 @@ def test_one_reason_for_waiting_is_read_once_with_its_end_and_what_then(
     assert reasons[-1] == "the line is dead"
     assert len(reasons) == 4
     assert all(words in note for note in waiting)
+
+
+def test_a_site_waits_for_a_renewed_certificate_and_says_so(tmp_path: Path) -> None:
+    expired, read = RenewableIdentityError("the certificate of clinic-a expired", "renew it"), Read()
+    over = (WELCOME, Finished(9, "done"))
+    assert waits_between(tmp_path, (WELCOME,), expired, expired, over, observer=read) == [0.125, 0.25, 0.5]
+    assert sum("the certificate of clinic-a expired; trying again in" in note for note in read.notes) == 1
+
+
+class Followed(NoStanding):
+    """Follows whatever certificate the aggregator announces; a fault is raised in place of that."""
+
+    def __init__(self, fault: IdentityError | None = None) -> None:
+        self.reconnection = ""
+        self._fault = fault
+
+    def take(self, update: TrustUpdate) -> None:
+        if self._fault is not None:
+            raise self._fault
+        self.reconnection = f"it is {update.certificate[0]} now"
+
+
+@pytest.mark.parametrize("fault", [None, IdentityError("the aggregator was revoked")], ids=["renewed", "revoked"])
+def test_an_aggregator_that_announces_certificates_is_called_less_and_less_often(
+    tmp_path: Path, fault: IdentityError | None
+) -> None:
+    announced = [(WELCOME, TrustUpdate(b"", bytes([number]) * 32)) for number in range(3)]
+    over = (WELCOME, Finished(9, "done"))
+    waits = waits_between(tmp_path, *announced, over, standing=Followed(fault))
+    assert waits == [0.125, 0.25, 0.5]
 
 
 def test_an_accepted_answer_brings_the_short_waits_back(tmp_path: Path) -> None:

@@ -285,3 +285,62 @@ def test_signing_without_an_authority_says_where_to_run_it(clinic: Host) -> None
     error = clinic.refused("sign", "clinic-a.request.json", "--yes")
     assert error.message.startswith("the authority's certificate is missing")
     assert "run this where it is kept" in error.remedy
+
+
+def test_a_site_keeps_its_keys_encrypted_from_the_request_to_the_renewal(lead: Host, clinic: Host) -> None:
+    clinic.run("request", "-n", "clinic-a", "-f", "heart", "--passphrase", typed="correct horse\ncorrect horse\n")
+    lead.receive(clinic, "clinic-a.request.json")
+    lead.run("sign", "clinic-a.request.json", "--yes")
+    clinic.receive(lead, "clinic-a.certificate.pem")
+    (clinic.folder / "secret.txt").write_text("correct horse\n")
+    clinic.run("install", "clinic-a.certificate.pem", "--yes", "--passphrase-file", "secret.txt")
+    clinic.run("renew", "-n", "clinic-a", "--passphrase-file", "secret.txt")
+    keys = sorted((clinic.folder / "cert" / "clinic-a").glob("*.key"))
+    assert [path.name for path in keys] == ["signing.key", "tls.key", "tls.next.key"]
+    assert all(b"BEGIN ENCRYPTED PRIVATE KEY" in path.read_bytes() for path in keys)
+    lead.receive(clinic, "clinic-a.request.json")
+    lead.run("sign", "clinic-a.request.json", "--yes")
+    clinic.receive(lead, "clinic-a.certificate.pem")
+    clinic.run("install", "clinic-a.certificate.pem", "--passphrase-file", "secret.txt")
+    now = datetime.now(UTC)
+    site = load_site_identity(clinic.folder / "cert", "clinic-a", now, b"correct horse")
+    assert site.participant.name == "clinic-a"
+    assert not (clinic.folder / "cert" / "clinic-a" / "tls.next.key").exists()
+
+
+def test_a_wrong_passphrase_is_one_clear_error(clinic: Host) -> None:
+    (clinic.folder / "secret.txt").write_text("correct horse\n")
+    clinic.run("request", "-n", "clinic-a", "-f", "heart", "--passphrase-file", "secret.txt")
+    (clinic.folder / "secret.txt").write_text("wrong horse\n")
+    error = clinic.refused("renew", "-n", "clinic-a", "--passphrase-file", "secret.txt")
+    assert error.message == (
+        "the signing key of clinic-a does not open with this passphrase: cert/clinic-a/signing.key"
+    )
+    assert "nobody can recover" in error.remedy
+
+
+def test_without_a_terminal_an_encrypted_key_says_where_its_passphrase_may_come_from(
+    clinic: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (clinic.folder / "secret.txt").write_text("correct horse\n")
+    clinic.run("request", "-n", "clinic-a", "-f", "heart", "--passphrase-file", "secret.txt")
+    error = clinic.refused("renew", "-n", "clinic-a")
+    assert "are encrypted, and no terminal can be asked" in error.message
+    assert "--passphrase-file FILE, or as the systemd credential 'fedfair-passphrase'" in error.remedy
+    credentials = clinic.folder / "credentials"
+    credentials.mkdir()
+    (credentials / "fedfair-passphrase").write_text("correct horse")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    error = clinic.refused("renew", "-n", "clinic-a")
+    # The keys are open; what is missing is the first certificate.
+    assert "the certificate of clinic-a is missing" in error.message
+
+
+def test_the_authority_s_host_does_not_install_a_certificate_of_an_encrypted_key(lead: Host) -> None:
+    (lead.folder / "own.txt").write_text("correct horse\n")
+    lead.run("request", "-n", "aggregator", "-f", "heart", "--passphrase-file", "own.txt")
+    said = lead.run("sign", "aggregator.request.json", "--host", "localhost", "--yes")
+    assert "fedfair certs install aggregator.certificate.pem" in said
+    lead.run("install", "aggregator.certificate.pem", "--passphrase-file", "own.txt")
+    site = load_site_identity(lead.folder / "cert", "aggregator", datetime.now(UTC), b"correct horse")
+    assert site.participant.name == "aggregator"

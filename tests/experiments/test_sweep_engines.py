@@ -63,7 +63,9 @@ def _workers() -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra ray is not installed: pip install -c constraints.txt '.[ray]'")
+    pytest.importorskip(
+        "ray", reason="the extra ray is not installed: pip install --require-hashes --no-deps -r constraints.txt"
+    )
     # In a process of its own: Ray leaves threads and warnings behind.
     script = """
         import json, os, sys

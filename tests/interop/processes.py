@@ -20,6 +20,7 @@ class Started:
         self.workspace: Workspace | None = None
         self.running: list[subprocess.Popen[str]] = []
         self.port = 0
+        self.environment: dict[str, str] = ENVIRONMENT
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start Python with these words in the folder of the federation."""
@@ -27,7 +28,7 @@ class Started:
         process = subprocess.Popen(
             [sys.executable, *words],
             cwd=self.workspace.folder,
-            env=ENVIRONMENT,
+            env=self.environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

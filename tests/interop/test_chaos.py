@@ -11,7 +11,7 @@ from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-COUNTS = ("wrong sums", "double messages", "tracebacks", "hands needed")
+COUNTS = ("wrong sums", "double messages", "rounds out of order", "tracebacks", "hands needed")
 
 
 def chaos(*words: str) -> tuple[int, dict[str, int], str]:
@@ -36,6 +36,7 @@ def test_a_few_faults_leave_no_wrong_sum_no_double_message_no_traceback_and_no_w
     [
         ("wrong-sum", "wrong sums"),
         ("second-message", "double messages"),
+        ("skipped-round", "rounds out of order"),
         ("traceback", "tracebacks"),
         ("hang", "hands needed"),
     ],

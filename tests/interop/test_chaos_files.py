@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,3 +63,73 @@ def test_a_log_that_is_torn_twice_before_it_is_read_ends_in_one_unfinished_recor
     log.write_bytes(records + frame(Record.ANSWER, b"answer" * 30))
     unfinished.leave(log, records[:20])
     assert [entry.record for entry in entries(log.read_bytes())][-1] is Record.ANSWER
+
+
+@pytest.mark.parametrize(
+    ("rounds", "wrong"),
+    [
+        ([1, 2, 3], []),
+        ([1, 2, 2, 3], []),  # a kill before the journal had it
+        ([1, 3], ["round 3 was opened after round 1"]),
+        ([1, 2, 3, 2, 3], ["round 2 was opened after round 3"]),
+        ([1, 2], ["the run is finished, and the last round that was opened is 2 of 3"]),
+    ],
+)
+def test_rounds_that_are_skipped_repeated_or_missing_are_found(
+    rounds: list[int], wrong: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+    from chaos import out_of_order
+
+    places = [("evaluation", 0, 1), *(("training", number, 1) for number in rounds)]
+    assert list(out_of_order(places, 3)) == wrong
+
+
+PIECES = (b"a" * 1000, b"b" * 1000)
+
+
+def test_a_proxy_cuts_in_the_middle_swallows_and_slows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+    from chaos import Proxy
+
+    async def through(disturb: Callable[[Proxy], None]) -> bytes:
+        """Say two pieces through a proxy that is disturbed between them; return what the other side has read."""
+        arrived, first, done = bytearray(), asyncio.Event(), asyncio.Event()
+
+        async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                while piece := await reader.read(4096):
+                    arrived.extend(piece)
+                    if len(arrived) >= len(PIECES[0]):
+                        first.set()
+                    if len(arrived) == sum(map(len, PIECES)):
+                        break
+            done.set()
+            writer.close()
+
+        server = await asyncio.start_server(read, "localhost", 0)
+        proxy = Proxy(server.sockets[0].getsockname()[1], random.Random(1))  # noqa: S311 - a place to cut at
+        await proxy.start()
+        _, writer = await asyncio.open_connection("localhost", proxy.port)
+        writer.write(PIECES[0])
+        await asyncio.wait_for(first.wait(), 60)
+        disturb(proxy)
+        writer.write(PIECES[1])
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+            writer.write_eof()
+        if disturb is not half_open:
+            await asyncio.wait_for(done.wait(), 60)
+        proxy.close()
+        await asyncio.wait_for(done.wait(), 60)
+        writer.transport.abort()
+        server.close()
+        return bytes(arrived)
+
+    half_open = Proxy.half_open
+    assert asyncio.run(through(lambda _: None)) == b"".join(PIECES)
+    assert asyncio.run(through(half_open)) == PIECES[0]
+    cut = asyncio.run(through(Proxy.cut_next))
+    assert len(PIECES[0]) <= len(cut) < 2000
+    slow = asyncio.run(through(lambda proxy: setattr(proxy, "_bytes_per_second", 50_000.0)))
+    assert slow == b"".join(PIECES)

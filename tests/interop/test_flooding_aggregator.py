@@ -26,7 +26,7 @@ from collaborator.preparation import make_ready
 from collaborator.records import SiteLogs
 from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.identity.tls import server_credentials
+from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import VERSION, Kind
@@ -75,7 +75,7 @@ async def lying(workspace: Workspace, script: Callable[[int, Say], Awaitable[Non
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(SERVICE, {PARTICIPATE_METHOD: handler}),)
     )
-    port = server.add_secure_port("localhost:0", server_credentials(run.identity))
+    port = server.add_secure_port("localhost:0", RenewableCertificate(run.identity).credentials)
     await server.start()
     try:
         yield port

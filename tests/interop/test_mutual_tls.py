@@ -34,7 +34,7 @@ from fedfair.identity.store import (
     load_trust,
     renew_site,
 )
-from fedfair.identity.tls import authenticate, channel_credentials, server_credentials
+from fedfair.identity.tls import RenewableCertificate, authenticate, channel_credentials
 from fedfair.ids import FederationName
 
 NOW = datetime.now(UTC)
@@ -109,7 +109,7 @@ async def service(hospital: Hospital, credentials: grpc.ServerCredentials | None
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("fedfair.test", {"WhoAmI": handler}),))
     port = server.add_secure_port(
-        "127.0.0.1:0", credentials or server_credentials(hospital.identity("aggregator"))
+        "127.0.0.1:0", credentials or RenewableCertificate(hospital.identity("aggregator")).credentials
     )
     await server.start()
     try:
@@ -145,7 +145,8 @@ def refusal_by_service(hospital: Hospital, site: SiteIdentity) -> str:
 
 def refusal_in_preflight(site: SiteIdentity, hospital: Hospital, served_as: SiteIdentity | None = None) -> str:
     async def run() -> None:
-        async with service(hospital, server_credentials(served_as or hospital.identity("aggregator"))) as port:
+        shown = RenewableCertificate(served_as or hospital.identity("aggregator"))
+        async with service(hospital, shown.credentials) as port:
             await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, TIMEOUT)
 
     with pytest.raises(IdentityError) as caught:
@@ -475,8 +476,24 @@ def test_a_server_that_dies_during_the_handshake_may_be_tried_again(heart: Hospi
         preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
 
 
-def test_keys_that_vanish_while_a_site_runs_are_named(heart: Hospital) -> None:
+def test_the_identity_that_was_loaded_is_shown_whatever_becomes_of_its_files(heart: Hospital) -> None:
+    # An installation that is under way leaves a key beside the certificate of another one for a moment.
     site = heart.identity("clinic-a")
     (site.folder / "tls.key").unlink()
-    with pytest.raises(IdentityError, match="are not what they were at the start"):
-        preflight("127.0.0.1", 1, site, NOW, TIMEOUT)
+    assert connect(heart, site) == b"clinic-a TLSv1.3"
+
+
+def test_a_key_that_is_kept_encrypted_is_never_on_the_disk_in_the_clear(
+    heart: Hospital, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def looking(context: ssl.SSLContext, file: str, *words: str, **named: str) -> None:
+        written.append(Path(file).read_bytes())
+        load(context, file, *words, **named)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", looking)
+    assert connect(heart, heart.identity("clinic-a")) == b"clinic-a TLSv1.3"
+    assert written
+    assert all(b"ENCRYPTED PRIVATE KEY" in content and b"BEGIN PRIVATE KEY" not in content for content in written)

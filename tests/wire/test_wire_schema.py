@@ -19,10 +19,12 @@ FIELDS = {
     | {"last_sum_number", "run_id", "rounds_done", "state"},
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason", "leaving", "accused"},
-    "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"},
+    "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"}
+    | {"trust"},
     "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only", "model"},
     "BroadcastStart": {"kind", "length", "sha256"},
     "SumStart": {"sum_number", "purpose", "round", "attempt", "state", "deadline_seconds"},
+    "TrustUpdate": {"revocation_list", "certificate"},
     "Accepted": {"sum_number"},
     "Finished": {"rounds", "outcome"},
     "Refused": {"reason", "remedy", "try_again"},

@@ -18,7 +18,7 @@ from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.source import load_federation
 from fedfair.errors import PlanError
 from fedfair.experiments.advice.choice import recommend, served_from
-from fedfair.experiments.advice.document import FORMAT, AdviceDocument, FamilyLimits
+from fedfair.experiments.advice.document import FORMAT, AdviceDocument, CriticalMethod, FamilyLimits
 from fedfair.experiments.advice.families import (
     ModelFamily,
     SolvedLinearModels,
@@ -34,7 +34,13 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.description import model_in_words
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
-from fedfair.simulation.linear_family import MAX_VALUES, critical_sizes, scaled, standardised_columns
+from fedfair.simulation.linear_family import (
+    MAX_PROGRAM_RECORDS,
+    MAX_VALUES,
+    critical_sizes,
+    scaled,
+    standardised_columns,
+)
 
 SOLVED_FOLDS, TRAINED_FOLDS = 5, 3
 SIZES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
@@ -179,9 +185,9 @@ def linear_limits(records: Dataset) -> FamilyLimits:
     """Return the critical size of linear models over records, by the linear program or by its dual."""
     features, classes = scaled(records, standardised_columns(records)), records.schema.classes
     lowest, highest = critical_sizes(features, records.labels, classes)
-    return FamilyLimits(
-        lowest=lowest, highest=highest, method="linear-program" if lowest == highest else "hinge-bounds"
-    )
+    # Bounds may meet too, so they do not tell how they were found.
+    method: CriticalMethod = "linear-program" if len(records) <= MAX_PROGRAM_RECORDS else "hinge-bounds"
+    return FamilyLimits(lowest=lowest, highest=highest, method=method)
 
 
 def trained_limits(

@@ -198,7 +198,7 @@ class Abstain(_message.Message):
     def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: _Optional[bool] = ..., accused: _Optional[int] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
-    __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked")
+    __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked", "trust")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +207,7 @@ class AggregatorFrame(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     MASKED_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     broadcast: BroadcastStart
     chunk: Chunk
@@ -215,7 +216,8 @@ class AggregatorFrame(_message.Message):
     finished: Finished
     refused: Refused
     masked: SecaggMessage
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., broadcast: _Optional[_Union[BroadcastStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., sum: _Optional[_Union[SumStart, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
+    trust: TrustUpdate
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., broadcast: _Optional[_Union[BroadcastStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., sum: _Optional[_Union[SumStart, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ..., trust: _Optional[_Union[TrustUpdate, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("run_id", "rounds_done", "rounds_total", "evaluation_only", "model")
@@ -276,6 +278,14 @@ class SumStart(_message.Message):
     state: bytes
     deadline_seconds: int
     def __init__(self, sum_number: _Optional[int] = ..., purpose: _Optional[_Union[SumStart.Purpose, str]] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[bytes] = ..., deadline_seconds: _Optional[int] = ...) -> None: ...
+
+class TrustUpdate(_message.Message):
+    __slots__ = ("revocation_list", "certificate")
+    REVOCATION_LIST_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    revocation_list: bytes
+    certificate: bytes
+    def __init__(self, revocation_list: _Optional[bytes] = ..., certificate: _Optional[bytes] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("sum_number",)

@@ -86,6 +86,15 @@ def test_program_and_grid_agree_on_the_critical_size_of_a_base_rate(minority: fl
     assert critical - min(beaten, default=1.0) <= 0.05
 
 
+@pytest.mark.parametrize(("records", "method"), [(5000, "linear-program"), (5001, "hinge-bounds")])
+def test_how_the_critical_size_was_found_is_told_where_both_ways_give_the_same(records: int, method: str) -> None:
+    labels = np.arange(records) % 2
+    separable = Dataset(labels[:, None] * 2.0 - 1.0, labels, FeatureSchema((1,), 2, (0,), ("one",)))
+    found = linear_limits(separable)
+    assert found.lowest == found.highest == pytest.approx(0.0, abs=1e-6)
+    assert found.method == method
+
+
 def test_trained_models_find_the_critical_size_of_the_linear_program() -> None:
     records = noisy(300)
     plan = linear_plan(rounds=150, learning_rate=0.3)

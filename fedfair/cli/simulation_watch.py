@@ -1,0 +1,74 @@
+"""Has a simulation logged as JSON lines and tracked; such a run has no name but the one that it is given here."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from aggregator.notice_events import sum_events
+from fedfair.plan.schema import Plan
+from fedfair.process.event_log import JsonLog
+from fedfair.process.events import LoggedEvent, LogLevel, notice_event
+from fedfair.results.document import Json, ResultDocument
+from fedfair.results.writing import Setting, past_moment
+from fedfair.run.training_run import Progress
+from fedfair.tracking.background import Trackers
+from fedfair.tracking.facts import tracked_facts
+from fedfair.tracking.failure import tracker_words
+from fedfair.tracking.targets import TrackTarget
+from fedfair.tracking.tracker import TrackedEnd, TrackedRun, moment_figures, result_figures
+
+
+class SimulationWatch:
+    """Takes every applied sum, and the end.
+
+    Args:
+        plan: what is simulated.
+        log: of programs; None where people read.
+        targets: where the run is tracked.
+        shown: whether sums are logged.
+
+    Attributes:
+        rounds: training rounds of the plan.
+        worst_group_size: of the plan.
+    """
+
+    def __init__(self, plan: Plan, log: JsonLog | None, targets: Sequence[TrackTarget], *, shown: bool) -> None:
+        self._plan, self._log, self._shown = plan, log, shown
+        self.rounds, self.worst_group_size = plan.training.rounds, plan.objective.worst_group_size
+        run_id = uuid.uuid4().hex
+        if log is not None:
+            log.run_id = run_id
+        run = TrackedRun(run_id, plan.federation.name, "simulation", tracked_facts(plan))
+        self._trackers = Trackers(targets, run)
+
+    def together(self, other: Callable[[Progress], None]) -> Callable[[Progress], None]:
+        """Return what takes a sum for another observer and for this one."""
+
+        def progressed(progress: Progress) -> None:
+            other(progress)
+            self._progressed(progress)
+
+        return progressed
+
+    def _progressed(self, progress: Progress) -> None:
+        if self._log is not None and self._shown:
+            for event in sum_events(progress, self.rounds, self.worst_group_size):
+                self._log.event(event)
+        if progress.evaluation is not None:
+            moment = past_moment(progress.evaluation, self._plan, Setting.SIMULATION)
+            self._trackers.figures(moment.round, moment_figures(moment))
+
+    def ended(self, result: ResultDocument) -> list[str]:
+        """Take the end of the run; return what people have to be told of trackers."""
+        words = f"finished after {result.rounds} rounds"
+        self._trackers.finish(TrackedEnd("finished", words, result.rounds, result_figures(result)))
+        failures = self._trackers.take_failures()
+        if self._log is None:
+            return [tracker_words(failure) for failure in failures]
+        for failure in failures:
+            self._log.event(notice_event(failure, LogLevel.WARNING, tracker_words(failure)))
+        if self._shown:
+            fields: dict[str, Json] = {"state": "finished", "rounds_done": result.rounds}
+            self._log.event(LoggedEvent("run_ended", LogLevel.INFO, words, fields))
+        return []

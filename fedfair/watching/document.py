@@ -1,0 +1,88 @@
+"""The status of a run as JSON, `fedfair/status/1`: what `/healthz` answers and `fedfair status` reads.
+
+Times are ISO 8601 in UTC, losses in nats. A reader takes what it knows and looks at nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from fedfair.watching.run_status import PooledFigures, RunStatus, up_to
+
+FORMAT = "fedfair/status/1"
+
+
+def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
+    """Return the status as JSON values.
+
+    Args:
+        status: the status.
+        now: the time, with a time zone.
+    """
+    seconds, present = up_to(status, now).awaited_seconds, frozenset(status.connected)
+    return {
+        "format": FORMAT,
+        "role": status.role,
+        "name": status.name,
+        "federation": status.federation,
+        "run_id": status.run_id,
+        "state": status.state.value,
+        "time": _stamp(now),
+        "started": _stamp(status.started),
+        "rounds_done": status.rounds_done,
+        "rounds_total": status.rounds_total,
+        "rounds_per_second": _rounded(status.rounds_per_second),
+        "last_round_age_seconds": _rounded(status.last_round_age(now)),
+        "sum": {
+            "purpose": status.step.purpose,
+            "round": status.step.round,
+            "attempt": status.step.attempt,
+            "phase": status.step.phase,
+        },
+        "sites": {
+            name: {
+                "connected": name in present,
+                "awaited_since": _stamp(status.awaited.get(name)),
+                "awaited_seconds": _rounded(sum(seconds.get(name, {}).values())),
+                "withdrew": status.withdrawn.get(name),
+            }
+            for name in status.sites
+        },
+        "connected": list(status.connected),
+        "awaited": list(status.awaited),
+        "awaited_until": _stamp(status.until),
+        "waiting": status.waiting_words,
+        "worst_group_size": status.worst_group_size,
+        "evaluation": None
+        if status.evaluation is None
+        else {
+            "round": status.evaluation.round,
+            "splits": {name: _figures(split) for name, split in status.evaluation.splits.items()},
+        },
+        "certificate_days_left": status.certificate_days(now),
+        "certificate_ends": _stamp(status.certificate_ends),
+        "totals": {
+            name: {" ".join(labels): value for labels, value in sorted(values.items())}
+            for name, values in sorted(status.totals.items())
+        },
+        "notes": [{"time": _stamp(note.at), "words": note.words} for note in status.notes],
+    }
+
+
+def status_text(status: RunStatus, now: datetime) -> bytes:
+    """Return the document as UTF-8 text."""
+    return (json.dumps(status_document(status, now), indent=2) + "\n").encode("utf-8")
+
+
+def _figures(split: PooledFigures) -> dict[str, float | None]:
+    return {"mean": split.mean, "worst": split.worst, "accuracy": split.accuracy}
+
+
+def _stamp(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

@@ -1,0 +1,49 @@
+"""A folder of wheels: filled from the package index once, then enough for an install without a network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import venv
+from pathlib import Path
+
+import pytest
+
+from fedfair import __version__
+from supply.pins import RUN
+from supply.wheels import fill
+
+SECONDS = 1800
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * SECONDS)
+def test_a_host_without_a_network_installs_from_the_folder_by_hash_alone(tmp_path: Path) -> None:
+    folder, place = tmp_path / "wheels", tmp_path / "installed"
+    try:
+        lists = fill(RUN, folder)
+    except subprocess.CalledProcessError as fault:
+        pytest.skip(f"no package index here, or no room for the files: {fault}")
+    assert {path.parent for path in lists} == {folder}
+    venv.create(place, with_pip=True)
+    # A setting of this machine must not bring another source of files back.
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    alone |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+    words = ["--no-index", "--find-links", str(folder), "--no-deps", "--require-hashes"]
+    named = [word for path in lists for word in ("-r", str(path))]
+    pip = [str(place / "bin" / "python"), "-m", "pip", "--quiet"]
+    subprocess.run([*pip, "install", *words, *named], check=True, env=alone, cwd=tmp_path, timeout=SECONDS)
+    subprocess.run([*pip, "check"], check=True, env=alone, cwd=tmp_path, timeout=SECONDS)
+    told = subprocess.run(
+        [place / "bin" / "fedfair", "--version"], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert told.stdout.strip() == f"fedfair {__version__}"
+    # One byte more in one file, and nothing is installed.
+    (wheel,) = folder.glob("typer-*.whl")
+    wheel.write_bytes(wheel.read_bytes() + b"\0")
+    again = subprocess.run(
+        [*pip, "install", "--force-reinstall", *words, *named], check=False, capture_output=True, text=True,
+        env=alone, cwd=tmp_path, timeout=SECONDS,
+    )  # fmt: skip
+    assert again.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in again.stderr

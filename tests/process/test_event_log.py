@@ -1,0 +1,174 @@
+"""The JSON log: one object on each line, a name for every notice, and values that programs can read."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+import aggregator.notice_events as at_aggregator
+import collaborator.notice_events as at_site
+from aggregator import notices as run_notices
+from collaborator import notices as site_notices
+from docs.events_page import OTHERS
+from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.spec import SumSpec
+from fedfair.errors import AbortedError, LocalProtocolError, StoppedError
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.purpose import Purpose
+from fedfair.process.event_log import JsonLog
+from fedfair.process.events import RESERVED, LogLevel, event_name, json_value, notice_event
+from fedfair.process.terminal import complaints
+from fedfair.rounds.events import AfterWaiting, Waiting
+from tests.actors.test_notices import AGGREGATOR, SITE
+from tests.conftest import REPOSITORY
+
+RUN = "0123456789abcdef" * 2
+
+PUBLISHED = {
+    "protection_stated", "identity_warned", "run_continued", "port_opened", "entry_refused", "invitation_declined",
+    "stream_opened", "stream_ended", "sites_awaited", "answer_unawaited", "lie_suspected", "sent_away",
+    "site_withdrew", "attempt_lost", "evaluation_omitted", "journal_behind", "changes_clipped", "values_replaced",
+    "older_trust_kept", "stop_begun", "absent_sites_awaited", "run_joined", "retry_planned", "sum_declined",
+    "values_omitted", "evaluation_done", "privacy_forecast", "summary_unwritten", "leaving_begun", "plan_refused",
+    "aggregator_untold", "tracker_failed", "own_records_evaluated", "run_file_unwritten", "last_sums_missed",
+}  # fmt: skip
+"""Names that somebody's alert rules may hold: a name may come, and none may go."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_takes_faults_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complaints, "taker", None)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+def lines_of(log: list[str]) -> list[dict[str, object]]:
+    return [json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON")) for line in log]
+
+
+@pytest.mark.parametrize(("notice", "words"), AGGREGATOR, ids=lambda one: type(one).__name__)
+def test_every_notice_of_the_aggregator_is_one_line_with_its_sentence_and_fields(
+    notice: run_notices.Notice, words: str
+) -> None:
+    written: list[str] = []
+    log = JsonLog(LogLevel.DEBUG, written.append)
+    log.run_id = RUN
+    at_aggregator.RunEvents(log, 20, 0.1).noticed(notice)
+    (line,) = lines_of(written)
+    assert (line["message"], line["run_id"]) == (words, RUN)
+    assert line["event"] == event_name(type(notice))
+    assert set(line) == {*RESERVED, *notice.__dataclass_fields__}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", str(line["time"]))
+
+
+@pytest.mark.parametrize(("notice", "words"), SITE, ids=lambda one: type(one).__name__)
+def test_every_notice_of_a_site_is_one_line_with_its_sentence_and_fields(
+    notice: site_notices.Notice, words: str
+) -> None:
+    written: list[str] = []
+    at_site.SiteEvents(JsonLog(LogLevel.DEBUG, written.append)).noticed(notice)
+    (line,) = lines_of(written)
+    assert line["message"] == words
+    assert set(line) == {*RESERVED, *notice.__dataclass_fields__}
+
+
+def test_no_published_name_of_an_event_goes_and_no_two_notices_share_one() -> None:
+    kinds = {*get_args(run_notices.Notice), *get_args(site_notices.Notice)}
+    # A tracker may fail on either side.
+    names = [event_name(kind) for kind in kinds]
+    assert len(names) == len(set(names))
+    assert set(names) >= PUBLISHED
+    assert set(names).isdisjoint(OTHERS)
+
+
+def test_no_field_of_a_notice_hides_a_key_of_every_line() -> None:
+    for kind in (*get_args(run_notices.Notice), *get_args(site_notices.Notice)):
+        assert set(kind.__dataclass_fields__).isdisjoint(set(RESERVED) - {"run_id"}), kind
+
+
+def test_every_event_that_is_no_notice_is_in_the_table() -> None:
+    found = set()
+    for folder in ("aggregator", "collaborator", "fedfair"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.Call) or not node.args:
+                    continue
+                called = ast.unparse(node.func)
+                if called == "LoggedEvent" or called.endswith("log.doubt"):
+                    found |= {leaf.value for leaf in [node.args[0]] if isinstance(leaf, ast.Constant)}
+    assert found | {"command_failed", "command_stopped"} == set(OTHERS)
+
+
+def test_values_keep_their_types() -> None:
+    notice = run_notices.AttemptLost(Purpose.TRAINING, RoundNumber(7), 2, "too few")
+    assert json_value(notice) == {"purpose": "training", "round": 7, "attempt": 2, "reason": "too few"}
+    leads = run_notices.JournalBehind({ParticipantId("clinic-a"): 3}, 0)
+    assert json_value(leads) == {"leads": {"clinic-a": 3}, "rounds": 0}
+    noon = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
+    assert json_value([noon, Path("save"), float("nan"), True]) == [
+        "2031-05-04T12:00:00.000+00:00", "save", None, True
+    ]  # fmt: skip
+    assert json_value([object]) == ["<class 'object'>"]
+    with pytest.raises(LocalProtocolError, match="str is no notice"):
+        notice_event("words", LogLevel.INFO, "words")
+
+
+def test_a_wait_tells_which_sum_is_due_and_not_its_shapes() -> None:
+    spec = SumSpec(Purpose.TRAINING, 2, 2, np.dtype(np.float64))
+    due = SumRequest(Purpose.TRAINING, RoundNumber(7), 2, spec)
+    facts = Waiting((ParticipantId("clinic-b"),), 1, 2, 2, (), AfterWaiting.END, due)
+    noon = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
+    event = at_aggregator.event_of(run_notices.SitesAwaited(facts, noon, noon))
+    assert json.loads(json.dumps(event.fields["facts"]))["request"] == {
+        "purpose": "training", "round": 7, "attempt": 2,
+    }  # fmt: skip
+
+
+def test_a_line_names_the_run_as_soon_as_a_site_has_joined_it() -> None:
+    written: list[str] = []
+    events = at_site.SiteEvents(JsonLog(LogLevel.INFO, written.append))
+    events.noticed(site_notices.PrivacyForecast("free"))
+    events.noticed(site_notices.RunJoined(RUN, 0, 20))
+    events.noticed(site_notices.EvaluationDone(RoundNumber(1), 20))
+    assert [line["run_id"] for line in lines_of(written)] == ["", RUN, RUN]
+
+
+def test_what_matters_less_than_the_level_is_not_told() -> None:
+    written: list[str] = []
+    events = at_aggregator.RunEvents(JsonLog(LogLevel.WARNING, written.append), 20, 0.1)
+    for notice, _ in AGGREGATOR:
+        events.noticed(notice)
+    told = {line["event"] for line in lines_of(written)}
+    kinds = at_aggregator.WARNINGS | at_aggregator.ERRORS
+    assert told == {event_name(kind) for kind in kinds}
+
+
+def test_a_fault_that_ends_the_process_is_a_line_and_a_stop_is_no_error() -> None:
+    written: list[str] = []
+    JsonLog(LogLevel.INFO, written.append)
+    assert complaints.taker is not None
+    complaints.taker(AbortedError("the quorum was lost", "start it again"))
+    complaints.taker(StoppedError("this site was stopped", signal_name="SIGTERM"))
+    complaints.taker(FileNotFoundError(2, "No such file or directory", "plan.yaml"))
+    failed, stopped, missing = lines_of(written)
+    assert (failed["event"], failed["level"], failed["status"]) == ("command_failed", "error", 3)
+    assert (failed["fault"], failed["remedy"]) == ("AbortedError", "start it again")
+    assert (stopped["event"], stopped["level"], stopped["status"]) == ("command_stopped", "info", 0)
+    assert (missing["message"], missing["status"]) == ("No such file or directory plan.yaml", 2)
+
+
+def test_a_warning_of_a_library_is_a_line_too() -> None:
+    written: list[str] = []
+    JsonLog(LogLevel.INFO, written.append)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning("old", DeprecationWarning, "x.py", 3)
+    (line,) = lines_of(written)
+    assert (line["event"], line["category"], line["place"]) == ("library_warned", "DeprecationWarning", "x.py:3")
