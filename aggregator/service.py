@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import grpc
@@ -96,6 +97,9 @@ class StreamHandler(Protocol):
 
     def arriving(self, connection: Connection, message: bytes, length: int) -> Awaitable[ArrivingVector | None]:
         """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
+
+    def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> Awaitable[None]:
+        """Add a piece of a masked vector to the sum."""
 
     def submit(self, connection: Connection, event: Event) -> Awaitable[None]:
         """Have the round rules take an event; done when nothing refers to its payload any more."""
@@ -296,10 +300,17 @@ class Service:
     ) -> None:
         """Add a vector to the sum as it arrives; where it breaks off or is refused, the sum is as it was."""
         try:
-            await self._fill(arriving, incoming, _added(arriving))
+            await self._fill(arriving, incoming, partial(self._add_piece, arriving))
             await self._floor.submit(connection, MessageArrived(connection.participant, start.message, arriving))
         finally:
             arriving.close()
+
+    async def _add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> None:
+        if len(chunk.data) > arriving.missing:
+            raise RemoteProtocolError(
+                f"a chunk of {len(chunk.data)} bytes arrived where {arriving.missing} were missing"
+            )
+        await self._floor.add_piece(arriving, chunk)
 
     async def _fill(
         self, arriving: Assembler | ArrivingVector, incoming: FrameReader, add: Callable[[Chunk], Awaitable[None]]
@@ -331,19 +342,6 @@ def _held(assembler: Assembler) -> Callable[[Chunk], Awaitable[None]]:
 
     async def add(chunk: Chunk) -> None:
         assembler.add(chunk)
-
-    return add
-
-
-def _added(arriving: ArrivingVector) -> Callable[[Chunk], Awaitable[None]]:
-    """Return what adds a chunk to the sum, in a thread: it hashes it."""
-
-    async def add(chunk: Chunk) -> None:
-        if len(chunk.data) > arriving.missing:
-            raise RemoteProtocolError(
-                f"a chunk of {len(chunk.data)} bytes arrived where {arriving.missing} were missing"
-            )
-        await asyncio.to_thread(arriving.add, chunk.data)
 
     return add
 

@@ -1,5 +1,8 @@
 """Processor time a round and peak memory of a masked federation with a large model: real processes, mutual TLS.
 
+Beside them stands the floor (`large_floor.py`), measured before and after in the same minutes, and the processor
+time of the local step alone. A busy machine takes longer for both, so compare the figure with the floor.
+
 Collaborators train an MLP 64-hidden-10 on scikit-learn's digits, one step of batch 64 a round. The defaults make
 11.24 million parameters and five sites; `--hidden 1330666 --collaborators 3` makes 99.8 million. The processor
 time is what the kernel counts for each process (Linux) between the first training round and the last, so start-up
@@ -19,9 +22,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from large_floor import floor_seconds
 from machine import report
 from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
@@ -46,6 +51,19 @@ class Watched:
     spent: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What local training takes in a process of its own.
+
+    Attributes:
+        peak: greatest resident memory, in bytes.
+        step_seconds: processor seconds of a round's local steps.
+    """
+
+    peak: int
+    step_seconds: float
+
+
 def plan(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
     names = [f"site-{number}" for number in range(1, collaborators + 1)]
     return {
@@ -67,8 +85,8 @@ def plan(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
     }
 
 
-def one_run(hidden: int, collaborators: int, rounds: int) -> tuple[dict[str, Watched], int]:
-    """Return what every process took, and the peaks of local training alone in a process of its own."""
+def one_run(hidden: int, collaborators: int, rounds: int) -> tuple[dict[str, Watched], Alone]:
+    """Return what every process took, and what local training takes alone in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = prepare(Path(folder), plan(hidden, collaborators, rounds))
         watched = {name: Watched() for name in ("aggregator", *workspace.collaborators)}
@@ -109,11 +127,12 @@ def _processor_seconds(number: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _training_alone(workspace: Workspace) -> int:
-    """Return the peak of a process that makes a site ready and computes what a run asks for."""
+def _training_alone(workspace: Workspace) -> Alone:
+    """Return what a process takes that makes a site ready and computes what a run asks for."""
     arguments = [sys.executable, __file__, "--train", str(workspace.folder), workspace.collaborators[0]]
     done = subprocess.run(arguments, check=True, capture_output=True, text=True)
-    return int(done.stdout.split()[-1])
+    peak, seconds = done.stdout.split()[-2:]
+    return Alone(int(peak), float(seconds))
 
 
 def train_and_say(folder: Path, name: str) -> None:
@@ -122,31 +141,39 @@ def train_and_say(folder: Path, name: str) -> None:
     from collaborator.preparation import find_site, make_ready
     from fedfair.aggregation.requests import GlobalModel
     from fedfair.ids import RoundNumber
+    from fedfair.process.kept_memory import nothing_kept
 
     os.chdir(folder)
     ready = make_ready(find_site(name, folder / f"{name}.yaml", folder / "plan" / "plan.yaml", None))
     model = GlobalModel(ready.binding.vector, 0.0)
-    for number in (1, 2):
-        ready.task.summable_change(model, RoundNumber(number), 1)
-    ready.task.losses(model)
-    print(_high_water("self"))
+    with nothing_kept(model.vector.nbytes):
+        for number in (1, 2, 3):
+            begun = time.process_time()
+            ready.task.summable_change(model, RoundNumber(number), 1)
+            spent = time.process_time() - begun
+        ready.task.losses(model)
+    print(_high_water("self"), spent)
 
 
 def figures(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
     """Return all figures of one size of model."""
-    tiny, tiny_alone = one_run(TINY_HIDDEN, collaborators, 3)
-    large, large_alone = one_run(hidden, collaborators, rounds)
     parameters = 64 * hidden + hidden + 10 * hidden + 10
     model_bytes = 4 * parameters
+    tiny, tiny_alone = one_run(TINY_HIDDEN, collaborators, 3)
+    floor = floor_seconds(model_bytes, collaborators)
+    large, large_alone = one_run(hidden, collaborators, rounds)
+    floor_after = floor_seconds(model_bytes, collaborators)
     spent = {name: (seen.spent[-1] - seen.spent[0]) / (len(seen.spent) - 1) for name, seen in large.items()}
     sites = [name for name in large if name != "aggregator"]
     models = {name: (large[name].peak - tiny[name].peak) / model_bytes for name in large}
-    training = (large_alone - tiny_alone) / model_bytes
+    training = (large_alone.peak - tiny_alone.peak) / model_bytes
     site = max(models[name] for name in sites)
     return {
         "parameters": parameters,
         "model_bytes": model_bytes,
         "processor_seconds_a_round": sum(spent.values()),
+        "floor_seconds_a_round": {name: (floor[name] + floor_after[name]) / 2 for name in floor},
+        "local_step_seconds_a_round": collaborators * large_alone.step_seconds,
         "aggregator_processor_seconds": spent["aggregator"],
         "site_processor_seconds": sum(spent[name] for name in sites) / len(sites),
         "aggregator_models": models["aggregator"],

@@ -8,13 +8,13 @@ upload counts, the two bodies change places. When it does not, the second one is
 Of the upload itself at most one block is held. The difference of the two bodies is what has arrived of it, and a
 sum that a broken upload can be taken out of cannot hold less. That difference is as masked as it was on the wire.
 
-Other uploads may be added meanwhile: they are added to what is written of the second body, too. Any thread may
-add; the lock is the running sum's. Decides nothing about who may upload, which is `server`'s business.
+Other uploads may be added meanwhile: they are added to what is written of the second body, too. Its owner lets
+only one thread at a time add to a sum; `close` may come from another at any time. Decides nothing about who may
+upload, which is `server`'s business.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.fixedpoint import BLOCK_VALUES, RING_OF_WHOLE_WORDS, unpack
+from fedfair.secagg.pieces import ArrivingDigest
 from fedfair.secagg.shape import SumShape, packed_bytes
-from fedfair.secagg.transcript import leaf_digest, root_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,6 @@ class ArrivingVector:
         ring_bits: width of a body value on its way.
         body: uint32 (body_length,), the words of the sum without it.
         spare: uint32 (body_length,), where the words of the sum with it are written.
-        lock: held by whoever reads or writes one of the two.
         closed: called once, when nothing more will be written.
     """
 
@@ -47,19 +46,19 @@ class ArrivingVector:
         ring_bits: int,
         body: NDArray[np.uint32],
         spare: NDArray[np.uint32],
-        lock: threading.Lock,
         closed: Callable[[], None],
     ) -> None:
         self._header_bytes = shape.header_bytes()
         self._length = shape.vector_bytes(ring_bits)
         self._ring_bits = ring_bits
-        self._leaf_bytes = packed_bytes(BLOCK_VALUES, ring_bits)
+        self._block_bytes = packed_bytes(BLOCK_VALUES, ring_bits)
+        self._whole_bytes = 0  # of the body, in whole blocks
         self._body, self._spare = body, spare
-        self._lock, self._closed = lock, closed
+        self._closed = closed
         self._arrived = 0
         self._part = bytearray()  # what has arrived of the header, or of a block that is not whole yet
         self._header: NDArray[np.uint64] | None = None
-        self._leaves: list[bytes] = []
+        self._digest = ArrivingDigest(self._length)
         self._words = np.empty(BLOCK_VALUES, np.uint32)
         self._written = 0
         self._is_live = True
@@ -73,8 +72,12 @@ class ArrivingVector:
         """Return how many bytes have not arrived yet."""
         return self._length - self._arrived
 
-    def add(self, data: bytes | memoryview) -> None:
+    def add(self, data: bytes | memoryview, frame_sha256: bytes = b"") -> None:
         """Add the next bytes; what comes after the sum is over is counted and dropped.
+
+        Args:
+            data: at least one byte.
+            frame_sha256: of the frame in which they came alone, where it is known: then they are not hashed again.
 
         Raises:
             LocalProtocolError: they reach beyond the vector; nothing was added.
@@ -82,29 +85,32 @@ class ArrivingVector:
         view = memoryview(data).cast("B")
         if len(view) > self.missing:
             raise LocalProtocolError(f"{len(view)} bytes where {self.missing} of a masked vector are missing")
-        with self._lock:
-            if not self._is_live:
-                self._arrived += len(view)
-                return
-            while view:
-                view = self._add_some(view)
+        if not self._is_live:
+            self._arrived += len(view)
+            return
+        self._digest.add(view, frame_sha256)
+        while view:
+            view = self._add_some(view)
 
     def digest(self) -> bytes:
-        """Return the digest of the whole vector, as `masking.vector_digest`.
+        """Return the digest of the whole vector, as `pieces.vector_digest`.
 
         Raises:
             LocalProtocolError: some of it is missing.
         """
         if self.missing:
             raise LocalProtocolError(f"{self.missing} bytes of a masked vector are missing")
-        return root_digest(self._length, self._leaves)
+        return self._digest.digest()
 
     def close(self) -> None:
-        """Take no part in the sum any more; its memory is given back."""
-        with self._lock:
-            self.detach()
+        """Take no part in the sum any more: nothing is written to either body, and the memory is given back."""
+        if self._is_live:
+            self._is_live = False
+            self._body = self._spare = self._words[:0]
+            self._part.clear()
+            self._closed()
 
-    # -------------------------------------------------------------- what the running sum calls, under its lock
+    # -------------------------------------------------------------- what the running sum calls
 
     def include(self, words: NDArray[np.uint32], start: int) -> None:
         """Add words of another vector to what is written of the sum with this one.
@@ -113,9 +119,10 @@ class ArrivingVector:
             words: uint32, of the body of another vector.
             start: where in the body they begin.
         """
-        stop = min(start + words.size, self._written)
+        spare = self._spare  # Once it is closed, an empty one.
+        stop = min(start + words.size, self._written, spare.size)
         if start < stop:
-            self._spare[start:stop] += words[: stop - start]
+            spare[start:stop] += words[: stop - start]
 
     def take(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
         """Return the header of the vector, and the body of the sum with it; afterwards it is closed.
@@ -123,19 +130,11 @@ class ArrivingVector:
         Raises:
             LocalProtocolError: some of it is missing, or it is closed.
         """
-        if self.missing or self._header is None or not self._is_live:
+        header, body = self._header, self._spare  # Before the look at whether it is closed, which may come now.
+        if self.missing or header is None or not self._is_live:
             raise LocalProtocolError(f"a masked vector of which {self.missing} bytes are missing is not added")
-        header, body = self._header, self._spare
-        self.detach()
+        self.close()
         return header, body
-
-    def detach(self) -> None:
-        """Forget both bodies, so that nothing is written to them any more."""
-        if self._is_live:
-            self._is_live = False
-            self._body = self._spare = self._words[:0]
-            self._part.clear()
-            self._closed()
 
     # -------------------------------------------------------------- one block
 
@@ -144,7 +143,7 @@ class ArrivingVector:
         if self._header is None:
             due = self._header_bytes
         else:
-            due = min(self._leaf_bytes, self._length - self._header_bytes - self._whole_bytes)
+            due = min(self._block_bytes, self._length - self._header_bytes - self._whole_bytes)
         if not self._part and len(view) >= due:
             self._arrived += due
             self._take_whole(view[:due])
@@ -157,13 +156,7 @@ class ArrivingVector:
             self._take_whole(memoryview(whole))
         return view[size:]
 
-    @property
-    def _whole_bytes(self) -> int:
-        """Return how many bytes of the body were in whole blocks."""
-        return (len(self._leaves) - 1) * self._leaf_bytes
-
     def _take_whole(self, part: memoryview) -> None:
-        self._leaves.append(leaf_digest(part))
         if self._header is None:
             self._header = np.frombuffer(bytes(part), "<u8").astype(np.uint64)
             return
@@ -171,6 +164,7 @@ class ArrivingVector:
         stop = min(start + BLOCK_VALUES, self._body.size)
         np.add(self._body[start:stop], self._block(part, stop - start), out=self._spare[start:stop])
         self._written = stop
+        self._whole_bytes += len(part)
 
     def _block(self, part: memoryview, size: int) -> NDArray[np.uint32]:
         if self._ring_bits == RING_OF_WHOLE_WORDS:

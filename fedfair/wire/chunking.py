@@ -8,7 +8,8 @@ bytes, whatever arrives.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,10 +36,18 @@ def upload_frames(sum_number: SumNumber, payload: bytes | bytearray | memoryview
     yield from (Chunk(piece) for piece in chunks(payload))
 
 
-def masked_frames(message: bytes, vector: bytes | bytearray | memoryview) -> Iterator[SecaggMessage | Chunk]:
-    """Yield every frame of one message of secure aggregation: the message, then its vector's chunks, if any."""
+def masked_frames(
+    message: bytes, vector: bytes | bytearray | memoryview, hashed: Sequence[bytes] = ()
+) -> Iterator[SecaggMessage | Chunk]:
+    """Yield every frame of one message of secure aggregation: the message, then its vector's chunks, if any.
+
+    Args:
+        message: of secure aggregation.
+        vector: what travels beside it.
+        hashed: the SHA-256 of each frame of a chunk, in order; empty where they are not known.
+    """
     yield SecaggMessage(message, memoryview(vector).nbytes)
-    yield from (Chunk(piece) for piece in chunks(vector))
+    yield from (Chunk(*both) for both in zip_longest(chunks(vector), hashed, fillvalue=b""))
 
 
 def broadcast_frames(

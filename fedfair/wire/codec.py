@@ -16,6 +16,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.secagg.pieces import CHUNK_FIELD, frame_prefix
 from fedfair.wire.frames import (
     Abstain,
     Accepted,
@@ -276,44 +277,26 @@ def _masked(message: pb.SecaggMessage) -> SecaggMessage:
 
 # Nearly all bytes of a run are chunks, and both kinds of frames have them in the same field. They are written and
 # read here without protobuf, which would copy a model three times; a test holds their bytes to protobuf's.
-_CHUNK_FIELD, _DATA_FIELD = b"\x1a", b"\x0a"
-"""The tags of field 3 of a frame and of field 1 of a chunk, both of them bytes with a length."""
-
 _PREFIX_BYTES = range(4, 11)
 """How long the bytes before the data of a chunk may be."""
 
 
 def _encoded_chunk(data: bytes | memoryview) -> bytes:
     """Return the frame of a chunk; the one copy of its data."""
-    return b"".join((_chunk_prefix(len(data)), data))
+    return b"".join((frame_prefix(len(data)), data))
 
 
 def _decoded_chunk(raw: bytes) -> Chunk | None:
     """Return the chunk of a frame, its data not copied; None for any other frame, or one to be refused."""
-    if not raw.startswith(_CHUNK_FIELD):
+    if not raw.startswith(CHUNK_FIELD):
         return None
     for length in _PREFIX_BYTES:
         size = len(raw) - length
         if 0 < size <= MAX_CHUNK_BYTES:
-            prefix = _chunk_prefix(size)
+            prefix = frame_prefix(size)
             if len(prefix) == length and raw.startswith(prefix):
                 return Chunk(memoryview(raw)[length:])
     return None
-
-
-def _chunk_prefix(size: int) -> bytes:
-    inner = _DATA_FIELD + _varint(size)
-    return _CHUNK_FIELD + _varint(len(inner) + size) + inner
-
-
-def _varint(number: int) -> bytes:
-    """Return a number as protobuf writes it: 7 bits a byte, the lowest first, and a flag where more follow."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
 
 
 # ------------------------------------------------------------------ preflight

@@ -10,8 +10,9 @@ import pytest
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check
 from fedfair.secagg.effects import Contradicted, RoundAborted, Send, SendTo, ServerEffect, SumOpened
-from fedfair.secagg.masking import Update, vector_digest
+from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind
+from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
 from fedfair.secagg.server import ServerState
 from fedfair.secagg.signing import sign
@@ -182,7 +183,7 @@ def test_a_malformed_contribution_shows_in_an_implausible_total(place: int, adde
     vector = bytearray(sends[1].vector)
     np.frombuffer(vector, np.int64, 4)[place] += added
     upload = Upload.decode(sends[1].message)
-    forged = _signed(replace(upload, vector_digest=vector_digest(vector, lies.shapes["training"], 32)), 1)
+    forged = _signed(replace(upload, vector_digest=vector_digest(vector)), 1)
     sends[1] = Send(forged, vector)
     pending: list[ServerEffect] = []
     for member, send in sends.items():

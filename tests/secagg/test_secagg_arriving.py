@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from fedfair.errors import LocalProtocolError
 from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.fixedpoint import BLOCK_VALUES
-from fedfair.secagg.masking import MaskedSum, vector_digest
+from fedfair.secagg.masking import MaskedSum
+from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.server import ServerState
 from fedfair.secagg.shape import SumShape
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
@@ -29,7 +29,7 @@ def vector_of(shape: SumShape, ring_bits: int, seed: int) -> tuple[bytes, bytes]
     raw = np.random.default_rng(seed).bytes(shape.vector_bytes(ring_bits))
     if ring_bits == 20 and shape.body_length % 2:
         raw = raw[:-1] + bytes([raw[-1] & 0x0F])
-    return raw, vector_digest(raw, shape, ring_bits)
+    return raw, vector_digest(raw)
 
 
 def words_of(total: MaskedSum) -> tuple[bytes, bytes]:
@@ -210,20 +210,6 @@ def test_no_more_than_a_block_of_a_vector_is_held_as_it_came() -> None:
     # A block of four bytes a value, which a bytearray may hold twice while it grows, and the pieces that are made.
     assert most < len(raw) + 4 * 4 * BLOCK_VALUES
     assert most - len(raw) > 0
-
-
-def test_pieces_may_be_added_in_a_thread_while_whole_vectors_are() -> None:
-    shape = shape_of(LENGTH)
-    total = MaskedSum(shape, 24)
-    raw, digest = vector_of(shape, 24, 2)
-    arriving = begun(total)
-    with ThreadPoolExecutor(2) as pool:
-        adding = pool.submit(lambda: [arriving.add(piece) for piece in cut(raw, [1000])])
-        others = pool.submit(lambda: [total.add(*vector_of(shape, 24, seed)) for seed in range(10, 20)])
-        adding.result()
-        others.result()
-    total.add(arriving, digest)
-    assert words_of(total) == words_of(sum_of(shape, 24, 2, *range(10, 20)))
 
 
 # ---------------------------------------------------------------- the protocol around it
