@@ -3,10 +3,10 @@
 Beside them stands the floor (`large_floor.py`), measured before and after in the same minutes, and the processor
 time of the local step alone. A busy machine takes longer for both, so compare the figure with the floor.
 
-Collaborators train an MLP 64-hidden-10 on scikit-learn's digits, one step of batch 64 a round. The defaults make
-11.24 million parameters and five sites; `--hidden 1330666 --collaborators 3` makes 99.8 million. The processor
-time is what the kernel counts for each process (Linux) between the first training round and the last, so start-up
-and the evaluations at both ends are left out. Every site does the same, so their mean is one figure.
+Collaborators train an MLP on scikit-learn's digits, one step of batch 64 a round. The defaults make 11.24 million
+parameters in one hidden layer, and five sites; `--hidden 9952 9952 --collaborators 3` makes 99.8 million in two.
+The processor time is what the kernel counts for each process (Linux) between the first training round and the last, so
+start-up and the evaluations at both ends are left out. Every site does the same, so their mean is one figure.
 
 A peak is the greatest resident memory (VmHWM) above that of the same process with a tiny model, in bytes of the
 model. For a site there is a second peak: that of a process that computes the same local steps and losses and sends
@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from large_floor import floor_seconds
@@ -64,14 +65,14 @@ class Alone:
     step_seconds: float
 
 
-def plan(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
+def plan(hidden: list[int], collaborators: int, rounds: int) -> dict[str, object]:
     names = [f"site-{number}" for number in range(1, collaborators + 1)]
     return {
         "federation": {"name": "large", "collaborators": names},
         "task": {
             "data": "digits",
             "partition": {"scheme": "random"},
-            "model": {"name": "mlp", "hidden": [hidden]},
+            "model": {"name": "mlp", "hidden": hidden},
         },
         "objective": {"smoothing": SMOOTHING},
         "training": {
@@ -85,7 +86,7 @@ def plan(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
     }
 
 
-def one_run(hidden: int, collaborators: int, rounds: int) -> tuple[dict[str, Watched], Alone]:
+def one_run(hidden: list[int], collaborators: int, rounds: int) -> tuple[dict[str, Watched], Alone]:
     """Return what every process took, and what local training takes alone in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = prepare(Path(folder), plan(hidden, collaborators, rounds))
@@ -155,11 +156,12 @@ def train_and_say(folder: Path, name: str) -> None:
     print(_high_water("self"), spent)
 
 
-def figures(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
+def figures(hidden: list[int], collaborators: int, rounds: int) -> dict[str, object]:
     """Return all figures of one size of model."""
-    parameters = 64 * hidden + hidden + 10 * hidden + 10
+    widths = [64, *hidden, 10]
+    parameters = sum((before + 1) * after for before, after in pairwise(widths))
     model_bytes = 4 * parameters
-    tiny, tiny_alone = one_run(TINY_HIDDEN, collaborators, 3)
+    tiny, tiny_alone = one_run([TINY_HIDDEN] * len(hidden), collaborators, 3)
     floor = floor_seconds(model_bytes, collaborators)
     large, large_alone = one_run(hidden, collaborators, rounds)
     floor_after = floor_seconds(model_bytes, collaborators)
@@ -185,7 +187,7 @@ def figures(hidden: int, collaborators: int, rounds: int) -> dict[str, object]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hidden", type=int, default=149_867)
+    parser.add_argument("--hidden", type=int, nargs="+", default=[149_867])
     parser.add_argument("--collaborators", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--train", nargs=2, metavar=("FOLDER", "NAME"), help="what the script calls itself with")
