@@ -5,8 +5,9 @@ time of the local step alone. A busy machine takes longer for both, so compare t
 
 Collaborators train an MLP on scikit-learn's digits, one step of batch 64 a round. The defaults make 11.24 million
 parameters in one hidden layer, and five sites; `--hidden 9952 9952 --collaborators 3` makes 99.8 million in two.
-The processor time is what the kernel counts for each process (Linux) between the first training round and the last, so
-start-up and the evaluations at both ends are left out. Every site does the same, so their mean is one figure.
+The processor time is what the kernel counts for each process (Linux) between the first training round and the
+last, so start-up and the evaluations at both ends are left out. Every site does the same, so their mean is one
+figure.
 
 A peak is the greatest resident memory (VmHWM) above that of the same process with a tiny model, in bytes of the
 model. For a site there is a second peak: that of a process that computes the same local steps and losses and sends

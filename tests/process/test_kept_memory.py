@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from fedfair.process.kept_memory import keep_freed_memory
 
 CODE = """
@@ -40,5 +42,6 @@ def test_memory_that_was_freed_is_not_taken_from_the_system_again() -> None:
     assert not kept or kept_again < 500
 
 
-def test_a_short_model_needs_nothing_of_the_kind() -> None:
-    assert not keep_freed_memory(1 << 20)
+@pytest.mark.parametrize("model_bytes", [1 << 20, 1 << 27, 1 << 40])
+def test_a_short_model_needs_nothing_of_the_kind_and_a_very_long_one_is_too_dear(model_bytes: int) -> None:
+    assert not keep_freed_memory(model_bytes)
