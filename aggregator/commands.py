@@ -91,7 +91,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON a
 
 DEFAULT_PLAN = Path("plan/plan.yaml")
 DEFAULT_CERT_FOLDER = Path("cert")
-DEFAULT_LOG = LogChoice()
 DEFAULT_MODEL = Path("save/last.safetensors")
 
 
@@ -142,9 +141,15 @@ def evaluate(
     cert_folder: CertFolder = DEFAULT_CERT_FOLDER,
     listen: ListenOn = None,
     ready_file: ReadyFile = None,
+    status: Status = None,
+    status_certificate: StatusCertificate = None,
+    status_key: StatusKey = None,
     passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    track: Track = None,
 ) -> None:
     """Have the collaborators evaluate a saved model, with the sums of a run and without training.
 
@@ -153,7 +158,16 @@ def evaluate(
     # Nothing of an earlier evaluation is continued: it may have been of another model.
     secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
     start = Start(plan, Path("evaluation"), cert_folder, fresh=True, model=model, passphrase=secret)
-    _carry(start, listen, ready_file, quiet=quiet, as_json=as_json)
+    _carry(
+        start,
+        listen,
+        ready_file,
+        quiet=quiet,
+        as_json=as_json,
+        place=asked_place(status, status_certificate, status_key),
+        choice=LogChoice(log_format, log_level),
+        targets=track_targets(track),
+    )
 
 
 def _carry(
@@ -163,10 +177,10 @@ def _carry(
     *,
     quiet: bool,
     as_json: bool,
+    place: StatusPlace | None,
+    choice: LogChoice,
+    targets: Sequence[TrackTarget],
     progress_pipe: int | None = None,
-    place: StatusPlace | None = None,
-    choice: LogChoice = DEFAULT_LOG,
-    targets: Sequence[TrackTarget] = (),
 ) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))

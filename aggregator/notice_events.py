@@ -1,4 +1,4 @@
-"""The notices and sums of a run as events for programs: which are warnings, and what a sum tells."""
+"""The notices and sums of a run as events for programs: how much each matters, and what a sum tells."""
 
 from __future__ import annotations
 
@@ -10,40 +10,51 @@ from aggregator.notices import Notice
 from aggregator.observer import RunObserver, summary
 from fedfair.ids import ParticipantId
 from fedfair.process.event_log import JsonLog
-from fedfair.process.events import LoggedEvent, LogLevel, json_value, notice_event
+from fedfair.process.events import LoggedEvent, LogLevel, NoticeLevels, json_value, notice_event
 from fedfair.run.training_run import Progress
 from fedfair.tracking.failure import TrackerFailed
 
-WARNINGS: frozenset[type] = frozenset(
-    {
-        notices.IdentityWarned,
-        notices.EntryRefused,
-        notices.InvitationDeclined,
-        notices.AnswerUnawaited,
-        notices.SentAway,
-        notices.SiteWithdrew,
-        notices.AttemptLost,
-        notices.EvaluationOmitted,
-        notices.ChangesClipped,
-        notices.ValuesReplaced,
-        notices.OlderTrustKept,
-        TrackerFailed,
-    }
+LEVELS = NoticeLevels(
+    errors=frozenset({notices.LieSuspected, notices.JournalBehind}),
+    warnings=frozenset(
+        {
+            notices.IdentityWarned,
+            notices.EntryRefused,
+            notices.InvitationDeclined,
+            notices.AnswerUnawaited,
+            notices.SentAway,
+            notices.SiteWithdrew,
+            notices.AttemptLost,
+            notices.EvaluationOmitted,
+            notices.ChangesClipped,
+            notices.ValuesReplaced,
+            notices.OlderTrustKept,
+            notices.CertificateEnding,
+            notices.CertificateUnusable,
+            TrackerFailed,
+        }
+    ),
+    information=frozenset(
+        {
+            notices.ProtectionStated,
+            notices.RunContinued,
+            notices.PortOpened,
+            notices.StatusServed,
+            notices.StreamOpened,
+            notices.StreamEnded,
+            notices.SitesAwaited,
+            notices.RevocationListChanged,
+            notices.CertificateRenewed,
+            notices.StopBegun,
+            notices.AbsentSitesAwaited,
+        }
+    ),
 )
-ERRORS: frozenset[type] = frozenset({notices.LieSuspected, notices.JournalBehind})
-"""An operator has to look into these; every notice in neither set is information."""
-
-
-def level_of(kind: type) -> LogLevel:
-    """Return how much the notices of a class matter."""
-    if kind in ERRORS:
-        return LogLevel.ERROR
-    return LogLevel.WARNING if kind in WARNINGS else LogLevel.INFO
 
 
 def event_of(notice: Notice) -> LoggedEvent:
     """Return a notice as an event."""
-    return notice_event(notice, level_of(type(notice)), notice_words(notice))
+    return notice_event(notice, LEVELS.of(type(notice)), notice_words(notice))
 
 
 def sum_events(progress: Progress, rounds_total: int, worst_group_size: float) -> list[LoggedEvent]:
@@ -131,7 +142,7 @@ class LevelledRunObserver:
 
     def noticed(self, notice: Notice) -> None:
         """Pass it on, if it matters enough."""
-        if self._level.includes(level_of(type(notice))):
+        if self._level.includes(LEVELS.of(type(notice))):
             self._observer.noticed(notice)
 
     def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:

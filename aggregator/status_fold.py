@@ -15,6 +15,7 @@ from aggregator.notice_words import notice_words
 from aggregator.notices import (
     AnswerUnawaited,
     AttemptLost,
+    CertificateRenewed,
     EntryRefused,
     InvitationDeclined,
     Notice,
@@ -28,6 +29,7 @@ from aggregator.notices import (
 from aggregator.observer import Measure
 from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
 from fedfair.run.training_run import Progress
 from fedfair.watching.run_status import (
@@ -40,7 +42,6 @@ from fedfair.watching.run_status import (
     attended,
     counted,
     evaluated,
-    event_name,
     noted,
     round_ended,
     stepped,
@@ -76,7 +77,7 @@ def fold(status: RunStatus, news: News, now: datetime) -> RunStatus:
         case Progress():
             return _progressed(status, news, now)
         case _:
-            status = counted(status, "notices", event_name(news))
+            status = counted(status, "notices", event_name(type(news)))
             if type(news) in REFUSALS:
                 status = counted(status, "refusals", REFUSALS[type(news)])
             return noted(_noticed(status, news), notice_words(news), now)
@@ -97,6 +98,8 @@ def _noticed(status: RunStatus, notice: Notice) -> RunStatus:  # noqa: PLR0911 -
             return counted(status, "unawaited_answers", purpose.value)
         case AttemptLost(purpose):
             return counted(status, "lost_sums", purpose.value)
+        case CertificateRenewed(until):
+            return replace(status, certificate_ends=until)
         case StopBegun():
             return replace(status, state=WatchedState.STOPPING)
         case _:

@@ -1,4 +1,4 @@
-"""A site's notices as events for programs: which of them are warnings."""
+"""A site's notices as events for programs: how much each matters."""
 
 from __future__ import annotations
 
@@ -7,34 +7,46 @@ from collaborator.notice_words import notice_words
 from collaborator.notices import Notice
 from collaborator.observer import SiteObserver
 from fedfair.process.event_log import JsonLog
-from fedfair.process.events import LoggedEvent, LogLevel, notice_event
+from fedfair.process.events import LoggedEvent, LogLevel, NoticeLevels, notice_event
 from fedfair.tracking.failure import TrackerFailed
 
-WARNINGS: frozenset[type] = frozenset(
-    {
-        notices.RetryPlanned,
-        notices.SumDeclined,
-        notices.ValuesOmitted,
-        notices.SummaryUnwritten,
-        notices.AggregatorUntold,
-        notices.RunFileUnwritten,
-        notices.LastSumsMissed,
-        TrackerFailed,
-    }
+LEVELS = NoticeLevels(
+    errors=frozenset({notices.PlanRefused}),
+    warnings=frozenset(
+        {
+            notices.RetryPlanned,
+            notices.SumDeclined,
+            notices.ValuesOmitted,
+            notices.SummaryUnwritten,
+            notices.AggregatorUntold,
+            notices.RunFileUnwritten,
+            notices.LastSumsMissed,
+            notices.SiteCertificateEnding,
+            notices.SiteCertificateUnusable,
+            notices.RevocationListRefused,
+            notices.RevocationListUnwritten,
+            TrackerFailed,
+        }
+    ),
+    information=frozenset(
+        {
+            notices.RunJoined,
+            notices.SiteStatusServed,
+            notices.EvaluationDone,
+            notices.PrivacyForecast,
+            notices.LeavingBegun,
+            notices.OwnRecordsEvaluated,
+            notices.SiteCertificateRenewed,
+            notices.RevocationListTaken,
+            notices.ReconnectionBegun,
+        }
+    ),
 )
-ERRORS: frozenset[type] = frozenset({notices.PlanRefused})
-
-
-def level_of(kind: type) -> LogLevel:
-    """Return how much the notices of a class matter."""
-    if kind in ERRORS:
-        return LogLevel.ERROR
-    return LogLevel.WARNING if kind in WARNINGS else LogLevel.INFO
 
 
 def event_of(notice: Notice) -> LoggedEvent:
     """Return a notice as an event."""
-    return notice_event(notice, level_of(type(notice)), notice_words(notice))
+    return notice_event(notice, LEVELS.of(type(notice)), notice_words(notice))
 
 
 class SiteEvents:
@@ -66,5 +78,5 @@ class LevelledSiteObserver:
 
     def noticed(self, notice: Notice) -> None:
         """Pass it on, if it matters enough."""
-        if self._level.includes(level_of(type(notice))):
+        if self._level.includes(LEVELS.of(type(notice))):
             self._observer.noticed(notice)

@@ -17,11 +17,13 @@ from collaborator.notices import (
     OwnRecordsEvaluated,
     RetryPlanned,
     RunJoined,
+    SiteCertificateRenewed,
     SumDeclined,
 )
 from collaborator.observer import AnswerCost, Measure
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import AGGREGATOR
+from fedfair.process.events import event_name
 from fedfair.watching.run_status import (
     Attendance,
     PooledEvaluation,
@@ -32,7 +34,6 @@ from fedfair.watching.run_status import (
     attended,
     counted,
     evaluated,
-    event_name,
     noted,
     round_ended,
     stepped,
@@ -58,14 +59,14 @@ def fold_site(status: RunStatus, news: SiteNews, now: datetime) -> RunStatus:
         case AnswerCost():
             return _answered(status, news, now)
         case OwnRecordsEvaluated(figures):
-            status = counted(status, "notices", event_name(news))
+            status = counted(status, "notices", event_name(type(news)))
             pooled = {
                 name: PooledFigures(everybody.mean, everybody.worst, everybody.accuracy)
                 for name, everybody in figures.everybody.items()
             }
             return evaluated(status, PooledEvaluation(int(figures.round), pooled))
         case _:
-            status = counted(status, "notices", event_name(news))
+            status = counted(status, "notices", event_name(type(news)))
             return noted(_noticed(status, news, now), notice_words(news), now)
 
 
@@ -88,6 +89,8 @@ def _noticed(status: RunStatus, notice: Notice, now: datetime) -> RunStatus:
             return replace(away, waiting_words=notice_words(notice), awaited_until=until)
         case SumDeclined(about):
             return counted(status, "refusals", "session" if about is None else about[0].value)
+        case SiteCertificateRenewed(until):
+            return replace(status, certificate_ends=until)
         case LeavingBegun():
             return replace(status, state=WatchedState.STOPPING)
         case _:

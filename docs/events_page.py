@@ -6,14 +6,14 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 import aggregator.notice_events as at_aggregator
 import collaborator.notice_events as at_site
 from aggregator.notices import Notice as RunNotice
 from collaborator.notices import Notice as SiteNotice
-from fedfair.process.events import LogLevel, event_name
+from fedfair.process.events import NoticeLevels, event_name
 
 INTRODUCTION = """# Events of the JSON log
 
@@ -59,19 +59,19 @@ def page() -> str:
     """Return the whole page in Markdown."""
     parts = [
         INTRODUCTION,
-        _section("Of the aggregator", RunNotice, at_aggregator.level_of),
-        _section("Of a site", SiteNotice, at_site.level_of),
+        _section("Of the aggregator", RunNotice, at_aggregator.LEVELS),
+        _section("Of a site", SiteNotice, at_site.LEVELS),
         _others(),
     ]
     return "\n".join(parts)
 
 
-def _section(title: str, union: types.UnionType | object, level_of: Callable[[type], LogLevel]) -> str:
+def _section(title: str, union: types.UnionType | object, levels: NoticeLevels) -> str:
     rows = [f"## {title}\n", "| event | level | tells | keys |", "|---|---|---|---|"]
     for kind in get_args(union):
         meaning = (inspect.getdoc(kind) or "").splitlines()[0]
         keys = "; ".join(_keys(kind))
-        rows.append(f"| `{event_name(kind)}` | {level_of(kind).value} | {meaning} | {keys} |")
+        rows.append(f"| `{event_name(kind)}` | {levels.of(kind).value} | {meaning} | {keys} |")
     return "\n".join([*rows, ""])
 
 

@@ -100,6 +100,28 @@ def renew(
 
 
 @app.command()
+def encrypt(
+    name: str = typer.Option(..., "--name", "-n", help="This participant."),
+    new_passphrase_file: Path | None = typer.Option(
+        None, "--new-passphrase-file", help="File that holds the new passphrase. Without it, you are asked."
+    ),
+    passphrase_file: Path | None = OWN_PASSPHRASE_FILE,
+    cert_folder: Path = CERT_FOLDER,
+) -> None:
+    """Encrypt this participant's keys with a passphrase, or with another one than before.
+
+    The keys stay the same, so certificates and approvals stay valid. A running process keeps what it has read.
+    """
+    old = own_passphrase(cert_folder, name, passphrase_file)
+    new = new_passphrase(new_passphrase_file, ask=True)
+    if not new:
+        raise IdentityError("the new passphrase is empty", "choose a long, random one")
+    for path in store.encrypt_keys(cert_folder, name, new, old):
+        _say(f"{path} is encrypted")
+    _say("next: give the passphrase at every start: --passphrase-file FILE, or a systemd credential")
+
+
+@app.command()
 def sign(
     request_file: Path = typer.Argument(..., metavar="REQUEST", help="The site's request, <name>.request.json."),
     host: list[str] = typer.Option(

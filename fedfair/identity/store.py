@@ -11,8 +11,10 @@ Private keys are written for their owner only, and read by others only under pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -29,6 +31,7 @@ from fedfair.identity.certificate import (
     participant_of,
 )
 from fedfair.identity.files import (
+    PrivateKey,
     certificate_pem,
     is_encrypted,
     permission_warning,
@@ -236,6 +239,38 @@ def renew_site(cert_folder: Path, name: str, passphrase: bytes | None = None) ->
     request = make_request(participant, tls_key, signing_key)
     write_private(folder / NEXT_TLS_KEY, private_pem(tls_key, passphrase))
     return request
+
+
+def encrypt_keys(cert_folder: Path, name: str, new: bytes, old: bytes | None = None) -> tuple[Path, ...]:
+    """Encrypt the private keys of a participant with a passphrase, in place; return which.
+
+    An interruption leaves some keys as they were. The same call again does the rest.
+
+    Args:
+        cert_folder: the workspace's `cert` folder.
+        name: a collaborator's name, or "aggregator".
+        new: the passphrase from now on.
+        old: of keys that are encrypted.
+
+    Raises:
+        IdentityError: there is no signing key, or a key opens neither with the old nor with the new passphrase;
+            then every key is as it was.
+    """
+    folder = cert_folder / name
+    keys = {folder / SIGNING_KEY: _either(old, new, lambda secret: load_signing_key(cert_folder, name, secret))}
+    for path in (folder / TLS_KEY, folder / NEXT_TLS_KEY):
+        if path.exists():
+            keys[path] = _either(old, new, partial(read_tls_key, path, f"the TLS key of {name}"))
+    for path, key in keys.items():
+        write_private(path, private_pem(key, new))
+    return tuple(keys)
+
+
+def _either(old: bytes | None, new: bytes, read: Callable[[bytes | None], PrivateKey]) -> PrivateKey:
+    try:
+        return read(new)
+    except IdentityError:
+        return read(old)
 
 
 def find_key(cert_folder: Path, certificate: x509.Certificate, passphrase: bytes | None = None) -> Path | None:

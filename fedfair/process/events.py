@@ -55,6 +55,36 @@ class LoggedEvent:
     fields: Mapping[str, Json]
 
 
+@dataclass(frozen=True, slots=True)
+class NoticeLevels:
+    """How much each class of notices matters; a class that is in no set has no level.
+
+    Attributes:
+        errors: an operator has to look into these.
+        warnings: something is not as it should be, and the run goes on.
+        information: what happens in every run.
+    """
+
+    errors: frozenset[type]
+    warnings: frozenset[type]
+    information: frozenset[type]
+
+    def of(self, kind: type) -> LogLevel:
+        """Return the level of a class of notices.
+
+        Raises:
+            LocalProtocolError: the class is in no set.
+        """
+        for level, kinds in (
+            (LogLevel.ERROR, self.errors),
+            (LogLevel.WARNING, self.warnings),
+            (LogLevel.INFO, self.information),
+        ):
+            if kind in kinds:
+                return level
+        raise LocalProtocolError(f"{kind.__name__} has no level: nobody has said how much it matters")
+
+
 def event_name(kind: type) -> str:
     """Return the name of a class of notices: `StreamOpened` is `stream_opened`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()

@@ -8,7 +8,6 @@ what the notes say. It has no place for the loss of one site or of one record. P
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -209,11 +208,6 @@ def counted(status: RunStatus, counter: str, *labels: str, by: float = 1.0) -> R
 def noted(status: RunStatus, words: str, now: datetime) -> RunStatus:
     """Return the status with a note."""
     return replace(status, notes=(*status.notes[1 - MAX_NOTES :], RecentNote(now, words)))
-
-
-def event_name(notice: object) -> str:
-    """Return the name of a kind of notice as a label, such as stream_opened."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(notice).__name__).lower()
 
 
 def stepped(status: RunStatus, step: SumStep, now: datetime) -> RunStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -18,6 +18,7 @@ from collaborator.observer import AnswerCost
 from collaborator.status_fold import SiteNews, fold_site
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
@@ -29,14 +30,11 @@ from fedfair.watching.run_status import (
     RunStatus,
     SumStep,
     WatchedState,
-    event_name,
 )
 from tests.actors.test_notices import AGGREGATOR, SITE
+from tests.watching.statuses import NOON, START, A, B
 
-NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
-A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
 SEVEN = RoundNumber(7)
-START = RunStatus("aggregator", "aggregator", "heart", 20, 0.1, (A, B), NOON)
 AT_SITE = replace(START, role="collaborator", name=A, sites=("aggregator",))
 
 
@@ -56,16 +54,24 @@ def folded_at_site(*news: SiteNews) -> RunStatus:
 @pytest.mark.parametrize("notice", [notice for notice, _ in AGGREGATOR])
 def test_every_notice_of_an_aggregator_is_counted_and_noted(notice: aggregator.Notice) -> None:
     status = fold(START, notice, NOON)
-    assert status.totals["notices"] == {(event_name(notice),): 1}
+    assert status.totals["notices"] == {(event_name(type(notice)),): 1}
     assert [note.words for note in status.notes] == [notice_words(notice)]
 
 
 @pytest.mark.parametrize("notice", [notice for notice, _ in SITE])
 def test_every_notice_of_a_site_is_counted_and_noted_unless_it_tells_its_own_figures(notice: site.Notice) -> None:
     status = fold_site(AT_SITE, notice, NOON)
-    assert status.totals["notices"] == {(event_name(notice),): 1}
+    assert status.totals["notices"] == {(event_name(type(notice)),): 1}
     own = isinstance(notice, site.OwnRecordsEvaluated)
     assert [note.words for note in status.notes] == ([] if own else [site_words(notice)])
+
+
+def test_a_renewed_certificate_has_a_new_end_at_once() -> None:
+    until = NOON + timedelta(days=90)
+    ending = replace(START, certificate_ends=NOON)
+    assert fold(ending, aggregator.CertificateRenewed(until), NOON).certificate_ends == until
+    at_site = replace(AT_SITE, certificate_ends=NOON)
+    assert fold_site(at_site, site.SiteCertificateRenewed(until), NOON).certificate_ends == until
 
 
 def test_refusals_are_counted_by_what_was_refused() -> None:

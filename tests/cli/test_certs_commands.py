@@ -319,6 +319,49 @@ def test_a_wrong_passphrase_is_one_clear_error(clinic: Host) -> None:
     assert "nobody can recover" in error.remedy
 
 
+def test_keys_that_are_in_use_are_encrypted_and_get_another_passphrase(lead: Host, clinic: Host) -> None:
+    join(lead, clinic)
+    clinic.run("renew", "-n", "clinic-a")
+    folder = clinic.folder / "cert"
+    before = load_site_identity(folder, "clinic-a", datetime.now(UTC))
+    said = clinic.run("encrypt", "-n", "clinic-a", typed="correct horse\ncorrect horse\n")
+    keys = sorted((folder / "clinic-a").glob("*.key"))
+    assert [path.name for path in keys] == ["signing.key", "tls.key", "tls.next.key"]
+    assert all(f"{path.relative_to(clinic.folder)} is encrypted" in said for path in keys)
+    assert all(b"BEGIN ENCRYPTED PRIVATE KEY" in path.read_bytes() for path in keys)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+    (clinic.folder / "old.txt").write_text("correct horse\n")
+    (clinic.folder / "new.txt").write_text("battery staple\n")
+    clinic.run("encrypt", "-n", "clinic-a", "--passphrase-file", "old.txt", "--new-passphrase-file", "new.txt")
+    after = load_site_identity(folder, "clinic-a", datetime.now(UTC), b"battery staple")
+    assert after.certificate == before.certificate
+    assert after.signing_key.public_key() == before.signing_key.public_key()
+    with pytest.raises(IdentityError, match="does not open with this passphrase"):
+        load_site_identity(folder, "clinic-a", datetime.now(UTC), b"correct horse")
+
+
+def test_an_encryption_that_was_interrupted_is_done_again_and_a_wrong_passphrase_changes_nothing(
+    lead: Host, clinic: Host
+) -> None:
+    join(lead, clinic)
+    folder = clinic.folder / "cert" / "clinic-a"
+    plain = (folder / "tls.key").read_bytes()
+    (clinic.folder / "new.txt").write_text("battery staple\n")
+    clinic.run("encrypt", "-n", "clinic-a", "--new-passphrase-file", "new.txt")
+    # As if the process had been killed after the first key.
+    (folder / "tls.key").write_bytes(plain)
+    files = "--passphrase-file", "new.txt", "--new-passphrase-file", "new.txt"
+    clinic.run("encrypt", "-n", "clinic-a", *files)
+    assert b"ENCRYPTED" in (folder / "tls.key").read_bytes()
+    kept = {path: path.read_bytes() for path in folder.iterdir()}
+    (clinic.folder / "wrong.txt").write_text("wrong horse\n")
+    files = "--passphrase-file", "wrong.txt", "--new-passphrase-file", "wrong.txt"
+    error = clinic.refused("encrypt", "-n", "clinic-a", *files)
+    assert "does not open with this passphrase" in error.message
+    assert kept == {path: path.read_bytes() for path in folder.iterdir()}
+    assert "make one" in clinic.refused("encrypt", "-n", "clinic-b", "--new-passphrase-file", "new.txt").remedy
+
+
 def test_without_a_terminal_an_encrypted_key_says_where_its_passphrase_may_come_from(
     clinic: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

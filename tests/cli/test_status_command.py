@@ -28,14 +28,11 @@ from fedfair.watching.run_status import (
     stepped,
 )
 from tests.watching.served_status import served
-
-NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
-A, B = "clinic-a", "clinic-b"
+from tests.watching.statuses import NOON, START, A, B
 
 
 def status() -> RunStatus:
-    begun = RunStatus("aggregator", "aggregator", "heart", 20, 0.1, (A, B), NOON)
-    begun = stepped(begun, SumStep("training", 8, 1, "uploads", NOON + timedelta(minutes=1)), NOON)
+    begun = stepped(START, SumStep("training", 8, 1, "uploads", NOON + timedelta(minutes=1)), NOON)
     begun = attended(begun, Attendance((A,), (B,)), NOON)
     figures = PooledFigures(0.25, 0.75, 0.5)
     begun = evaluated(round_ended(begun, 7, NOON), PooledEvaluation(7, {"test": figures}))

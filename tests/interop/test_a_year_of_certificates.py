@@ -70,7 +70,7 @@ class Calendar:
 @pytest.fixture
 def calendar(tmp_path: Path) -> Calendar:
     if LIBRARY is None:
-        pytest.skip("libfaketime is not installed: apt-get install faketime")
+        pytest.skip("libfaketime is not installed: make faketime")
     return Calendar(tmp_path / "calendar")
 
 

@@ -158,13 +158,20 @@ def test_a_saved_model_is_evaluated_by_processes_that_train_nothing(tmp_path: Pa
     started.workspace = prepare(tmp_path, plan)
     results = {}
     for command, result in (("start", "result.json"), ("evaluate", "evaluation/result.json")):
-        aggregator = started.aggregator(command=command)
+        watched = "--status", "localhost:0", "--track", f"jsonl:{tmp_path / command}.jsonl"
+        aggregator = started.aggregator(*watched, command=command)
         sites = [started.collaborator(name) for name in started.workspace.collaborators]
         for process in (aggregator, *sites):
             code, output = ended(process)
             assert code == 0, output
         results[command] = json.loads((tmp_path / result).read_text())
     trained, judged = results["start"], results["evaluate"]
+    for command in results:
+        tracked = [json.loads(line) for line in (tmp_path / f"{command}.jsonl").read_text().splitlines()]
+        events = [line["event"] for line in tracked]
+        assert events[0] == "tracking_begun"
+        assert "status_served" in events
+        assert (events[-1], tracked[-1]["state"]) == ("tracking_ended", "finished")
     assert judged["evaluation"] == {"method": "exact", "given_up": None}
     assert judged["train"]["confusion"] == trained["train"]["confusion"]
     for size, risk in trained["train"]["by_group_size"].items():

@@ -24,7 +24,7 @@ from fedfair.errors import AbortedError, LocalProtocolError, StoppedError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.event_log import JsonLog
-from fedfair.process.events import RESERVED, LogLevel, event_name, json_value, notice_event
+from fedfair.process.events import RESERVED, LogLevel, NoticeLevels, event_name, json_value, notice_event
 from fedfair.process.terminal import complaints
 from fedfair.rounds.events import AfterWaiting, Waiting
 from tests.actors.test_notices import AGGREGATOR, SITE
@@ -88,6 +88,34 @@ def test_no_published_name_of_an_event_goes_and_no_two_notices_share_one() -> No
     assert set(names).isdisjoint(OTHERS)
 
 
+@pytest.mark.parametrize(
+    ("union", "levels"),
+    [(run_notices.Notice, at_aggregator.LEVELS), (site_notices.Notice, at_site.LEVELS)],
+    ids=["aggregator", "site"],
+)
+def test_somebody_has_said_of_every_notice_how_much_it_matters(union: object, levels: NoticeLevels) -> None:
+    sets = (levels.errors, levels.warnings, levels.information)
+    assert set().union(*sets) == set(get_args(union))
+    assert sum(map(len, sets)) == len(get_args(union))
+    with pytest.raises(LocalProtocolError, match="int has no level"):
+        levels.of(int)
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        at_aggregator.LEVELS.of(run_notices.CertificateEnding),
+        at_aggregator.LEVELS.of(run_notices.CertificateUnusable),
+        at_site.LEVELS.of(site_notices.SiteCertificateEnding),
+        at_site.LEVELS.of(site_notices.SiteCertificateUnusable),
+        at_site.LEVELS.of(site_notices.RevocationListRefused),
+        at_site.LEVELS.of(site_notices.RevocationListUnwritten),
+    ],
+)
+def test_a_certificate_that_ends_or_cannot_be_used_is_a_warning(level: LogLevel) -> None:
+    assert level is LogLevel.WARNING
+
+
 def test_no_field_of_a_notice_hides_a_key_of_every_line() -> None:
     for kind in (*get_args(run_notices.Notice), *get_args(site_notices.Notice)):
         assert set(kind.__dataclass_fields__).isdisjoint(set(RESERVED) - {"run_id"}), kind
@@ -146,7 +174,7 @@ def test_what_matters_less_than_the_level_is_not_told() -> None:
     for notice, _ in AGGREGATOR:
         events.noticed(notice)
     told = {line["event"] for line in lines_of(written)}
-    kinds = at_aggregator.WARNINGS | at_aggregator.ERRORS
+    kinds = at_aggregator.LEVELS.warnings | at_aggregator.LEVELS.errors
     assert told == {event_name(kind) for kind in kinds}
 
 

@@ -28,17 +28,15 @@ from fedfair.watching.http_server import (
 from fedfair.watching.page import content_policy
 from fedfair.watching.pages import status_pages, watched
 from fedfair.watching.place import StatusPlace
-from fedfair.watching.run_status import RunStatus
+from tests.watching.statuses import NOON, START
 
-NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
 PLACE = StatusPlace("127.0.0.1", 0)
-STATUS = RunStatus("aggregator", "aggregator", "heart", 20, 0.1, ("clinic-a",), NOON)
 SECONDS = 60.0
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def pages() -> Mapping[str, ServedPage]:
-    return status_pages(lambda: STATUS, lambda: NOON)
+    return status_pages(lambda: START, lambda: NOON)
 
 
 def played(
@@ -268,9 +266,9 @@ def test_without_a_place_nothing_is_served() -> None:
     told: list[str] = []
 
     async def whole() -> None:
-        async with watched(None, lambda: STATUS, lambda: NOON, told.append):
+        async with watched(None, lambda: START, lambda: NOON, told.append):
             pass
-        async with watched(PLACE, lambda: STATUS, lambda: NOON, told.append):
+        async with watched(PLACE, lambda: START, lambda: NOON, told.append):
             pass
 
     asyncio.run(whole())

@@ -7,7 +7,8 @@ import json
 import re
 import shutil
 import subprocess
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,8 +30,8 @@ from fedfair.watching.run_status import (
     round_ended,
     stepped,
 )
+from tests.watching.statuses import NOON, START
 
-NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
 HOSTILE = 'clinic"\n}\\<script>'
 
 ALLOWED = {
@@ -67,10 +68,8 @@ ALLOWED = {
 
 def full_status() -> RunStatus:
     """Return a status in which everything has happened."""
-    status = RunStatus(
-        "aggregator", "aggregator", "heart", 20, 0.1, ("clinic-a", HOSTILE), NOON, run_id="ab" * 16,
-        certificate_ends=NOON + timedelta(days=30),
-    )  # fmt: skip
+    ends = NOON + timedelta(days=30)
+    status = replace(START, sites=("clinic-a", HOSTILE), run_id="ab" * 16, certificate_ends=ends)
     status = attended(stepped(status, IDLE, NOON), Attendance(("clinic-a",), (HOSTILE,)), NOON)
     until = NOON + timedelta(minutes=1)
     status = stepped(status, SumStep("training", 1, 1, "uploads", until), NOON + timedelta(seconds=1))
@@ -143,7 +142,7 @@ def _counters(status: RunStatus, now: datetime) -> dict[str, float]:
 
 
 def test_at_the_beginning_what_is_not_known_has_no_line() -> None:
-    start = RunStatus("aggregator", "aggregator", "heart", 20, 0.1, ("clinic-a",), NOON)
+    start = replace(START, sites=("clinic-a",))
     assert "fedfair_last_round_timestamp_seconds" not in series(start)
     assert "fedfair_loss_nats" not in series(start)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -20,10 +20,8 @@ from fedfair.watching.run_status import (
     round_ended,
     stepped,
 )
+from tests.watching.statuses import NOON, START, A, B
 
-NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
-A, B = "clinic-a", "clinic-b"
-START = RunStatus("aggregator", "aggregator", "heart", 20, 0.1, (A, B), NOON)
 SUMMING = stepped(START, SumStep("training", 8, 1, "uploads", NOON + timedelta(seconds=90)), NOON)
 AT_SITE = replace(SUMMING, role="collaborator", name=A, sites=("aggregator",))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -15,23 +16,19 @@ from fedfair.watching.run_status import (
     Attendance,
     PooledEvaluation,
     PooledFigures,
-    RunStatus,
     SumStep,
     WatchedState,
     attended,
     counted,
     evaluated,
-    event_name,
     noted,
     over,
     round_ended,
     stepped,
     up_to,
 )
+from tests.watching.statuses import NOON, START, A, B
 
-NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
-A, B = "clinic-a", "clinic-b"
-START = RunStatus("aggregator", "aggregator", "heart", 20, 0.1, (A, B), NOON)
 UPLOADS = SumStep("training", 1, 1, "uploads", None)
 
 
@@ -141,13 +138,7 @@ def test_at_the_end_nobody_is_waited_for() -> None:
 
 def test_the_days_of_a_certificate_are_whole_ones() -> None:
     assert START.certificate_days(NOON) is None
-    known = RunStatus(
-        "aggregator", "aggregator", "heart", 20, 0.1, (A,), NOON, certificate_ends=after(86400 * 7 + 9)
-    )
+    known = replace(START, certificate_ends=after(86400 * 7 + 9))
     assert known.certificate_days(NOON) == 7
     assert known.certificate_days(after(86400 * 7)) == 0
     assert known.certificate_days(after(86400 * 7 + 10)) == -1
-
-
-def test_a_notice_has_a_name_for_programs() -> None:
-    assert event_name(UPLOADS) == "sum_step"
