@@ -19,8 +19,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3), by `malloc.h` of the GNU C library."""
 
 KEPT_AT_MOST = 128 << 20
-"""Above this length, in bytes, the holes that kept vectors leave between each other cost more than they save: with a
-model of 400 MB a site held six more of it than its training, in place of three."""
+"""Above this length, in bytes, kept vectors leave holes between each other that cost more than they save: with a
+model of 400 MB, a site held six of them beyond its training."""
 
 _NEVER = (1 << 31) - 1
 _GIVEN_BACK = 1 << 20
