@@ -46,6 +46,7 @@ from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
+from aggregator.told_reasons import ToldReasons
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
@@ -95,10 +96,12 @@ from fedfair.rounds.steadiness import Steadiness
 from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import (
     Accepted,
     BroadcastKind,
+    Chunk,
     Finished,
     Refused,
     SecaggMessage,
@@ -106,12 +109,6 @@ from fedfair.wire.frames import (
     TrustUpdate,
     Welcome,
 )
-
-MAX_DECLINED = 8
-"""Different reasons not to come, or not to be let in, that are told of one name; each may have 500 characters."""
-
-REMINDER_SECONDS = 24 * 3600.0
-"""After which the operator is told again who is not let in."""
 
 LOOK_SECONDS = 1.0
 """How often the files of certificates are looked at, so that a revocation ends a stream within seconds."""
@@ -160,11 +157,12 @@ class RunDriver:
         self._observer = observer
         self._masked = masked
         self._standing = standing
+        # Held while the round rules are asked, which a thread may be doing for a large model.
+        self._deciding = asyncio.Lock()
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
-        self._turned_away: dict[str, set[str]] = {}
-        self._turned_away_since = time.monotonic()
-        self._declined: dict[ParticipantId, set[str]] = {}
+        self._turned_away = ToldReasons(time.monotonic)
+        self._declined = ToldReasons()
         self._streams = 0
         self._steadiness = Steadiness()
         self._quiet = asyncio.Event()
@@ -186,19 +184,12 @@ class RunDriver:
 
     def turned_away(self, who: str, reason: str) -> None:
         """Tell the operator who was not let in, and why; once a day, however often the same is tried again."""
-        now = time.monotonic()
-        if now - self._turned_away_since > REMINDER_SECONDS:
-            self._turned_away, self._turned_away_since = {}, now
-        told = self._turned_away.setdefault(who, set())
-        if reason not in told and len(told) < MAX_DECLINED:
-            told.add(reason)
+        if self._turned_away.is_news(who, reason):
             self._observer.noticed(EntryRefused(who, reason))
 
     def declined(self, who: ParticipantId, reason: str) -> None:
         """Tell the operator which collaborator does not come, and why in its own words; a few times at most."""
-        told = self._declined.setdefault(who, set())
-        if reason not in told and len(told) < MAX_DECLINED:
-            told.add(reason)
+        if self._declined.is_news(who, reason):
             self._observer.noticed(InvitationDeclined(who, reason))
             self._records.append_departure(Departed(who, self._federation.rounds_done, reason))
 
@@ -279,6 +270,18 @@ class RunDriver:
         """Refuse a stream that the round rules do not know."""
         self._observer.noticed(SentAway(connection.participant, message))
         connection.leave(Refused(message, remedy, TRY_AGAIN[ExitReason.MISBEHAVED]))
+
+    async def arriving(self, connection: Connection, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
+        async with self._deciding:
+            if self._connections.get(connection.participant) is not connection or not connection.is_heard:
+                return None
+            return self._federation.arriving(connection.participant, message, length)
+
+    async def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> None:
+        """Add a piece of a masked vector to the sum, while the round rules do nothing else with it."""
+        async with self._deciding:
+            arriving.add(chunk.data, chunk.sha256)
 
     def stop(self, reason: str) -> None:
         """Ask for an orderly end; collaborators learn of it, and the run can be resumed later."""
@@ -363,9 +366,16 @@ class RunDriver:
 
         Meanwhile streams go on, but no other event is looked at.
         """
-        if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
-            return await asyncio.to_thread(self._federation.receive, event)
-        return self._federation.receive(event)
+        async with self._deciding:
+            if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
+                return await asyncio.to_thread(self._receive_large, event)
+            return self._federation.receive(event)
+
+    def _receive_large(self, event: Event) -> list[Effect]:
+        effects = self._federation.receive(event)
+        if self._masked and any(isinstance(effect, MOVES_STATE) for effect in effects):
+            self._records.spill(self._training_run)
+        return effects
 
     def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
         """Send away, before a sum begins, those whose certificates have become invalid, and tell them nothing."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -30,6 +31,7 @@ from fedfair.atomic_file import write_whole
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
+from fedfair.process.spilled import spilled
 from fedfair.process.stopping import stopping
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.secagg_session import SecaggSession
@@ -140,7 +142,9 @@ def _model_of(run: Run) -> bytes:
 def _protection(run: Run) -> SecaggSession | None:
     if not is_masked(run.plan):
         return None
-    return SecaggSession(run.plan, run.plan_digest, run.layout, run.schema, secrets.token_bytes, time.monotonic)
+    subject = (run.plan, run.plan_digest, run.layout, run.schema)
+    keep = partial(spilled, folder=run.records.spill_folder)
+    return SecaggSession(*subject, secrets.token_bytes, time.monotonic, keep)
 
 
 @asynccontextmanager

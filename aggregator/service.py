@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import grpc
@@ -30,6 +31,7 @@ from fedfair.ids import ParticipantId
 from fedfair.rounds.continued import Seen
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
     decode_check_request,
@@ -47,7 +49,7 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_FRAME_BYTES
+from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_CHUNK_BYTES, MAX_FRAME_BYTES
 from fedfair.wire.service import (
     CHECK_METHOD,
     KEEPALIVE,
@@ -104,6 +106,12 @@ class StreamHandler(Protocol):
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
+
+    def arriving(self, connection: Connection, message: bytes, length: int) -> Awaitable[ArrivingVector | None]:
+        """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
+
+    def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> Awaitable[None]:
+        """Add a piece of a masked vector to the sum."""
 
     def submit(self, connection: Connection, event: Event) -> Awaitable[None]:
         """Have the round rules take an event; done when nothing refers to its payload any more."""
@@ -309,7 +317,7 @@ class Service:
             return
         async with self._budget.place(spec.upload_bytes):
             assembler = expect_upload(start, spec)
-            await self._fill(assembler, incoming)
+            await self._fill(assembler, incoming, _held(assembler))
             event = UploadArrived(connection.participant, start.sum_number, assembler.take())
             await self._floor.submit(connection, event)
             # The place is free only when the bytes are: no name may keep them.
@@ -321,17 +329,42 @@ class Service:
             return
         length = agreed_vector_length(start, self._vector_lengths)
         async with self._budget.place(length):
+            # What comes in one chunk is added at once anyway.
+            long = length > MAX_CHUNK_BYTES
+            arriving = await self._floor.arriving(connection, start.message, length) if long else None
+            if arriving is not None:
+                await self._take_arriving(start, arriving, connection, incoming)
+                return
             assembler = Assembler(length, None)
-            await self._fill(assembler, incoming)
+            await self._fill(assembler, incoming, _held(assembler))
             event = MessageArrived(connection.participant, start.message, assembler.take())
             await self._floor.submit(connection, event)
             del event, assembler
 
-    async def _fill(self, assembler: Assembler, incoming: FrameReader) -> None:
-        length, started = assembler.missing, time.monotonic()
-        while not assembler.complete:
-            assembler.add(await incoming.chunk())
-            self._check_pace(length - assembler.missing, time.monotonic() - started)
+    async def _take_arriving(
+        self, start: SecaggMessage, arriving: ArrivingVector, connection: Connection, incoming: FrameReader
+    ) -> None:
+        """Add a vector to the sum as it arrives; where it breaks off or is refused, the sum is as it was."""
+        try:
+            await self._fill(arriving, incoming, partial(self._add_piece, arriving))
+            await self._floor.submit(connection, MessageArrived(connection.participant, start.message, arriving))
+        finally:
+            arriving.close()
+
+    async def _add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> None:
+        if len(chunk.data) > arriving.missing:
+            raise RemoteProtocolError(
+                f"a chunk of {len(chunk.data)} bytes arrived where {arriving.missing} were missing"
+            )
+        await self._floor.add_piece(arriving, chunk)
+
+    async def _fill(
+        self, arriving: Assembler | ArrivingVector, incoming: FrameReader, add: Callable[[Chunk], Awaitable[None]]
+    ) -> None:
+        length, started = arriving.missing, time.monotonic()
+        while arriving.missing:
+            await add(await incoming.chunk())
+            self._check_pace(length - arriving.missing, time.monotonic() - started)
 
     def _check_pace(self, arrived: int, seconds: float) -> None:
         if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * MIN_BYTES_PER_SECOND:
@@ -361,6 +394,15 @@ def _short_enough(question: bytes | None) -> bytes:
     if len(question) > MAX_CHECK_BYTES:
         raise RemoteProtocolError(f"a question of {len(question)} bytes; at most {MAX_CHECK_BYTES} are looked at")
     return question
+
+
+def _held(assembler: Assembler) -> Callable[[Chunk], Awaitable[None]]:
+    """Return what puts a chunk to those before it."""
+
+    async def add(chunk: Chunk) -> None:
+        assembler.add(chunk)
+
+    return add
 
 
 def _name(frame: CollaboratorFrame | None) -> str:

@@ -28,7 +28,15 @@ from fedfair.wire.codec import (
     encode_check_request,
     encode_collaborator_frame,
 )
-from fedfair.wire.frames import AggregatorFrame, CheckReply, CheckRequest, CollaboratorFrame, SumStart, showable
+from fedfair.wire.frames import (
+    AggregatorFrame,
+    CheckReply,
+    CheckRequest,
+    Chunk,
+    CollaboratorFrame,
+    SumStart,
+    showable,
+)
 from fedfair.wire.limits import MAX_FRAME_BYTES
 from fedfair.wire.service import CHECK, KEEPALIVE, PARTICIPATE, KeepAlive
 
@@ -71,8 +79,8 @@ class Address:
 class Egress(Protocol):
     """The record that receives everything before it is sent: `egress.EgressRecord`."""
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
-        """Record one message, or raise so that it is not sent."""
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
+        """Record one message, or raise so that it is not sent; its SHA-256 is given where it is known."""
 
 
 class Status(Protocol):
@@ -128,7 +136,8 @@ class Link:
             ConnectionRefusedByPeerError: the aggregator does not want it.
         """
         raw = encode_collaborator_frame(frame)
-        self._egress.sending(raw, self._items.next(frame), self._occasion)
+        known = frame.sha256 if isinstance(frame, Chunk) else b""
+        self._egress.sending(raw, self._items.next(frame), self._occasion, known)
         writing = self._call.write(raw)
         if not self.bytes_sent:
             writing = unless_cancelled(writing, self._call)

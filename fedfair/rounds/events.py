@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.rounds.exit_reasons import ExitReason
     from fedfair.run.training_run import Progress
+    from fedfair.secagg.masking import MaskedVector
 
 
 class DeadlineKind(enum.Enum):
@@ -113,7 +114,7 @@ class MessageArrived:
 
     participant: ParticipantId
     message: bytes
-    vector: bytes | bytearray | memoryview = b""
+    vector: MaskedVector = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ class SendMessage:
 
     participant: ParticipantId
     message: bytes
-    vector: bytes = b""
+    vector: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,6 @@ from fedfair.rounds.events import (
     Refuse,
     Report,
     SendMessage,
-    SendState,
     SendSum,
     SitesAhead,
     Skipped,
@@ -82,6 +81,8 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
     from fedfair.rounds.secagg_session import SecaggSession
     from fedfair.run.training_run import TrainingRun
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
 
 
 class Federation:
@@ -191,6 +192,24 @@ class Federation:
 
     # -------------------------------------------------------------- the one way in
 
+    def arriving(self, participant: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a masked vector to the sum under way while it arrives.
+
+        It stands for the vector in the `MessageArrived` that says that all of it is here. Where none does, nothing
+        of it is in the sum.
+
+        Args:
+            participant: who sends it.
+            message: beside the vector.
+            length: of the vector, in bytes.
+
+        Returns:
+            None where the vector must be held until it is whole.
+        """
+        if self._sum is None or participant not in self.connected or not self._members.is_heard(participant):
+            return None
+        return self._sum.arriving(participant, message, length)
+
     def receive(self, event: Event) -> list[Effect]:
         """Take one event; return what is to be done about it, in order. At the end of a run: nothing, ever.
 
@@ -249,7 +268,7 @@ class Federation:
         if participant in self._liars:
             yield from self._liars.send_away(participant)
         elif self._sum is None:
-            yield from self._tell_of_last_sum(participant)
+            yield from self._steps.tell_of_last(participant, self._members)
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
@@ -257,20 +276,6 @@ class Federation:
                 yield from self._ask(participant, self._sum)
                 yield from self._pass_on(self._sum)
                 yield from self._late.watch(self._sum)
-
-    def _tell_of_last_sum(self, participant: ParticipantId) -> Iterator[Effect]:
-        """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks."""
-        told = self._steps.lacks(participant, self._members.held(participant))
-        if told is not None:
-            self._members.hold(participant, self._steps.present)
-            yield told.effect(participant)
-
-    def _bring_into_step(self, participant: ParticipantId) -> Iterator[Effect]:
-        """Bring a participant's copy of the run to the present state."""
-        yield from self._tell_of_last_sum(participant)
-        if not self._steps.is_present(self._members.held(participant)):
-            self._members.hold(participant, self._steps.present)
-            yield SendState(participant)
 
     def _disconnect(self, participant: ParticipantId, *, steady: bool) -> Iterator[Effect]:
         presence = self._members.presence(participant)
@@ -384,7 +389,7 @@ class Federation:
             yield SendMessage(said.member, said.message, said.vector)
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
-        yield from self._bring_into_step(participant)
+        yield from self._steps.bring_up(participant, self._members)
         # The request itself tells of an evaluation that was left out; the next sum is about the state without it.
         self._members.hold(participant, self._steps.present)
         about, seconds = (sum_round.number, sum_round.request), self._federation.round_deadline_seconds
@@ -411,9 +416,7 @@ class Federation:
         yield Accept(participant, number)
         yield from self._close_if_settled(sum_round)
 
-    def _message(
-        self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
-    ) -> Iterator[Effect]:
+    def _message(self, participant: ParticipantId, message: bytes, vector: MaskedVector) -> Iterator[Effect]:
         if not self._members.is_heard(participant):
             return
         sum_round, caught_up = self._sum, tuple(self._late.hear(participant))
@@ -545,7 +548,7 @@ class Federation:
             self._steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
             for participant in self._members.connected:
                 if not self._late.times.owes(participant) or participant in sum_round.cohort:
-                    yield from self._tell_of_last_sum(participant)
+                    yield from self._steps.tell_of_last(participant, self._members)
         else:
             # The round itself has told whoever was in it to its end.
             self._steps.moved(LastOpened.under_masks(before, said, aftermath.told))

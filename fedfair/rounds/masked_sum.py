@@ -40,13 +40,15 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
     from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.rounds.secagg_session import SecaggSession
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
     from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.transcript import RoundSubject
 
@@ -208,7 +210,11 @@ class MaskedSumRound:
             "compare the plan digests and the versions of fedfair on both sides",
         )
 
-    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+    def arriving(self, member: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a member's masked vector to the sum while it arrives; None where it must be held."""
+        return self._protection.server.arriving(self._protection.index(member), message, length)
+
+    def receive(self, member: ParticipantId, message: bytes, vector: MaskedVector) -> str:
         """Take one message of secure aggregation; return why it was passed over, or an empty string.
 
         Raises:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
     from fedfair.aggregation.running_sum import RunningSum, Totals
     from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
 
 
 TRANSITIONS: Final[Mapping[MemberStanding, Mapping[Step, MemberStanding]]] = {
@@ -152,7 +154,11 @@ class PlainSumRound:
         """Return nothing: a plain sum sends no message but its request."""
         return Outgoing()
 
-    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+    def arriving(self, member: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:  # noqa: ARG002
+        """Return nothing: real numbers that were added cannot be taken out of a sum exactly."""
+        return None
+
+    def receive(self, member: ParticipantId, message: bytes, vector: MaskedVector) -> str:
         """Refuse a message of secure aggregation.
 
         Raises:

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfair.policy.refusal_reasons import RefusalReason
-from fedfair.rounds.events import SendMessage, SendTotals
+from fedfair.rounds.events import SendMessage, SendState, SendTotals
 from fedfair.run.opened_totals import OpenedTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId
+    from fedfair.rounds.events import Effect
+    from fedfair.rounds.membership import Membership
     from fedfair.run.state import RunState
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.recovery import Announcement
@@ -41,7 +43,7 @@ class LastOpened:
 
     before: bytes
     message: bytes
-    vector: bytes
+    vector: bytes | memoryview
     masked: bool
     told: tuple[str, ...]
 
@@ -125,6 +127,25 @@ class StateSteps:
         if last is None or held != last.before or self.is_present(held) or not last.is_for(participant):
             return None
         return last
+
+    def tell_of_last(self, participant: ParticipantId, members: Membership) -> Iterator[SendMessage | SendTotals]:
+        """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks.
+
+        Args:
+            participant: who, connected.
+            members: what state each of them holds.
+        """
+        told = self.lacks(participant, members.held(participant))
+        if told is not None:
+            members.hold(participant, self.present)
+            yield told.effect(participant)
+
+    def bring_up(self, participant: ParticipantId, members: Membership) -> Iterator[Effect]:
+        """Bring a participant's copy of the run to the present state; the rest as `tell_of_last`."""
+        yield from self.tell_of_last(participant, members)
+        if not self.is_present(members.held(participant)):
+            members.hold(participant, self.present)
+            yield SendState(participant)
 
     def reaches(self, participant: ParticipantId, held: bytes) -> bool:
         """Return whether a participant's copy is at the present state, or one sum behind it."""

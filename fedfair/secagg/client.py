@@ -155,6 +155,7 @@ class Contributing:
         history: History,
         randomness: Randomness,
         encoded: NDArray[np.uint32] | None = None,
+        frames: list[bytes] | None = None,
     ) -> tuple[Uploaded, bytes, bytearray]:
         """Return the next phase, the upload and its masked vector.
 
@@ -164,6 +165,7 @@ class Contributing:
             history: what left this site before, and what may have become of it.
             randomness: source of b, of shares and of rounding.
             encoded: as `masked_vector`.
+            frames: as `masked_vector`.
 
         Raises:
             SecaggError: REUSED_UPDATE: two sums over different sets would tell this update from the others.
@@ -177,7 +179,7 @@ class Contributing:
         shape = site.shapes[self.start.purpose]
         tagging = None if self.check_key is None else Tagging(check_of(self.check_key, shape), site.member)
         vector, vector_hash = masked_vector(
-            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded
+            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded, frames
         )
         rounding_key.erase()
         points = split(own_seed.reveal(), context.cohort, context.threshold, randomness)

@@ -158,15 +158,19 @@ class Participant:
         """
         if not isinstance(self._phase, Contributing):
             raise LocalProtocolError("no update is due; wait for Contribute")
-        uploaded, message, vector = self._phase.upload(update, draws, self._history, self._randomness, encoded)
+        hashed: list[bytes] = []
+        uploaded, message, vector = self._phase.upload(
+            update, draws, self._history, self._randomness, encoded, hashed
+        )
         # Nothing of this round has left the site yet, so one step on the disk ends the round before and begins it.
         settled, before = self._settle(), history_record(self._history)
         key = Secret(self._randomness(ENVELOPE_KEY_BYTES))
         sealed = seal_masks(key, uploaded.context.transcript, uploaded.masks or {})
-        record = frame(Record.UPLOAD, upload_fields(uploaded, self._due, self._start, message, sealed), vector)
+        fields = upload_fields(uploaded, self._due, self._start, message, sealed)
+        record = frame(Record.UPLOAD, fields, vector, hashed)
         self._phase = uploaded
         self._note_sent(uploaded)
-        self._sent[self._start] = Send(message, vector)
+        self._sent[self._start] = Send(message, vector, tuple(hashed))
         # Only once the log is there may the table say so, and before anything that it must hold is sent.
         known = () if self._history.log_is_known else ((LOGGED_KEY, b"\x01"),)
         remembered = Remember(((MASKS_KEY, key.reveal()), *known))

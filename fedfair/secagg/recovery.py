@@ -1,6 +1,7 @@
 """The aggregator's side of one round: what arrived, and how the sum is opened.
 
-Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head.
+Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head. A long
+one is added while it arrives (`arriving`), and counts once it has been checked like any other.
 Survivors hand over their masks with the missing, each under its own mask. Own masks are rebuilt from exactly t
 members' shares. Each share is compared with the digest that its owner signed, so
 a wrong one is known when it arrives; each mask is checked against what its owner promised before it is used.
@@ -10,17 +11,19 @@ Decides no order of events; that is `server`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
-from fedfair.secagg.fixedpoint import packed_body
+from fedfair.secagg.fixedpoint import BLOCK_VALUES, packed_blocks, packed_body
 from fedfair.secagg.keys import TAG_BYTES, Secret, confirmation_tag
-from fedfair.secagg.masking import MaskedSum, SignedSeed
+from fedfair.secagg.masking import MaskedSum, MaskedVector, SignedSeed
 from fedfair.secagg.member_table import MemberTable
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
@@ -51,7 +54,11 @@ class Announcement:
     """
 
     message: bytes
-    vector: bytes
+    vector: bytes | memoryview
+
+
+KeepBody = Callable[[Iterable[memoryview]], bytes | memoryview]
+"""From the bytes of a body in parts to the whole of them, wherever it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class RoundState:
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.
+        spare: memory of an earlier round of this shape, to be written over; None where there is none.
 
     Attributes:
         start: the round start that was sent.
@@ -91,7 +99,14 @@ class RoundState:
         answers: the shares that came to open the sum, in order of the survivors.
     """
 
-    def __init__(self, roster: Roster, terms: SessionTerms, start: RoundStart, shape: SumShape) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        terms: SessionTerms,
+        start: RoundStart,
+        shape: SumShape,
+        spare: NDArray[np.uint32] | None = None,
+    ) -> None:
         self.start = start
         self.transcript = round_transcript(start, shape.digest())
         self.uploads: dict[int, UploadHead] = {}
@@ -110,7 +125,15 @@ class RoundState:
         self._roster = roster
         self._terms = terms
         self._shape = shape
-        self._sum = MaskedSum(shape, terms.ring_bits)
+        self._sum = MaskedSum(shape, terms.ring_bits, spare)
+
+    def arriving(self) -> ArrivingVector | None:
+        """Return what adds a vector to the running sum while it arrives; None where another one is arriving."""
+        return self._sum.arriving()
+
+    def take_spare(self) -> NDArray[np.uint32] | None:
+        """Return memory for the next round of this shape; no vector that is arriving counts any more."""
+        return self._sum.take_spare()
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -137,11 +160,11 @@ class RoundState:
         """Return (holder, owner) where a holder says that what the owner sealed for it does not open."""
         return tuple(sorted(self._unopened))
 
-    def add_upload(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+    def add_upload(self, sender: int, raw: bytes, vector: MaskedVector) -> None:
         """Check one upload; add its vector where no earlier upload contradicts it, and forget it.
 
         Raises:
-            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE or VECTOR; nothing
+            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE, VECTOR or LATE; nothing
                 changed.
         """
         upload = Upload.decode(raw)
@@ -282,8 +305,15 @@ class RoundState:
         votes = tuple(sorted(self.votes.items())[: self.start.threshold]) if with_votes else ()
         return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
-    def open(self, dtype: np.dtype[np.floating], threads: int) -> tuple[OpenedSum, Announcement]:
+    def open(
+        self, dtype: np.dtype[np.floating], threads: int, keep: KeepBody | None = None
+    ) -> tuple[OpenedSum, Announcement]:
         """Rebuild each mask from t of the shares that its owner promised, take all away, decode; use up the sum.
+
+        Args:
+            dtype: float32 or float64: width of the decoded body.
+            threads: how many threads may take masks away.
+            keep: where the body of the announcement is kept; None for memory.
 
         Returns:
             What the sum says, and what the sites are to be told of it.
@@ -292,11 +322,15 @@ class RoundState:
             SecaggError: SHARE, COMMITMENT or TAG: a member promised other shares than those of its masks, and is
                 named as the liar; PLAUSIBILITY: no honest contributions have such a total.
         """
+        self._sum.take_spare()  # Nothing arrives any more, and opening needs memory of its own.
         self._sum.remove(self._masks(), threads)
         header = self._sum.header.astype("<u8", copy=False).tobytes()
         message = OpenedMessage(self.transcript, self.survivors, header).encode()
         # Decoding may use the memory of the words.
-        announcement = Announcement(message, packed_body(self._sum.body, self._terms.ring_bits))
+        body, ring_bits = self._sum.body, self._terms.ring_bits
+        long = keep is not None and body.size > BLOCK_VALUES
+        vector = keep(packed_blocks(body, ring_bits)) if keep and long else packed_body(body, ring_bits)
+        announcement = Announcement(message, vector)
         layout = RoundLayout(self.start, self._terms, self._shape, dtype)
         return decode_sum(self._sum.header, self._sum.body, self.survivors, layout), announcement
 

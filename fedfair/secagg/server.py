@@ -10,16 +10,16 @@ is complete.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.disputes import Disputes, Pair
 from fedfair.secagg.effects import (
@@ -31,60 +31,19 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.masking import MaskedVector
+from fedfair.secagg.messages import VERSION, Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
-from fedfair.secagg.recovery import Announcement, RoundState
+from fedfair.secagg.recovery import Announcement, KeepBody, RoundState
 from fedfair.secagg.round_messages import PairMasksRequest, RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_setup import SetUp
+from fedfair.secagg.server_state import EXPECTED, OF_A_ROUND, Closed, ServerState
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, check_shapes
 from fedfair.secagg.signing import Roster
 from fedfair.secagg.transcript import RoundSubject
-
-
-class ServerState(enum.Enum):
-    """The state of the aggregator: what it waits for."""
-
-    IDLE = "nothing: no session"
-    ADVERTS = "public keys"
-    CONFIRMS = "confirms of the session"
-    READY = "the next round"
-    UPLOADS = "masked vectors"
-    PAIR_MASKS = "masks with those who are missing"
-    VOTES = "votes on the survivors"
-    ANSWERS = "shares of masks"
-
-
-EXPECTED: Mapping[ServerState, Kind | None] = {
-    ServerState.IDLE: None,
-    ServerState.ADVERTS: Kind.KEY_ADVERTISEMENT,
-    ServerState.CONFIRMS: Kind.CONFIRM,
-    ServerState.READY: None,
-    ServerState.UPLOADS: Kind.UPLOAD,
-    ServerState.PAIR_MASKS: Kind.PAIR_MASKS,
-    ServerState.VOTES: Kind.CONSISTENCY_CHECK,
-    ServerState.ANSWERS: Kind.UNMASK_SHARES,
-}
-"""The one kind of message that each state takes; everything else is late or out of order."""
-
-_OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES})
-
-
-@dataclass(slots=True)
-class Closed:
-    """A round after its answers: only the refusal of a slower member is still heard.
-
-    Attributes:
-        survivors: whose sum was to be opened.
-        owing: who was asked and has neither answered nor accused anybody.
-        unopened: (holder, owner) of every accusation.
-    """
-
-    survivors: tuple[int, ...]
-    owing: set[int]
-    unopened: set[Pair]
 
 
 class Server:
@@ -98,6 +57,7 @@ class Server:
         body_dtype: float32 or float64: width of an opened body.
         threads: how many threads may take masks away.
         quorum: fewest contributors of a sum that is opened, where the consortium wants more than the protocol.
+        keep: where the body of an opened sum is kept for those who are to be told of it; None for memory.
     """
 
     def __init__(
@@ -109,7 +69,9 @@ class Server:
         body_dtype: np.dtype[np.floating],
         threads: int = 1,
         quorum: int = 0,
+        keep: KeepBody | None = None,
     ) -> None:
+        self._keep = keep
         self._roster = roster
         check_shapes(shapes, checked=plan.terms.check_sums)
         self._terms = plan.terms
@@ -127,6 +89,7 @@ class Server:
         self._set_up = SetUp(roster, plan, shapes, randomness)
         self._session_id = b""
         self._round_state: RoundState | None = None
+        self._spares: dict[int, NDArray[np.uint32]] = {}  # memory of earlier rounds, by the length of the body
         self._disputes = Disputes(len(roster))
         self._told: set[int] = set()  # the proven liars that the driver knows
         self._record: RoundRecord | None = None
@@ -180,7 +143,8 @@ class Server:
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
-        self._round_state, self._record, self._announcement = None, None, None
+        self._forget_round()
+        self._record, self._announcement = None, None
         self._gone.clear()
         self.round = 0
         return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._set_up.propose()))
@@ -215,7 +179,7 @@ class Server:
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
         self._record, self._is_reopened, self._announcement = RoundRecord(self.members, start), False, None
-        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[purpose])
+        self._round_state = self._round(start)
         self.round += 1
         return self._ask(ServerState.UPLOADS, dict.fromkeys(chosen, start.encode()))
 
@@ -234,18 +198,38 @@ class Server:
         start = record.start
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
-        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[start.purpose])
+        self._round_state = self._round(start)
         self._record, self._is_reopened, self._announcement = record, True, None
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
         return self._ask(ServerState.UPLOADS, dict.fromkeys(record.asked, start.encode()))
 
-    def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
+    def arriving(self, sender: int, raw: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds the vector of an upload to the running sum while it arrives.
+
+        Nothing is said by that about the upload: it counts once `receive` has taken it.
+
+        Args:
+            sender: roster index behind the peer's certificate.
+            raw: the message of the upload.
+            length: of its vector, in bytes.
+
+        Returns:
+            None where no upload of the member is due, where its vector would have another length, or where another
+            one is arriving. Then `receive` takes the whole vector, or refuses it.
+        """
+        awaited = self.state is ServerState.UPLOADS and sender in self._asked and sender not in self._received
+        if not awaited or raw[:2] != bytes((VERSION, Kind.UPLOAD)):
+            return None
+        shape = self._shapes[self._current.start.purpose]
+        return self._current.arriving() if length == shape.vector_bytes(self._terms.ring_bits) else None
+
+    def receive(self, sender: int, raw: bytes, vector: MaskedVector = b"") -> list[ServerEffect]:
         """Take one message of a member; an exact repetition, or one answer too many, is passed over.
 
         Args:
             sender: roster index behind the peer's certificate.
             raw: the message.
-            vector: what travelled beside an upload.
+            vector: what travelled beside an upload; of one that was added while it arrived, what `arriving` gave.
 
         Raises:
             SecaggError: the message was refused; nothing changed.
@@ -260,7 +244,7 @@ class Server:
             return []
         expected = EXPECTED[self.state]
         if kind is not expected:
-            late = Check.LATE if kind in _OF_A_ROUND else Check.OUT_OF_ORDER
+            late = Check.LATE if kind in OF_A_ROUND else Check.OUT_OF_ORDER
             raise SecaggError(late, f"{kind.name} of member {sender} while waiting for {self.state.value}")
         require(sender in self._asked, Check.MEMBERSHIP, f"member {sender} was not asked")
         require(
@@ -342,7 +326,19 @@ class Server:
         opened, self._opened = self._opened, None
         return opened
 
-    def _take(self, kind: Kind, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+    def _round(self, start: RoundStart) -> RoundState:
+        self._forget_round()
+        shape = self._shapes[start.purpose]
+        spare = self._spares.pop(shape.body_length, None)
+        return RoundState(self._roster, self._terms, start, shape, spare)
+
+    def _forget_round(self) -> None:
+        """End a round; keep its memory for the next one of the same length."""
+        if self._round_state is not None and (spare := self._round_state.take_spare()) is not None:
+            self._spares[spare.size] = spare
+        self._round_state = None
+
+    def _take(self, kind: Kind, sender: int, raw: bytes, vector: MaskedVector) -> None:
         match kind:
             case Kind.KEY_ADVERTISEMENT:
                 self._set_up.take_advert(sender, raw)
@@ -472,7 +468,7 @@ class Server:
         if round_state.fewest_shares < round_state.start.threshold:
             return self._abort_for_want_of_shares()
         try:
-            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads)
+            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads, self._keep)
         except SecaggError as error:
             # Not the fault of the member that answered last, so it is no refusal of that message.
             if not error.liar:
@@ -578,7 +574,7 @@ class Server:
             self._closed = Closed(self._current.survivors, owing, unopened)
         self.state = state
         self._asked, self._received = {}, {}
-        self._round_state = None
+        self._forget_round()
 
     @property
     def _least_uploads(self) -> int:

@@ -130,11 +130,6 @@ class RoundTerms:
         )
 
 
-def leaf_digest(leaf: bytes | bytearray | memoryview) -> bytes:
-    """Return the SHA-256 of one leaf of a vector: leaves let hashing run beside masking, and in threads."""
-    return hashlib.sha256(leaf).digest()
-
-
-def root_digest(length: int, leaves: Sequence[bytes]) -> bytes:
-    """Return the digest of a vector of `length` bytes from the digests of its leaves, in order."""
-    return digest("vector", u64(length), b"".join(leaves))
+def root_digest(length: int, frames: Sequence[bytes]) -> bytes:
+    """Return the digest of a vector of `length` bytes from those of its frames, in order (`pieces`)."""
+    return digest("vector", u64(length), b"".join(frames))

@@ -5,11 +5,13 @@ A peer that exceeds one is refused before anything is allocated for it. Each is 
 
 from __future__ import annotations
 
+from fedfair.secagg.pieces import PIECE_BYTES
+
 PROTOCOL_VERSION = 3
 """Of `proto/fedfair/v1/federation.proto`."""
 
-MAX_CHUNK_BYTES = 1 << 20
-"""Loopback over mutual TLS carries no more with 4 MiB chunks than with 1 MiB (about 1 GB/s); memory is dearer."""
+MAX_CHUNK_BYTES = PIECE_BYTES
+"""The pieces in which secure aggregation hashes a vector are those in which it travels."""
 
 MAX_MASKED_MESSAGE_BYTES = 1 << 21
 """The greatest message that secure aggregation itself allows: the hybrid keys of 1000 members."""

@@ -82,7 +82,7 @@ class ScriptedCall:
 class Unrecorded:
     """The record of a site whose messages nobody wants to read."""
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
         pass
 
 

@@ -40,7 +40,7 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import RoundSubject

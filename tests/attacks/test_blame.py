@@ -20,7 +20,7 @@ from fedfair.secagg.masking import MaskedSum
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Suite
 from fedfair.secagg.round_messages import UnmaskShares, Upload
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements, sealed_digest
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest

@@ -10,10 +10,11 @@ import pytest
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check
 from fedfair.secagg.effects import Contradicted, RoundAborted, Send, SendTo, ServerEffect, SumOpened
-from fedfair.secagg.masking import Update, vector_digest
+from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind
+from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import ConsistencyCheck, PairMasks, UnmaskShares, Upload
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.signing import sign
 from tests.attacks.harness import Lies, noise, refused_by_server
 from tests.secagg.federation_in_memory import signing_key, unit_update
@@ -220,7 +221,7 @@ def test_a_malformed_contribution_shows_in_an_implausible_total(place: int, adde
     vector = bytearray(sends[1].vector)
     np.frombuffer(vector, np.int64, 4)[place] += added
     upload = Upload.decode(sends[1].message)
-    forged = _signed(replace(upload, vector_digest=vector_digest(vector, lies.shapes["training"], 32)), 1)
+    forged = _signed(replace(upload, vector_digest=vector_digest(vector)), 1)
     sends[1] = Send(forged, vector)
     pending: list[ServerEffect] = []
     for member, send in sends.items():

@@ -17,7 +17,7 @@ from fedfair.secagg.keys import Secret
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.sealing import ENVELOPE_BYTES, seal
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.shamir import PRIME, SHARE_BYTES
 from tests.attacks.test_blame import LyingWire, of_kind, resigned_upload
 from tests.secagg.federation_in_memory import unit_update

@@ -92,7 +92,7 @@ class Remembered:
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, MessageKind, Occasion]] = []
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:  # noqa: ARG002 - as the protocol has it
         self.sent.append((raw, what, occasion))
 
 

@@ -70,7 +70,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 class Unrecorded:
     """The record of a site whose messages nobody wants to read."""
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
         pass
 
 

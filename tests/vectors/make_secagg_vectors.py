@@ -249,8 +249,11 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
             body = [(x + sign_ * m) % 2**32 for x, m in zip(body, stream, strict=True)]
         packed = struct.pack(f"<{len(header)}Q", *header), struct.pack("<5I", *body)
         vectors[i] = packed[0] + packed[1]
-        leaves = b"".join(hashlib.sha256(part).digest() for part in packed)
-        vector_hash = h("vector", struct.pack(">Q", len(vectors[i])), leaves)
+        # One frame carries it all: field 3, a length, field 1, a length; both lengths are of two bytes here.
+        size = len(vectors[i])
+        inner, outer = ([number & 0x7F | 0x80, number >> 7] for number in (size, size + 3))
+        carried = hashlib.sha256(bytes([0x1A, *outer, 0x0A, *inner]) + vectors[i]).digest()
+        vector_hash = h("vector", struct.pack(">Q", size), carried)
         promise = h("commitment", transcript, u16(i), own)
         tags = [(j, hkdf(seed[i, j], enc("tag", transcript), 16)) for j in peers]
         boxes = []
