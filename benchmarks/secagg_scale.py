@@ -31,7 +31,7 @@ from light_sites import ForgivingRoster, LightSites
 from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.svg import standalone
 from fedfair.secagg.effects import Log, ReplaceLog, Send, ServerEffect, SiteEffect
-from fedfair.secagg.masking import Update
+from fedfair.secagg.masking import MaskedVector, Update
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import drop_outs_survived
 from fedfair.secagg.participant import Participant
@@ -58,7 +58,7 @@ class TimedServer(Server):
     seconds = 0.0
     light: LightSites | None = None
 
-    def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
+    def receive(self, sender: int, raw: bytes, vector: MaskedVector = b"") -> list[ServerEffect]:
         return self._timed(super().receive, sender, raw, vector)
 
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
