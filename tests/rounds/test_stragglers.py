@@ -23,6 +23,9 @@ from fedfair.rounds.stragglers import (
     Question,
     Stragglers,
 )
+from fedfair.secagg.messages import Kind
+from tests.rounds.masked_play import Play as MaskedPlay
+from tests.rounds.masked_play import make_plan
 from tests.rounds.rounds_play import Play, kinds, of_kind, plan_of
 
 A, B, C = (ParticipantId(f"clinic-{letter}") for letter in "abc")
@@ -384,3 +387,20 @@ def test_no_sum_closes_with_fewer_than_the_quorum_whoever_is_late(how: str) -> N
     assert play.accepted[number] == {A}
     assert play.federation.phase is Phase.SUMMING
     assert play.federation.sum_number == number
+
+
+def test_uploads_that_are_sent_again_do_not_shorten_the_time_that_training_is_given() -> None:
+    play = MaskedPlay(make_plan(5, quorum=2, rounds=3))
+    fatal = {1: {("clinic-a", Kind.UPLOAD), ("clinic-b", Kind.PAIR_MASKS)}, 2: {("clinic-c", Kind.UPLOAD)}}
+    play.silent = lambda name, kind: (name, kind) in fatal.get(play.training_run.rounds_done, ())
+
+    def trained(rounds_done: int) -> float:
+        play.seconds += 20.0 if rounds_done < 2 else 0.0
+        return 0.5
+
+    play.size = trained
+    play.begin()
+    while play.training_run.rounds_done < 2:
+        play.pass_deadline(next(reversed(play.deadlines)).kind)
+    (patience,) = [seconds for token, seconds in play.deadlines.items() if token.kind is DeadlineKind.STRAGGLERS]
+    assert patience > 20.0
