@@ -53,7 +53,7 @@ def protection_mode(plan: Plan) -> Mode:
 
 SET_UP_MILLISECONDS = 0.4
 """Of a site's processor for each other site, to set up a session: two signatures, an agreement, a sealed seed.
-`benchmarks/secagg_scale.py` and its page have the measurement."""
+An estimate: the sum of what these operations take one by one on one core of a server."""
 
 
 def check_protection(plan: Plan) -> None:
