@@ -12,7 +12,7 @@ REMINDER_SECONDS = 24 * 3600.0
 
 
 class ToldReasons:
-    """What was told, by name.
+    """The reasons that were told, by name.
 
     Args:
         clock: seconds since any fixed moment; None where nothing is ever told again.
