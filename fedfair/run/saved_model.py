@@ -45,7 +45,7 @@ ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has
 
 
 @dataclass(frozen=True, slots=True)
-class SavedModel:
+class TrainedModel:
     """The content of a model file.
 
     Attributes:
@@ -92,11 +92,11 @@ class DescribedModel:
     """
 
     layout: Layout
-    saved: SavedModel
+    saved: TrainedModel
     origin: ModelOrigin
 
 
-def save_model(path: Path, layout: Layout, saved: SavedModel, origin: ModelOrigin) -> None:
+def save_model(path: Path, layout: Layout, saved: TrainedModel, origin: ModelOrigin) -> None:
     """Write a model's file in one step; `read_saved` reads the same back, bit for bit.
 
     Args:
@@ -112,7 +112,7 @@ def save_model(path: Path, layout: Layout, saved: SavedModel, origin: ModelOrigi
     model_file.save(path, layout, saved.model.vector, model_words(saved, origin))
 
 
-def model_words(saved: SavedModel, origin: ModelOrigin) -> dict[str, str]:
+def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
     """Return the strings that a model's file carries; `read_saved` reads them back exactly."""
     words = {
         "threshold": repr(saved.model.threshold),
@@ -148,11 +148,11 @@ def read_saved(path: Path) -> DescribedModel:
     if not (math.isfinite(threshold) and threshold >= 0.0 and rounds >= 0):
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
-    saved = SavedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
+    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
     return DescribedModel(layout, saved, ModelOrigin(words.get("federation", ""), digest, description))
 
 
-def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) -> SavedModel:
+def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) -> TrainedModel:
     """Return the model in a file, if it takes and returns what this plan's model does.
 
     Args:
@@ -239,7 +239,7 @@ def without_noise(plan: Plan) -> Plan:
 
 
 def evaluation_run(
-    plan: Plan, layout: Layout, schema: FeatureSchema, saved: SavedModel, *, exact: bool
+    plan: Plan, layout: Layout, schema: FeatureSchema, saved: TrainedModel, *, exact: bool
 ) -> TrainingRun:
     """Return a training run that evaluates a saved model and then is finished.
 
