@@ -54,7 +54,7 @@ FLAGS = (
 """0 or 1; `electivesurgery` is blank for stays without surgery, which is 0."""
 
 STAY_COLUMNS = (*MEASURED, *FLAGS, "gender")
-"""What the features are made of."""
+"""The columns that the features are made of."""
 
 KEPT = ("region", "gender", "ethnicity", HOSPITAL, PERSON)
 NOT_MEASURED = -1.0

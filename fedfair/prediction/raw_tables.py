@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GIVEN = Path("the records given")
-"""What a fault calls records that came from no file."""
+"""The name in faults of records that came from no file."""
 
 MISSING = ""
 

@@ -105,7 +105,7 @@ class SavedModel:
 
     @property
     def description(self) -> ModelDescription:
-        """What the model takes and returns."""
+        """The inputs and outputs of the model."""
         return self._described.origin.description
 
     @property

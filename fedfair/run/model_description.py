@@ -127,7 +127,7 @@ class LabelDescription(BaseModel):
 
     @property
     def labels(self) -> tuple[Scalar, ...]:
-        """What stands for each class, in order: its value where it has one, else its name or its number from 0."""
+        """The label of each class, in order: its value where it has one, else its name or its number from 0."""
         if self.values and all(len(each) == 1 for each in self.values):
             return tuple(each[0] for each in self.values)
         return self.names or tuple(range(self.classes))
