@@ -26,6 +26,11 @@ class Commands(LazyGroup):
             "evaluate_command",
             "Evaluate a saved model on this machine.",
         ),
+        "predict": Entry(
+            "fedfair.cli.predict",
+            "predict_command",
+            "Predict records with a saved model. Its file is enough; no plan is needed.",
+        ),
         "sweep": Entry(
             "fedfair.cli.sweep",
             "sweep_command",

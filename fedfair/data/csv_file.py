@@ -49,17 +49,20 @@ class Advice:
         number: for a missing number.
         category: for a missing category.
         range: for a number outside of its range.
+        text: for a text where a number should be.
     """
 
     number: str
     category: str
     range: str
+    text: str
 
 
 PLAN_ADVICE = Advice(
     "fill them in, or set missing: mean or zero in the plan",
     "fill them in, or set missing_of: own or other in the plan",
     "correct it, or have the plan's ranges changed",
+    "correct or declare as missing",
 )
 """For records that are to train a model whose plan is not yet closed."""
 
@@ -178,7 +181,7 @@ def _numeric(
     policy = spec.missing_of.get(column, spec.missing)
     if policy == "refuse":
         faults.add(column, "missing values", missing, advice.number)
-    values = numbers(table, column, missing, faults)
+    values = numbers(table, column, missing, faults, advice.text)
     if column in spec.ranges:
         least, greatest = spec.ranges[column]
         outside = np.isfinite(values) & ((values < least) | (values > greatest))

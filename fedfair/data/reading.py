@@ -150,14 +150,20 @@ def read_table(path: Path, wanted: Collection[str] | None = None, form: TableFor
         ) from error
 
 
-def numbers(table: TextTable, column: str, missing: NDArray[np.bool_], faults: Faults) -> NDArray[np.float64]:
+def numbers(
+    table: TextTable,
+    column: str,
+    missing: NDArray[np.bool_],
+    faults: Faults,
+    remedy: str = "correct or declare as missing",
+) -> NDArray[np.float64]:
     """Return a column as numbers, NaN where `missing` (n,) is true; what is not a finite number is a fault."""
     texts = np.where(missing, "nan", table.columns[column])
     try:
         values = texts.astype(np.float64)
     except ValueError:
         values = np.array([_number(text) for text in texts])
-    faults.add(column, "not a finite number", ~np.isfinite(values) & ~missing, "correct or declare as missing")
+    faults.add(column, "not a finite number", ~np.isfinite(values) & ~missing, remedy)
     return values
 
 

@@ -7,8 +7,8 @@ there. Labels are not needed. Scaling is `saved_model.py`'s business, since it b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,13 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataSource, EicuSource
-from fedfair.prediction.raw_tables import GIVEN, MISSING
+from fedfair.prediction.raw_tables import GIVEN, MISSING, named_columns, table_of
 
 MODEL_ADVICE = Advice(
     "fill them in: the model was trained on files without any",
     "fill them in: the model was trained on files without any",
     "correct it: the model was trained on values within the range",
+    "correct it",
 )
 """For records that meet a model which is finished."""
 
@@ -43,11 +44,13 @@ class RawRows:
     Attributes:
         features: float array (n, *input_shape), NaN where the model's own treatment fills in a value.
         table: what they were read from; None where that was an array.
+        kept: texts (n,) by the name of a column that is kept beside the predictions.
         notes: what somebody should know of them, one sentence each.
     """
 
     features: NDArray[np.floating]
     table: TextTable | None
+    kept: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -109,6 +112,10 @@ def rows_of_table(columns: RawColumns, table: TextTable, kept: Collection[str] =
         DataError: a column is missing or unknown, or a value is one that training would have refused.
     """
     require_columns(table.path, list(table.columns), kept, fixed=True)
+    return replace(_rows(columns, table, kept), kept={name: table.columns[name] for name in kept})
+
+
+def _rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRows:
     if isinstance(columns.source, EicuSource):
         return RawRows(stay_features(table), table)
     if columns.names is None:
@@ -126,15 +133,28 @@ def rows_of_table(columns: RawColumns, table: TextTable, kept: Collection[str] =
     faults = Faults(table)
     features, profiles = coded_features(table, spec, numeric, faults, MODEL_ADVICE)
     faults.refuse()
-    return RawRows(features, table, tuple(_notes(table, spec, profiles)))
+    return RawRows(features, table, notes=tuple(_notes(table, spec, profiles)))
 
 
 def rows_of_array(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
-    """Return features that stand in an array as the model takes them, without a table's columns.
+    """Return the features of the records in an array.
+
+    Args:
+        columns: of the model.
+        array: (n, columns) in the order of `columns.names`; where there are none, the features themselves, of the
+            shape (n, *input_shape).
 
     Raises:
-        DataError: the array has another shape, holds no numbers, or lacks a value.
+        DataError: the array has another shape, or a value is one that training would have refused.
     """
+    if columns.names is None:
+        return _features_as_they_are(columns, array)
+    # Numeric columns without names are taken in the order of whatever names they have.
+    order = [f"{place:09d}" if place < columns.unnamed else name for place, name in enumerate(columns.names)]
+    return rows_of_table(columns, table_of(named_columns(array, columns.names, order)))
+
+
+def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
     shape = columns.schema.input_shape
     if array.shape[1:] != shape or not len(array):
         raise DataError(

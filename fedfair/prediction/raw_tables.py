@@ -50,8 +50,15 @@ def table_of(records: pd.DataFrame | Mapping[str, ArrayLike]) -> TextTable:
     return TextTable(GIVEN, columns, np.arange(len(frame)), "row")
 
 
-def named_columns(array: NDArray[np.generic], names: Sequence[str]) -> dict[str, NDArray[np.generic]]:
-    """Return the columns of an array (n, columns) by their names.
+def named_columns(
+    array: NDArray[np.generic], names: Sequence[str], keys: Sequence[str]
+) -> dict[str, NDArray[np.generic]]:
+    """Return the columns of an array (n, columns) by their keys.
+
+    Args:
+        array: the records.
+        names: of its columns, for a fault.
+        keys: under which the columns are returned, as many.
 
     Raises:
         DataError: the array has another shape.
@@ -61,7 +68,7 @@ def named_columns(array: NDArray[np.generic], names: Sequence[str]) -> dict[str,
             f"{GIVEN} have the shape {array.shape}, the model takes (records, {len(names)})",
             f"give the columns in this order: {', '.join(names)}",
         )
-    return {name: array[:, place] for place, name in enumerate(names)}
+    return {name: array[:, place] for place, name in enumerate(keys)}
 
 
 def _texts(values: pd.Series) -> NDArray[np.str_]:

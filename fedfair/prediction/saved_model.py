@@ -9,7 +9,6 @@ read is `raw_rows.py`'s business.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +34,7 @@ from fedfair.prediction.raw_rows import (
     rows_of_array,
     rows_of_table,
 )
-from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
+from fedfair.prediction.raw_tables import GIVEN, table_of
 from fedfair.run.model_description import ModelDescription, schema_of, source_of
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.training.binding import bound
@@ -127,7 +126,7 @@ class SavedModel:
         Raises:
             DataError: a column is missing or unknown, or a value is one that training would have refused.
         """
-        return np.array(self.classes)[self.logits(self.rows(records)).argmax(dim=1).numpy()]
+        return np.array(self.classes)[self.judged(self.rows(records))[1]]
 
     def predict_proba(self, records: Records) -> NDArray[np.float64]:
         """Return the probability of each class, array (n, classes); each row sums to 1.
@@ -138,7 +137,7 @@ class SavedModel:
         Raises:
             DataError: as for `predict`.
         """
-        return self.probabilities(self.rows(records))
+        return self.judged(self.rows(records))[0]
 
     def losses(self, records: Records) -> NDArray[np.float64]:
         """Return the cross-entropy of each record in nats, array (n,), as an evaluation of the model has it.
@@ -165,13 +164,7 @@ class SavedModel:
         """Return records as the model takes them, not yet scaled. Raises DataError as `predict` does."""
         if isinstance(records, Mapping) or hasattr(records, "columns"):
             return rows_of_table(self._raw, table_of(records))
-        array = np.asarray(records)
-        if self._raw.names is None:
-            return rows_of_array(self._raw, array)
-        if self._raw.unnamed and array.ndim == 2:
-            named = named_columns(array, self._raw.names)
-            return rows_of_table(self._raw, _ordered(table_of(named)))
-        return rows_of_table(self._raw, table_of(named_columns(array, self._raw.names)))
+        return rows_of_array(self._raw, np.asarray(records))
 
     def scaled(self, rows: RawRows) -> NDArray[np.floating]:
         """Return features (n, *input_shape) as the model itself takes them: filled in and scaled.
@@ -193,10 +186,10 @@ class SavedModel:
         with torch.inference_mode(), plain_arithmetic():
             return torch.cat([self._module(features).cpu().double() for features, _ in placed.in_order()])
 
-    def probabilities(self, rows: RawRows) -> NDArray[np.float64]:
-        """Return the probability of each class, array (n, classes)."""
-        found: NDArray[np.float64] = functional.softmax(self.logits(rows), dim=1).numpy()
-        return found
+    def judged(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the probability of each class, (n, classes), and the number of the likeliest, (n,)."""
+        logits = self.logits(rows)
+        return functional.softmax(logits, dim=1).numpy(), logits.argmax(dim=1).numpy()
 
     def _check_scaling(self) -> None:
         """Refuse a model that was saved before the features were scaled: its figures would be another's."""
@@ -317,13 +310,6 @@ def _checked_workspace(
             "name the workspace of the run that trained it, unchanged",
         )
     return workspace, plan.training.seed
-
-
-def _ordered(table: TextTable) -> TextTable:
-    """Return a table whose column names sort as the columns stand."""
-    names = {name: f"{place:09d}" if name.startswith("numeric column ") else name
-             for place, name in enumerate(table.columns)}  # fmt: skip
-    return replace(table, columns={names[name]: column for name, column in table.columns.items()})
 
 
 def _places_of(table: TextTable | None, rows: Sequence[int]) -> str:
