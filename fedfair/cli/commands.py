@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import typer
 
-from fedfair import __version__
 from fedfair.cli.lazy import Entry, LazyGroup
 from fedfair.process.terminal import DEBUG_HELP, console
+from fedfair.version import __version__
 
 
 class Commands(LazyGroup):

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair import __version__
 from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
@@ -38,6 +37,7 @@ from fedfair.run.model_description import (
 )
 from fedfair.run.training_run import TrainingRun
 from fedfair.signed_message import labelled_message
+from fedfair.version import __version__
 
 SCALING_KEY = "feature_scaling"
 IDENTITY_LABEL = "fedfair/saved-model/v1"
