@@ -31,6 +31,11 @@ class Commands(LazyGroup):
             "predict_command",
             "Predict records with a saved model. Its file is enough; no plan is needed.",
         ),
+        "model": Entry(
+            "fedfair.cli.model",
+            "app",
+            "Show a saved model, write its card, and export it for other systems.",
+        ),
         "sweep": Entry(
             "fedfair.cli.sweep",
             "sweep_command",
