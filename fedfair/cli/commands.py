@@ -31,11 +31,6 @@ class Commands(LazyGroup):
             "predict_command",
             "Predict records with a saved model. Its file is enough; no plan is needed.",
         ),
-        "model": Entry(
-            "fedfair.cli.model",
-            "app",
-            "Show a saved model, write its card, and export it for other systems.",
-        ),
         "sweep": Entry(
             "fedfair.cli.sweep",
             "sweep_command",
@@ -60,6 +55,11 @@ class Commands(LazyGroup):
             "fedfair.cli.demo",
             "app",
             "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
+        ),
+        "model": Entry(
+            "fedfair.cli.model",
+            "app",
+            "Show a saved model, write its card, and export it for other systems.",
         ),
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."

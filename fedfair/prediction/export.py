@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.atomic_file import replace_file
-from fedfair.data.seeds import derived_seed
+from fedfair.data.seeds import array_generator
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.prediction.raw_rows import RawRows
@@ -163,9 +163,9 @@ def scaled_model(model: SavedModel) -> ScaledModel:
     for parameter in module.parameters():
         parameter.grad = None
         parameter.data = parameter.data.clone()
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad = False
     schema, scaling = schema_of(model.description), model.described.saved.scaling
-    ranges = model.description.input.standardize == "ranges" and bool(schema.numeric)
+    ranges = model.description.input.by_ranges and bool(schema.numeric)
     return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=model.module.flat.dtype).eval()
 
 
@@ -187,7 +187,7 @@ _Found = tuple[bytes, NDArray[np.float64]]
 def _samples(model: SavedModel) -> NDArray[np.float64]:
     """Return features to compare on: around the means, as wide as the deviations, and one value missing."""
     schema, saved = schema_of(model.description), model.described.saved
-    draws = np.random.default_rng(derived_seed(0, "export"))
+    draws = array_generator(0, "export")
     features = draws.normal(size=(SAMPLES, *schema.input_shape))
     if saved.scaling is not None:
         columns = list(schema.numeric)

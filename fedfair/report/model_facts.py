@@ -66,14 +66,14 @@ def _number(column: NumberColumn, model: DescribedModel) -> str:
         return _NUMBERS.get(column.missing or "", "as in the plan's data")
     if model.saved.scaling is not None:
         return "everybody's mean"
-    ranges = model.origin.description.input.standardize == "ranges"
-    return "the middle of the range" if ranges else "the site's own mean, which is not in the file"
+    by_ranges = model.origin.description.input.by_ranges
+    return "the middle of the range" if by_ranges else "the site's own mean, which is not in the file"
 
 
 def _scaling(model: DescribedModel) -> str:
     if model.saved.scaling is not None:
         return f"{len(model.saved.scaling.mean)} numeric columns by everybody's means and deviations, in the file"
-    return "by the declared ranges" if model.origin.description.input.standardize == "ranges" else "none"
+    return "by the declared ranges" if model.origin.description.input.by_ranges else "none"
 
 
 def _shape(shape: tuple[int, ...]) -> str:
