@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.data.acs import EMPLOYED
 from fedfair.data.acs import FEATURES as ACS_FEATURES
 from fedfair.data.acs import TARGET as ACS_TARGET
 from fedfair.data.csv_file import Advice, coded_features, value_places
@@ -185,7 +186,8 @@ def classes_of_labels(columns: RawColumns, table: TextTable) -> NDArray[np.int64
         return None
     texts = table.columns[spec.label]
     if isinstance(columns.source, AcsEmploymentSource):
-        return (value_places(texts, [(1,)]) == 0).astype(np.int64)
+        employed: NDArray[np.int64] = (value_places(texts, [(EMPLOYED,)]) == 0).astype(np.int64)
+        return employed
     if spec.label_above is not None:
         faults = Faults(table)
         measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
