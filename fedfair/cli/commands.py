@@ -56,6 +56,11 @@ class Commands(LazyGroup):
             "app",
             "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
         ),
+        "model": Entry(
+            "fedfair.cli.model",
+            "app",
+            "Show a saved model, write its card, and export it for other systems.",
+        ),
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."
         ),

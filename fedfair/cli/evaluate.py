@@ -23,7 +23,7 @@ from fedfair.results.warnings import reassurance, result_warnings
 def evaluate_command(
     plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
     model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
-    config: Path = typer.Option(
+    config: Path | None = typer.Option(
         None, "--config", "-c", help="A site's own configuration: evaluate on its own records alone."
     ),
     exact: bool = typer.Option(False, "--exact", help="Run the four sums of an exact evaluation too."),

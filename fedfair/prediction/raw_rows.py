@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.data.acs import EMPLOYED
 from fedfair.data.acs import FEATURES as ACS_FEATURES
 from fedfair.data.acs import TARGET as ACS_TARGET
 from fedfair.data.csv_file import Advice, coded_features, value_places
@@ -163,7 +164,8 @@ def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> Ra
         )
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == np.bool_):
         raise DataError(f"{GIVEN} are of {array.dtype}", "give numbers")
-    features = np.asarray(array, np.float32 if array.dtype == np.float32 else np.float64)
+    width = np.float32 if array.dtype == np.float32 else np.float64
+    features: NDArray[np.floating] = array.astype(width)
     wrong = ~np.isfinite(features)
     if wrong.any():
         record, *place = (int(i) for i in np.argwhere(wrong)[0])
@@ -184,12 +186,14 @@ def classes_of_labels(columns: RawColumns, table: TextTable) -> NDArray[np.int64
         return None
     texts = table.columns[spec.label]
     if isinstance(columns.source, AcsEmploymentSource):
-        return (value_places(texts, [(1,)]) == 0).astype(np.int64)
+        employed: NDArray[np.int64] = (value_places(texts, [(EMPLOYED,)]) == 0).astype(np.int64)
+        return employed
     if spec.label_above is not None:
         faults = Faults(table)
         measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
         faults.refuse()
-        return (measured > spec.label_above).astype(np.int64)
+        above: NDArray[np.int64] = (measured > spec.label_above).astype(np.int64)
+        return above
     classes = spec.label_classes or tuple((index,) for index in range(columns.schema.classes))
     return value_places(texts, classes)
 
@@ -255,9 +259,9 @@ def _notes(table: TextTable, spec: CsvData, profiles: Sequence[ColumnProfile]) -
         if profile.other:
             values = counted(profile.other, "value")
             yield f"column '{profile.name}': {values} that training did not name count as other; {profile.words}"
-    for column, values in spec.rows.items():
+    for column, wanted in spec.rows.items():
         if column in table.columns:
-            outside = int((value_places(table.columns[column], [values]) < 0).sum())
-            named = ", ".join(str(value) for value in values)
+            outside = int((value_places(table.columns[column], [wanted]) < 0).sum())
+            named = ", ".join(str(value) for value in wanted)
             if outside:
                 yield f"{counted(outside, 'row')} not with {column} {named}, for which alone the model was trained"

@@ -162,9 +162,9 @@ class SavedModel:
 
     def rows(self, records: Records) -> RawRows:
         """Return records as the model takes them, not yet scaled. Raises DataError as `predict` does."""
-        if isinstance(records, Mapping) or hasattr(records, "columns"):
-            return rows_of_table(self._raw, table_of(records))
-        return rows_of_array(self._raw, np.asarray(records))
+        if isinstance(records, np.ndarray | Sequence):
+            return rows_of_array(self._raw, np.asarray(records))
+        return rows_of_table(self._raw, table_of(records))
 
     def scaled(self, rows: RawRows) -> NDArray[np.floating]:
         """Return features (n, *input_shape) as the model itself takes them: filled in and scaled.
@@ -175,7 +175,7 @@ class SavedModel:
         described = self._described.saved
         if described.scaling is not None:
             return scale_columns(rows.features, self._schema.numeric, described.scaling)
-        if self.description.input.standardize == "ranges" and self._schema.numeric:
+        if self.description.input.by_ranges and self._schema.numeric:
             return scaled_features(rows.features, self._schema)
         return self._filled(rows)
 
@@ -193,8 +193,8 @@ class SavedModel:
 
     def _check_scaling(self) -> None:
         """Refuse a model that was saved before the features were scaled: its figures would be another's."""
-        saved, stated = self._described.saved, self.description.input.standardize
-        if stated == "secure" and saved.scaling is None and saved.round == 0 and self._schema.numeric:
+        saved = self._described.saved
+        if self.description.input.by_sums and saved.scaling is None and saved.round == 0 and self._schema.numeric:
             raise DataError(
                 "this model does not say how its features are scaled: it is from before the first round",
                 "give a model that was saved after it, such as save/last.safetensors",
@@ -203,7 +203,7 @@ class SavedModel:
     def _check_fills(self) -> None:
         if not self._fills:
             return
-        if self._described.saved.scaling is not None or self.description.input.standardize == "ranges":
+        if self._described.saved.scaling is not None or self.description.input.by_ranges:
             raise DataError(
                 "this model fills in missing numbers itself, as it did in training", "give no numbers to fill in"
             )

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from fedfair.plan.csv_table import OTHER, CsvData
+from fedfair.plan.derived import is_by_ranges, is_by_sums
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.schema import Plan
@@ -104,6 +105,16 @@ class InputDescription(BaseModel):
 
     shape: tuple[int, ...]
     standardize: Literal["secure", "ranges", "none"]
+
+    @property
+    def by_ranges(self) -> bool:
+        """Whether number columns are scaled by their ranges."""
+        return is_by_ranges(self.standardize)
+
+    @property
+    def by_sums(self) -> bool:
+        """Whether number columns are scaled by everybody's means and deviations, once these are known."""
+        return is_by_sums(self.standardize)
 
 
 class LabelDescription(BaseModel):
