@@ -25,7 +25,7 @@ def records(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return this site's records.
 
     `folder` is `data.root` of the site's own collaborator.yaml, or else the folder of that file; in a simulation
-    it is the workspace. So read your files from it, such as np.load(folder / "records.npz"); name no absolute path.
+    it is the workspace. Read your files from it, such as np.load(folder / "records.npz"); name no absolute path.
 
     Returns features, a float array (records, columns) or (records, channels, height, width) without NaN, and
     labels, an array (records,) of whole numbers from 0 to classes - 1.

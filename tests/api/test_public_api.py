@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -136,8 +137,16 @@ def _pages() -> list[Path]:
     return sorted(pages)
 
 
+def _notebook_code() -> Iterator[tuple[str, str]]:
+    for path in sorted((REPOSITORY / "docs" / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code" and not source.startswith("%%"):
+                yield path.name, "\n".join(line for line in source.split("\n") if not line.startswith("!"))
+
+
 def test_no_page_and_no_example_imports_another_name() -> None:
-    found = set()
+    found = {(place, name) for place, code in _notebook_code() for name in _used(code) if name not in ALLOWED}
     for path in _pages():
         for code in FENCE.findall(path.read_text(encoding="utf-8")):
             found |= {(path.name, name) for name in _used(_without_prompts(code)) if name not in ALLOWED}

@@ -57,5 +57,5 @@ def test_a_file_that_is_there_is_not_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Own", "a-b", "", "class", "json", "torch", "x" * 41, "../own", "own.py"])
 def test_a_name_that_cannot_be_imported_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PlanError, match="is (no name of a|the name of another) module"):
+    with pytest.raises(PlanError, match=r"is (no name of a|the name of another) module"):
         write_module(tmp_path, name)
