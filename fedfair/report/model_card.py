@@ -56,6 +56,11 @@ def model_card(
 
 def _check(model: DescribedModel, result: ResultDocument, certificate: Certificate | None, place: str) -> None:
     saved = model.saved
+    if model.origin.fine_tuned_at:
+        raise DataError(
+            f"this model was fine-tuned at {model.origin.fine_tuned_at}, and no result is about it",
+            "give the model of the federation",
+        )
     if result.plan_digest != saved.plan_digest:
         raise DataError(
             f"the result is of the plan {result.plan_digest}, the model of {saved.plan_digest or '(not said)'}",
