@@ -1,4 +1,4 @@
-"""What a site's own comparisons look like on its terminal and as JSON; nothing of it is ever sent."""
+"""A site's own comparisons on its terminal and as JSON; nothing of them is ever sent."""
 
 from __future__ import annotations
 

@@ -328,7 +328,6 @@ def test_tests_import_what_they_share_by_its_whole_name() -> None:
 
 FOR_READERS_OF_THE_PAPER = {
     "fedfair/fairness/cvar.py": {"variational"},
-    "fedfair/fairness/metrics.py": {"group_risk"},
     "fedfair/fairness/rcvar.py": {
         "exact_per_sample", "exact_threshold_gradient", "project_threshold", "threshold_gradient",
     },
@@ -338,9 +337,6 @@ FOR_READERS_OF_THE_PAPER = {
     },
 }  # fmt: skip
 """The formulas of the paper are complete, for those who study it: a run needs some of them only."""
-
-FOR_PYTHON = {"fedfair/prediction/saved_model.py": {"predict_proba"}}
-"""People call it; no command does."""
 
 OVERRIDING = {"fedfair/process/terminal.py": {"on_broken_pipe"}}
 """What a library calls by its name."""
@@ -369,7 +365,7 @@ def test_every_public_function_is_used_by_more_than_its_tests() -> None:
                 is_command = any("app." in ast.unparse(decorator) for decorator in node.decorator_list)
                 if not (node.name.startswith("_") or node.name in used or is_command):
                     unused.setdefault(place, set()).add(node.name)
-    assert unused == FOR_READERS_OF_THE_PAPER | OVERRIDING | FOR_PYTHON
+    assert unused == FOR_READERS_OF_THE_PAPER | OVERRIDING
 
 
 @pytest.mark.parametrize(
