@@ -102,6 +102,13 @@ class ModelPlaces:
             DataError: it cannot be read, or is of another plan.
         """
         subject = self.subject
+        tuned = read_saved(path).origin.fine_tuned_at
+        if tuned:
+            raise DataError(
+                f"{path} was fine-tuned at {tuned}: it is no model of the federation, and tells of {tuned}'s "
+                "records",
+                "give a model that this plan has trained",
+            )
         saved = load_saved(path, subject.plan, subject.layout, subject.schema)
         if saved.plan_digest != subject.plan_digest:
             raise DataError(

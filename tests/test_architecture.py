@@ -334,7 +334,6 @@ def test_tests_import_what_they_share_by_its_whole_name() -> None:
 
 FOR_READERS_OF_THE_PAPER = {
     "fedfair/fairness/cvar.py": {"variational"},
-    "fedfair/fairness/metrics.py": {"group_risk"},
     "fedfair/fairness/rcvar.py": {
         "exact_per_sample", "exact_threshold_gradient", "project_threshold", "threshold_gradient",
     },

@@ -56,6 +56,11 @@ def model_card(
 
 def _check(model: DescribedModel, result: ResultDocument, certificate: Certificate | None, place: str) -> None:
     saved = model.saved
+    if model.origin.fine_tuned_at:
+        raise DataError(
+            f"this model was fine-tuned at {model.origin.fine_tuned_at}, and no result is about it",
+            "give the model of the federation",
+        )
     if result.plan_digest != saved.plan_digest:
         raise DataError(
             f"the result is of the plan {result.plan_digest}, the model of {saved.plan_digest or '(not said)'}",
@@ -85,13 +90,13 @@ def _lines(
         yield from ("", "## What is certified", "")
         yield from _certified(certificate, place)
     yield from ("", "## What the model is", "")
-    yield from _table(("", ""), model_facts(model))
+    yield from _table(("property", "value"), model_facts(model))
     yield from ("", "## What it takes", "")
     columns = list(column_facts(model))
     yield from _table(("column", "holds", "a missing value becomes"), columns) if columns else ("Images.",)
     if result.plan is not None:
         yield from ("", "## How it was trained", "")
-        yield from _table(("", ""), result.plan.summary)
+        yield from _table(("the plan", "in words"), result.plan.summary)
     yield from ("", "## What protected the people behind it", "")
     yield from _bullets([*sentences.protection_sentences(result), *sentences.privacy_sentences(result)])
     yield from ("", "## What this card does not show", "")
@@ -124,7 +129,7 @@ def _whose(result: ResultDocument) -> str:
     """Return whose records the figures are of: an evaluation may have been of one site alone."""
     told, plan = result.collaborators, result.plan
     if result.setting == "simulation" and told and plan is not None and len(told) < plan.collaborators:
-        return f"They are exact, and of {', '.join(told)} alone: {len(told)} of {plan.collaborators} sites."
+        return f"The figures are exact, and of {', '.join(told)} alone: {len(told)} of {plan.collaborators} sites."
     return sentences.setting_sentence(result)
 
 

@@ -28,8 +28,10 @@ def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
     architecture = said.architecture if isinstance(said.architecture, str) else _words(said.architecture)
     label = said.label
     predicted = f"column '{label.column}'" if label.column else "the label of the plan's data"
+    tuned = f"{origin.fine_tuned_at}, on its own records; this is no model of the federation"
     return (
         ("federation", origin.federation or "not said"),
+        *((("fine-tuned at", tuned),) if origin.fine_tuned_at else ()),
         ("plan", saved.plan_digest or "not said"),
         ("training rounds", str(int(saved.round))),
         ("architecture", f"{architecture}; {model.layout.dimension} values of {model.layout.dtype.name}"),

@@ -40,6 +40,7 @@ from fedfair.signed_message import labelled_message
 from fedfair.version import __version__
 
 SCALING_KEY = "feature_scaling"
+FINE_TUNED_KEY = "fine_tuned_at"
 IDENTITY_LABEL = "fedfair/saved-model/v1"
 ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has trained this model"
 
@@ -69,11 +70,13 @@ class ModelOrigin:
         federation: the name of the plan's federation.
         plan_digest: "sha256:" and 64 hex digits.
         description: of what the model takes and returns.
+        fine_tuned_at: the site that has fine-tuned it on its own records; empty for a model of the federation.
     """
 
     federation: str
     plan_digest: str
     description: ModelDescription
+    fine_tuned_at: str = ""
 
     @classmethod
     def of_plan(cls, plan: Plan, plan_digest: str, schema: FeatureSchema) -> ModelOrigin:
@@ -122,6 +125,8 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
         "fedfair": __version__,
         **origin.description.words(),
     }
+    if origin.fine_tuned_at:
+        words[FINE_TUNED_KEY] = origin.fine_tuned_at
     if saved.scaling is not None:
         columns = {"mean": saved.scaling.mean.tolist(), "scale": saved.scaling.scale.tolist()}
         words[SCALING_KEY] = json.dumps(columns, separators=(",", ":"))
@@ -149,7 +154,8 @@ def read_saved(path: Path) -> DescribedModel:
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
     saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
-    return DescribedModel(layout, saved, ModelOrigin(words.get("federation", ""), digest, description))
+    origin = ModelOrigin(words.get("federation", ""), digest, description, words.get(FINE_TUNED_KEY, ""))
+    return DescribedModel(layout, saved, origin)
 
 
 def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) -> TrainedModel:
