@@ -148,6 +148,8 @@ def _index() -> str:
             "# Python reference",
             "",
             "One page for each package, made from the docstrings. Names that begin with `_` are left out.",
+            "These are the insides of the product, and may move in any version. Programs rely on the",
+            "[public API](../api.md) alone.",
             "",
             "| package | what it is |",
             "|---|---|",
