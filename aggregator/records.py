@@ -49,7 +49,7 @@ from fedfair.results.parts import Departure, LateSite
 from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, LeftBehind, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.rounds.stragglers import NOT_TIMED, SumPace
-from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
 from fedfair.run.training_run import Progress, TrainingRun
 
 SMALL_MODEL_BYTES = 1 << 20
@@ -257,7 +257,7 @@ class RunRecords:
         """
         for kind in kinds:
             model = training_run.best if kind is CheckpointKind.BEST else training_run.model
-            saved = SavedModel(model, training_run.rounds_done, self._origin.plan_digest, training_run.scaling)
+            saved = TrainedModel(model, training_run.rounds_done, self._origin.plan_digest, training_run.scaling)
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)

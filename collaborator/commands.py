@@ -25,7 +25,7 @@ from collaborator.link import Address
 from collaborator.notice_events import LevelledSiteObserver, SiteEvents
 from collaborator.notices import PrivacyForecast, SiteStatusServed, SummaryUnwritten
 from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
-from fedfair.errors import AbortedError, PrivacyError, StoppedError
+from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
 from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.event_log import (
@@ -79,6 +79,16 @@ Status = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
+Model = Annotated[Path, typer.Option("--model", help="The saved federated model.")]
+
+TunedFile = Annotated[Path, typer.Option("--output", "-o", help="Write the fine-tuned model here.")]
+TuningRounds = Annotated[int, typer.Option("--rounds", min=1, max=100_000, help="Rounds of local training.")]
+TuningRate = Annotated[float, typer.Option("--learning-rate", min=1e-12, help="Size of every step.")]
+TunedGroup = Annotated[
+    float, typer.Option("--group-size", min=0.001, max=1.0, help="Share of the worst group that must gain.")
+]
+
+DEFAULT_MODEL = Path("save/last.safetensors")
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")
 LOGS = Path("logs")
@@ -139,6 +149,68 @@ def check(
     if failed:
         # As a start would end, which meets the first of them.
         raise typer.Exit(failed[0].status)
+
+
+@app.command()
+def compare(
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    model: Model = DEFAULT_MODEL,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a federated model with what this site could have alone, on its own held-out records."""
+    from collaborator.own_records import own_records
+    from collaborator.site_tables import comparison_document, comparison_table
+    from fedfair.plan.loading import load_plan, workspace_of
+    from fedfair.simulation.site_comparison import compare_at_site
+
+    agreed = load_plan(plan)
+    own = own_records(agreed, config, workspace_of(plan))
+    with error_console.status("training alone"):
+        found = compare_at_site(agreed, own.participant, own.splits, own.code, model)
+    if as_json:
+        console.print_json(json.dumps(comparison_document(found)))
+        return
+    console.print(comparison_table(found))
+    for sentence in found.omitted:
+        console.print(Text(sentence), soft_wrap=True)
+    console.print(Text("Nothing was sent."), soft_wrap=True)
+
+
+@app.command()
+def personalise(
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    model: Model = DEFAULT_MODEL,
+    *,
+    output: TunedFile,
+    rounds: TuningRounds = 50,
+    learning_rate: TuningRate = 0.01,
+    group_size: TunedGroup = 0.1,
+    as_json: AsJson = False,
+) -> None:
+    """Fine-tune a federated model on this site's own records; keep it only if its own worst group gains."""
+    from collaborator.own_records import own_records
+    from collaborator.site_tables import personalised_document, personalised_lines
+    from fedfair.plan.loading import load_plan, workspace_of
+    from fedfair.run.saved_model import save_model
+    from fedfair.simulation.personalisation import FineTuning, personalise
+
+    if output.exists() or not output.parent.is_dir():
+        fault = "exists" if output.exists() else f"the folder {output.parent} does not exist"
+        raise DataError(f"{output}: {fault}", "name a new file in a folder that exists")
+    agreed = load_plan(plan)
+    own = own_records(agreed, config, workspace_of(plan))
+    terms = FineTuning(rounds, learning_rate, group_size)
+    with error_console.status("fine-tuning"):
+        found = personalise(agreed, own.participant, own.splits, own.code, model, terms)
+    if found.round:
+        save_model(output, found.layout, found.model, found.origin)
+    if as_json:
+        console.print_json(json.dumps(personalised_document(found)))
+        return
+    for line in personalised_lines(found, terms, output):
+        console.print(Text(line), soft_wrap=True)
 
 
 def _unlocked(site: PreparedSite, passphrase_file: Path | None) -> PreparedSite:

@@ -29,7 +29,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.results.outcome import RunSubject
 from fedfair.run.saved_model import (
     ModelOrigin,
-    SavedModel,
+    TrainedModel,
     load_saved,
     model_identity,
     read_saved,
@@ -95,13 +95,20 @@ class ModelPlaces:
         """Return the record of an approval; the model's copy has another ending."""
         return self.approvals / f"{self.participant}.model-{digest.hex()}.json"
 
-    def load(self, path: Path) -> SavedModel:
+    def load(self, path: Path) -> TrainedModel:
         """Return a model of this plan.
 
         Raises:
             DataError: it cannot be read, or is of another plan.
         """
         subject = self.subject
+        tuned = read_saved(path).origin.fine_tuned_at
+        if tuned:
+            raise DataError(
+                f"{path} was fine-tuned at {tuned}: it is no model of the federation, and tells of {tuned}'s "
+                "records",
+                "give a model that this plan has trained",
+            )
         saved = load_saved(path, subject.plan, subject.layout, subject.schema)
         if saved.plan_digest != subject.plan_digest:
             raise DataError(
@@ -111,12 +118,12 @@ class ModelPlaces:
             )
         return saved
 
-    def identity(self, saved: SavedModel) -> bytes:
+    def identity(self, saved: TrainedModel) -> bytes:
         """Return the 32 bytes by which a model is known."""
         return model_identity(self.subject.layout, saved.model, saved.scaling)
 
 
-def read_model(places: ModelPlaces, path: Path) -> SavedModel:
+def read_model(places: ModelPlaces, path: Path) -> TrainedModel:
     """Return the model that is to be approved.
 
     Raises:
@@ -135,7 +142,7 @@ def read_model(places: ModelPlaces, path: Path) -> SavedModel:
     return places.load(path)
 
 
-def approve_model(places: ModelPlaces, saved: SavedModel, now: datetime) -> Path:
+def approve_model(places: ModelPlaces, saved: TrainedModel, now: datetime) -> Path:
     """Write that this site answers about a model, and keep a copy of it; return the record's path.
 
     Args:
@@ -170,7 +177,7 @@ def approve_model(places: ModelPlaces, saved: SavedModel, now: datetime) -> Path
     return path
 
 
-def find_model(places: ModelPlaces, digest: bytes) -> SavedModel | None:
+def find_model(places: ModelPlaces, digest: bytes) -> TrainedModel | None:
     """Return the model that a digest means, from this site's own files; None where it knows none.
 
     Args:
@@ -209,7 +216,7 @@ def _own_models(places: ModelPlaces) -> Iterator[Path]:
         yield from sorted(places.runs.glob(f"*/{SAVE}/{name}"))
 
 
-def _approved(places: ModelPlaces, path: Path, digest: bytes) -> SavedModel:
+def _approved(places: ModelPlaces, path: Path, digest: bytes) -> TrainedModel:
     try:
         record = ModelApproval.model_validate_json(path.read_bytes())
         saved = places.load(_copy_of(path))

@@ -18,7 +18,6 @@ from collaborator.ledger_total import total_of
 from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
-from fedfair import __version__
 from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
@@ -62,6 +61,7 @@ from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 from fedfair.training.dp_sgd import site_protection
+from fedfair.version import __version__
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
 from fedfair.wire.receiving import Shapes

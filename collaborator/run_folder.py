@@ -25,7 +25,7 @@ from fedfair.atomic_file import write_whole
 from fedfair.errors import DataError
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
-from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
 from fedfair.run.training_run import TrainingRun
 
 LEAST_NEWS = 100
@@ -46,7 +46,7 @@ class RunFolder:
         self._save, self._result = folder / SAVE, folder / RESULT
         self._subject = subject
         self._origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema)
-        self._best: SavedModel | None = None
+        self._best: TrainedModel | None = None
         self._told = 0
 
     def evaluated(self, training_run: TrainingRun, *, is_best: bool) -> RunFileUnwritten | None:
@@ -104,11 +104,11 @@ class RunFolder:
         first = next(iter(faults), None)
         return None if first is None else RunFileUnwritten(first, faults[first])
 
-    def _saved(self, training_run: TrainingRun, model: GlobalModel) -> SavedModel:
-        return SavedModel(model, training_run.rounds_done, self._subject.plan_digest, training_run.scaling)
+    def _saved(self, training_run: TrainingRun, model: GlobalModel) -> TrainedModel:
+        return TrainedModel(model, training_run.rounds_done, self._subject.plan_digest, training_run.scaling)
 
 
-def _copy(saved: SavedModel) -> SavedModel:
+def _copy(saved: TrainedModel) -> TrainedModel:
     return replace(saved, model=GlobalModel(saved.model.vector.copy(), saved.model.threshold))
 
 

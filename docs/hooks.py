@@ -7,10 +7,12 @@ pages are read as GitHub reads them: a link that leaves `docs` becomes the path 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -25,6 +27,9 @@ GENERATED = {"fedfair.wire.v1"}
 REFERENCE = "reference/python"
 FROM_THE_ROOT = {"CHANGELOG.md": "develop/changelog.md", "SECURITY.md": "explain/security-policy.md"}
 """Files of the root that are pages of the site, and where they are there."""
+
+NOTEBOOKS = "notebooks"
+"""The folder of `docs` whose notebooks become pages, with what they printed when they were run last."""
 
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _OPENS_BLOCK = re.compile(r"( {0,3}([-*]|\d+\.) |\||> )")
@@ -43,6 +48,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, modules in packages():
         files.append(File.generated(config, f"{REFERENCE}/{name}.md", content=_reference(name, modules)))
     files.append(File.generated(config, f"{REFERENCE}/index.md", content=_index()))
+    for notebook in sorted((REPOSITORY / "docs" / NOTEBOOKS).glob("*.ipynb")):
+        page = f"{NOTEBOOKS}/{notebook.stem}.md"
+        files.append(File.generated(config, page, content=notebook_page(notebook)))
     for source, page in FROM_THE_ROOT.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_LINK.sub(_from_the_root, text)))
@@ -81,6 +89,32 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     return _LINK.sub(kept, "\n".join(_spaced(markdown.split("\n"))))
 
 
+def notebook_page(path: Path) -> str:
+    """Return a notebook as a page: its texts, its code, and what the code printed.
+
+    Args:
+        path: the notebook, `.ipynb`; links between notebooks become links between their pages.
+    """
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    parts = [part for cell in cells for part in _cell_parts(cell)]
+    title, *rest = parts[0].split("\n", 1)
+    text = "\n\n".join((title, *(line.strip("\n") for line in rest), *parts[1:]))
+    linked = re.sub(r"\]\(([\w-]+)\.ipynb\)", r"](\1.md)", text)
+    return linked.replace("\n\n", f"\n\n[Download this notebook]({path.name})\n\n", 1) + "\n"
+
+
+def _cell_parts(cell: Mapping[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```{'bash' if source.startswith('%%bash') else 'python'}\n{source}\n```"
+    for output in cell["outputs"]:
+        printed = "".join(output.get("text") or output.get("data", {}).get("text/plain") or "")
+        if printed.strip():
+            yield f"```text\n{printed.rstrip()}\n```"
+
+
 def packages() -> list[tuple[str, list[str]]]:
     """Return every package with the public modules that it holds itself, both by dotted names."""
     found = []
@@ -114,6 +148,8 @@ def _index() -> str:
             "# Python reference",
             "",
             "One page for each package, made from the docstrings. Names that begin with `_` are left out.",
+            "These are the insides of the product, and may move in any version. Programs rely on the",
+            "[public API](../api.md) alone.",
             "",
             "| package | what it is |",
             "|---|---|",

@@ -151,7 +151,7 @@ def _read(
 
 def _check_key(found: RecordReader, path: Path, given: str | None, plan: Plan | None, cert_folder: Path) -> None:
     """Refuse a record that its keeper has not signed, or where nothing says which key the keeper has."""
-    from fedfair.cli.known_keys import known_key
+    from fedfair.identity.known_keys import known_key
 
     keeper, stated = found.names[2], _stated_key(found)
     key = known_key(keeper, given, plan, cert_folder)
@@ -171,7 +171,7 @@ def _compared(
     found: RecordReader, path: Path, mirrors: list[Path], mirror_key: str | None, cert_folder: Path
 ) -> RecordComparison:
     from fedfair.audit.compare import compare
-    from fedfair.cli.known_keys import known_key
+    from fedfair.identity.known_keys import known_key
     from fedfair.ids import AGGREGATOR
 
     read = [_read(mirror, by_message=True) for mirror in mirrors]

@@ -18,8 +18,6 @@ from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.process.terminal import console, error_console
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     from fedfair.aggregation.evaluation_file import EvaluationRecord
     from fedfair.certificate.document import Certificate
     from fedfair.certificate.issue import IssueTerms
@@ -108,29 +106,19 @@ def verify(
     quiet: bool = QUIET,
 ) -> None:  # fmt: skip
     """Verify a certificate offline: its figures, signature, plan and model."""
-    from fedfair.certificate.check import check_figures, check_model, check_plan
-    from fedfair.certificate.document import MAX_BYTES, parse_certificate
-    from fedfair.certificate.seal import verify_seal
+    from fedfair.api.certificates import verify_certificate
 
-    certificate = parse_certificate(_read(file, MAX_BYTES, "a certificate"), str(file))
-    check_figures(certificate)
-    plan = None if plan_file is None else load_plan(plan_file)
-    if unsigned and certificate.signature is not None:
+    found = verify_certificate(
+        file, key=key, plan=plan_file, model=model, cert_folder=cert_folder, unsigned=unsigned
+    )
+    if unsigned and found.certificate.signature is not None:
         error_console.print(
             Text("warning: the SIGNATURE WAS NOT CHECKED: anybody could have made this", style="bold red"),
             soft_wrap=True,
         )
-    if not unsigned:
-        verify_seal(certificate, _issuer_key(certificate, key, plan, cert_folder))
-    if plan is not None:
-        check_plan(certificate, plan, _plan_digest(plan, plan_file))
-    if model is not None:
-        check_model(certificate, _model_digest(model))
-    _report(certificate, as_json=as_json, quiet=quiet)
+    _report(found.certificate, as_json=as_json, quiet=quiet)
     if not quiet and not as_json:
-        console.print(
-            Text(_checked(certificate, signed=not unsigned, plan=plan is not None, model=model is not None))
-        )
+        console.print(Text(f"checked: {'; '.join(found.checked)}"))
 
 
 def _refuse_misplaced(context: typer.Context) -> None:
@@ -214,39 +202,12 @@ def _sealed(certificate: Certificate, name: str, cert_folder: Path, passphrase_f
     return seal(certificate, name, key)
 
 
-def _issuer_key(
-    certificate: Certificate, given: str | None, plan: Plan | None, cert_folder: Path
-) -> Ed25519PublicKey | None:
-    """Return the key that the issuer is known to hold; None where the certificate has no issuer."""
-    from fedfair.cli.known_keys import known_key
-    from fedfair.identity.signing import parse_signing_key
-
-    if certificate.issuer is None:
-        return None
-    name = certificate.issuer.name
-    key = known_key(name, given, plan, cert_folder)
-    if key is None:
-        raise CertificateError(
-            f"this folder does not tell which key {name} has; the certificate claims {certificate.issuer.key}",
-            f"ask {name} by a way that you trust, then give the key with --key",
-        )
-    return parse_signing_key(key)
-
-
 def _plan_digest(plan: Plan, plan_file: Path) -> str:
     # Torch takes seconds to load; a certificate with a fault should not have to wait for it.
     from fedfair.plan.digest import format_digest
     from fedfair.training.binding import plan_binding
 
     return format_digest(plan_binding(plan, workspace_of(plan_file)).digest)
-
-
-def _model_digest(path: Path) -> str:
-    from fedfair.aggregation.model_file import load
-    from fedfair.aggregation.requests import vector_sha256
-    from fedfair.plan.digest import format_digest
-
-    return format_digest(vector_sha256(load(path)[1]))
 
 
 def _check_certificate_file(path: Path) -> None:
@@ -311,12 +272,3 @@ def _table(certificate: Certificate) -> Table:
     table.caption = f"everybody {certificate.mean:.3f}; guessing {certificate.uniform_floor:.3f}"
     table.caption_justify = "left"
     return table
-
-
-def _checked(certificate: Certificate, *, signed: bool, plan: bool, model: bool) -> str:
-    issuer = certificate.issuer.name if certificate.issuer is not None else "nobody"
-    done = ["every figure follows from the histogram"]
-    done.append(f"signed by {issuer}" if signed else "the signature was NOT checked")
-    done.append("the plan is this one" if plan else f"plan {certificate.plan_digest} not compared (--plan)")
-    done.append("the model is this one" if model else f"model {certificate.model_digest} not compared (--model)")
-    return "checked: " + "; ".join(done)

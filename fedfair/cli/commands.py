@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import typer
 
-from fedfair import __version__
 from fedfair.cli.lazy import Entry, LazyGroup
 from fedfair.process.terminal import DEBUG_HELP, console
+from fedfair.version import __version__
 
 
 class Commands(LazyGroup):
@@ -25,6 +25,11 @@ class Commands(LazyGroup):
             "fedfair.cli.evaluate",
             "evaluate_command",
             "Evaluate a saved model on this machine.",
+        ),
+        "predict": Entry(
+            "fedfair.cli.predict",
+            "predict_command",
+            "Predict records with a saved model. Its file is enough; no plan is needed.",
         ),
         "sweep": Entry(
             "fedfair.cli.sweep",
@@ -50,6 +55,11 @@ class Commands(LazyGroup):
             "fedfair.cli.demo",
             "app",
             "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
+        ),
+        "model": Entry(
+            "fedfair.cli.model",
+            "app",
+            "Show a saved model, write its card, and export it for other systems.",
         ),
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."

@@ -1,4 +1,4 @@
-"""`fedfair evaluate`: a saved model on the plan's data, on this machine, with the result of a run."""
+"""`fedfair evaluate`: a saved model on the plan's data, or on one site's own, with the result of a run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from fedfair.atomic_file import write_whole
+from fedfair.plan.deployment import refuse_records_of_sites
 from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.process.terminal import console, error_console
@@ -22,6 +23,9 @@ from fedfair.results.warnings import reassurance, result_warnings
 def evaluate_command(
     plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
     model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
+    config: Path | None = typer.Option(
+        None, "--config", "-c", help="A site's own configuration: evaluate on its own records alone."
+    ),
     exact: bool = typer.Option(False, "--exact", help="Run the four sums of an exact evaluation too."),
     json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
@@ -33,11 +37,17 @@ def evaluate_command(
     if json_file is not None and str(json_file) != "-":
         check_result_place(json_file)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
-    from fedfair.simulation.evaluate import evaluate
+    from collaborator.own_records import own_records
+    from fedfair.simulation.evaluate import evaluate, evaluate_sites
 
     exact |= evaluates_exactly(plan)
     with nullcontext() if quiet else error_console.status("evaluating"):
-        outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
+        if config is None:
+            refuse_records_of_sites(plan)
+            outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
+        else:
+            own = own_records(plan, config, workspace_of(plan_file))
+            outcome = evaluate_sites(plan, own.code, {own.participant: own.splits}, model_file, exact=exact)
     text = to_text(outcome.result)
     if json_file is not None and str(json_file) == "-":
         sys.stdout.write(text)

@@ -32,6 +32,7 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy, load_site_config
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import console, error_console
+from fedfair.workspace.new_module import task_text, write_module
 
 if TYPE_CHECKING:
     from fedfair.policy.terms import Term
@@ -180,6 +181,18 @@ def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path
     if not yes and not typer.confirm(f"Does {participant} approve evaluations of exactly this model?"):
         raise ApprovalError("nothing was approved")
     _say(f"approved: {approve_model(places, saved, datetime.now(UTC))}")
+
+
+@app.command(name="new-module")
+def new_module_command(
+    name: str = typer.Argument("own", help="Name of the module: src/NAME.py."),
+    plan_file: Path = PLAN,
+) -> None:
+    """Write a commented module with an own loader and model, which runs as it is."""
+    place = write_module(workspace_of(plan_file), name)
+    console.print(Text(f"written: {place}"), soft_wrap=True)
+    console.print(Text(f"State it in {plan_file}, then simulate the plan:"), soft_wrap=True)
+    console.print(Text(task_text(name)), soft_wrap=True)
 
 
 @app.command(name="enroll")

@@ -95,10 +95,10 @@ def _save(outcome: SimulationOutcome, folder: Path) -> None:
 
 
 def _save_model(outcome: SimulationOutcome, path: Path) -> None:
-    from fedfair.run.saved_model import SavedModel, save_model
+    from fedfair.run.saved_model import TrainedModel, save_model
 
     origin = outcome.origin
-    saved = SavedModel(outcome.model, RoundNumber(outcome.result.rounds), origin.plan_digest, outcome.scaling)
+    saved = TrainedModel(outcome.model, RoundNumber(outcome.result.rounds), origin.plan_digest, outcome.scaling)
     save_model(path, outcome.layout, saved, origin)
 
 

@@ -41,6 +41,32 @@ class CsvRecords:
     columns: tuple[ColumnProfile, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The remedies for values that are refused.
+
+    Attributes:
+        number: for a missing number.
+        category: for a missing category.
+        range: for a number outside of its range.
+        text: for a text where a number should be.
+    """
+
+    number: str
+    category: str
+    range: str
+    text: str
+
+
+PLAN_ADVICE = Advice(
+    "fill them in, or set missing: mean or zero in the plan",
+    "fill them in, or set missing_of: own or other in the plan",
+    "correct it, or have the plan's ranges changed",
+    "correct or declare as missing",
+)
+"""For records that are to train a model whose plan is not yet closed."""
+
+
 def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> FeatureSchema:
     """Return what the declared columns amount to.
 
@@ -80,20 +106,36 @@ def read_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[s
     numeric = _numeric_columns(table, spec, kept)
     schema = csv_schema(spec, classes, numeric)
     faults = Faults(table)
+    features, columns = coded_features(table, spec, numeric, faults)
+    labels = _labels(table, spec, schema.classes, faults)
+    faults.refuse()
+    raw = {name: table.columns[name] for name in kept}
+    return CsvRecords(Dataset(features, labels, schema, raw), columns)
+
+
+def coded_features(
+    table: TextTable, spec: CsvData, numeric: Sequence[str], faults: Faults, advice: Advice = PLAN_ADVICE
+) -> tuple[NDArray[np.float64], tuple[ColumnProfile, ...]]:
+    """Return the features of a table, (n, features) with NaN where a mean is wanted, and what its columns hold.
+
+    Args:
+        table: it has every column of the features.
+        spec: the plan's description of it.
+        numeric: the numeric columns, in order.
+        faults: takes every value that the plan does not allow.
+        advice: what is to be done about them.
+    """
     features: list[NDArray[np.float64]] = []
     columns: list[ColumnProfile] = []
     for column in numeric:
         missing = _missing(table, column, spec)
-        features.append(_numeric(table, column, missing, spec, faults))
+        features.append(_numeric(table, column, missing, spec, faults, advice))
         columns.append(ColumnProfile(column, len(table), int(missing.sum())))
     for column in spec.categorical:
-        place = _category_places(table, column, spec, faults)
+        place = _category_places(table, column, spec, faults, advice)
         features += _indicators(place, column, spec)
         columns.append(_category_profile(table, column, spec, place))
-    labels = _labels(table, spec, schema.classes, faults)
-    faults.refuse()
-    raw = {name: table.columns[name] for name in kept}
-    return CsvRecords(Dataset(np.stack(features, axis=1), labels, schema, raw), tuple(columns))
+    return np.stack(features, axis=1), tuple(columns)
 
 
 def _read(path: Path, spec: CsvData, kept: Collection[str]) -> TextTable:
@@ -110,7 +152,7 @@ def _read(path: Path, spec: CsvData, kept: Collection[str]) -> TextTable:
         return table
     wanted = np.ones(len(table), np.bool_)
     for column, values in spec.rows.items():
-        wanted &= _places(table.columns[column], [values]) == 0
+        wanted &= value_places(table.columns[column], [values]) == 0
     if not wanted.any():
         named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
         raise DataError(f"{path}: none of its {len(table)} rows has {named}", "check rows in the plan's csv")
@@ -130,32 +172,33 @@ def _numeric_columns(table: TextTable, spec: CsvData, kept: Collection[str]) -> 
 def _missing(table: TextTable, column: str, spec: CsvData) -> NDArray[np.bool_]:
     texts, more = table.columns[column], spec.missing_values_of.get(column, ())
     missing: NDArray[np.bool_] = np.isin(texts, spec.missing_values)
-    return missing | (_places(texts, [more]) == 0) if more else missing
+    return missing | (value_places(texts, [more]) == 0) if more else missing
 
 
 def _numeric(
-    table: TextTable, column: str, missing: NDArray[np.bool_], spec: CsvData, faults: Faults
+    table: TextTable, column: str, missing: NDArray[np.bool_], spec: CsvData, faults: Faults, advice: Advice
 ) -> NDArray[np.float64]:
     policy = spec.missing_of.get(column, spec.missing)
     if policy == "refuse":
-        faults.add(column, "missing values", missing, "fill them in, or set missing: mean or zero in the plan")
-    values = numbers(table, column, missing, faults)
+        faults.add(column, "missing values", missing, advice.number)
+    values = numbers(table, column, missing, faults, advice.text)
     if column in spec.ranges:
         least, greatest = spec.ranges[column]
         outside = np.isfinite(values) & ((values < least) | (values > greatest))
-        remedy = "correct it, or have the plan's ranges changed"
-        faults.add(column, f"outside of {least:g} to {greatest:g}, its range", outside, remedy)
+        faults.add(column, f"outside of {least:g} to {greatest:g}, its range", outside, advice.range)
     return np.where(missing, 0.0, values) if policy == "zero" else values
 
 
-def _category_places(table: TextTable, column: str, spec: CsvData, faults: Faults) -> NDArray[np.int64]:
+def _category_places(
+    table: TextTable, column: str, spec: CsvData, faults: Faults, advice: Advice
+) -> NDArray[np.int64]:
     """Return (n,) numbers of the values: one more for any other text, two more for a missing one."""
     policy = spec.missing_of.get(column, OTHER)
     missing = _missing(table, column, spec) & (policy != OTHER)
     if policy == "refuse":
-        faults.add(column, "missing values", missing, "fill them in, or set missing_of: own or other in the plan")
+        faults.add(column, "missing values", missing, advice.category)
     values = spec.categorical[column]
-    place = np.where(missing, len(values) + 1, _places(table.columns[column], [(value,) for value in values]))
+    place = np.where(missing, len(values) + 1, value_places(table.columns[column], [(value,) for value in values]))
     # A text that is none of the values has place -1: the column of all others, which comes after them.
     return np.where(place < 0, len(values), place)
 
@@ -186,7 +229,7 @@ def _labels(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDAr
         measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
         return (measured > spec.label_above).astype(np.int64)
     classes = spec.label_classes or tuple((index,) for index in range(count))
-    labels = _places(table.columns[spec.label], classes)
+    labels = value_places(table.columns[spec.label], classes)
     named = [str(value) for values in classes for value in values]
     remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
     spelt = case_variants(table.columns[spec.label][labels < 0], (value for values in classes for value in values))
@@ -195,7 +238,7 @@ def _labels(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDAr
     return labels
 
 
-def _places(texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]]) -> NDArray[np.int64]:
+def value_places(texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]]) -> NDArray[np.int64]:
     """Return for every text the number of the first group that has a value which it means; -1 for none.
 
     A text means a value if it is equal as a text, as a number (1 and 1.0), or as true or false in any case.

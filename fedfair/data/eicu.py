@@ -53,6 +53,9 @@ FLAGS = (
 )  # fmt: skip
 """0 or 1; `electivesurgery` is blank for stays without surgery, which is 0."""
 
+STAY_COLUMNS = (*MEASURED, *FLAGS, "gender")
+"""The columns that the features are made of."""
+
 KEPT = ("region", "gender", "ethnicity", HOSPITAL, PERSON)
 NOT_MEASURED = -1.0
 OLDEST, OLDEST_AGE = "> 89", 90.0
@@ -91,8 +94,7 @@ def load_eicu(folder: Path, spec: EicuData, extra: Collection[str]) -> Dataset:
     kept = tuple(dict.fromkeys((*KEPT, *spec.keep, *extra)))
     parts = _read(folder)
     _require(parts, (*MEASURED, *FLAGS, OUTCOME, *kept))
-    measured = [_measured(_holder(parts, name), name) for name in MEASURED]
-    flags = [_flag(_holder(parts, name), name) for name in FLAGS]
+    features = _features(parts)
     outcome = _holder(parts, OUTCOME)
     stated = outcome.table.columns[OUTCOME]
     outcome.faults.add(
@@ -100,11 +102,32 @@ def load_eicu(folder: Path, spec: EicuData, extra: Collection[str]) -> Dataset:
     )
     for part in parts:
         part.faults.refuse()
-    female = (_texts(parts, "gender") == "Female").astype(np.float64)
-    features = np.stack([*measured, *(np.isnan(column) for column in measured), *flags, female], axis=1)
     labels = (_texts(parts, OUTCOME) == OUTCOMES[1]).astype(np.int64)
     whole = Dataset(features, labels, SCHEMA, {name: _texts(parts, name) for name in kept}, PERSON)
     return whole.take(np.flatnonzero(np.isin(_texts(parts, OUTCOME), OUTCOMES)))
+
+
+def stay_features(table: TextTable) -> NDArray[np.float64]:
+    """Return (n, 63) features of stays whose outcome need not be known, NaN where something was not measured.
+
+    Args:
+        table: one row for each stay, with the columns `STAY_COLUMNS`.
+
+    Raises:
+        DataError: a column is missing, or a value cannot be read.
+    """
+    parts = [_Part(table, np.arange(len(table)), Faults(table))]
+    _require(parts, STAY_COLUMNS)
+    features = _features(parts)
+    parts[0].faults.refuse()
+    return features
+
+
+def _features(parts: Sequence[_Part]) -> NDArray[np.float64]:
+    measured = [_measured(_holder(parts, name), name) for name in MEASURED]
+    flags = [_flag(_holder(parts, name), name) for name in FLAGS]
+    female = (_texts(parts, "gender") == "Female").astype(np.float64)
+    return np.stack([*measured, *(np.isnan(column) for column in measured), *flags, female], axis=1)
 
 
 def _read(folder: Path) -> list[_Part]:

@@ -111,13 +111,13 @@ def _dataset(
 ) -> Dataset:
     features = np.empty((len(chosen), spec.channels, spec.height, spec.width), np.float32)
     for place, index in enumerate(chosen):
-        features[place] = _pixels(files[index], spec)
+        features[place] = image_pixels(files[index], spec)
     features /= WHITE
     kept = {name: values[chosen] for name, values in columns.items()}
     return Dataset(features, labels[chosen], image_schema(spec), kept)
 
 
-def _pixels(path: Path, spec: ImageData) -> NDArray[np.uint8]:
+def image_pixels(path: Path, spec: ImageData) -> NDArray[np.uint8]:
     """Return one image as (channels, height, width), resized without keeping its proportions."""
     try:
         with Image.open(path) as image:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import PlanError
+from fedfair.plan.feature_schema import FeatureSchema
 
 
 def scaled_by_ranges(splits: Splits) -> Splits:
@@ -37,11 +39,21 @@ def scaled_by_ranges(splits: Splits) -> Splits:
 
 
 def _scaled(part: Dataset) -> Dataset:
-    columns = list(part.schema.numeric)
-    least, greatest = np.array(part.schema.ranges, np.float64).reshape(-1, 2).T
+    return replace(part, features=scaled_features(part.features, part.schema))
+
+
+def scaled_features(features: NDArray[np.floating], schema: FeatureSchema) -> NDArray[np.floating]:
+    """Return a copy of features (n, columns) with every numeric column in [-1, 1] and no number missing.
+
+    Args:
+        features: NaN where a number is missing.
+        schema: of the features, with a range for each numeric column.
+    """
+    columns = list(schema.numeric)
+    least, greatest = np.array(schema.ranges, np.float64).reshape(-1, 2).T
     # Halved first: the ends of a range may be as far apart as no float64 is.
     middle, half = least / 2 + greatest / 2, greatest / 2 - least / 2
-    scaled = np.clip((part.features[:, columns] - middle) / half, -1.0, 1.0)
-    features = part.features.copy()
-    features[:, columns] = np.where(np.isnan(scaled), 0.0, scaled)
-    return replace(part, features=features)
+    scaled = np.clip((features[:, columns] - middle) / half, -1.0, 1.0)
+    found = features.copy()
+    found[:, columns] = np.where(np.isnan(scaled), 0.0, scaled)
+    return found

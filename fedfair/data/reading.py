@@ -56,11 +56,13 @@ class TableForm:
         columns: names of all columns, in a file without a header line; None: the first line names them.
         separator: the character between two fields; blanks after it are ignored.
         comment: what a line begins with that is no row; None: every line is one, or blank.
+        fixed: whether the form is that of a saved model, which nobody can change any more.
     """
 
     columns: Sequence[str] | None = None
     separator: str = ","
     comment: str | None = None
+    fixed: bool = False
 
 
 COMMA_SEPARATED = TableForm()
@@ -74,20 +76,21 @@ class TextTable:
         path: the file.
         columns: texts (n,) by the column's name, in the file's order.
         lines: for every row the line of the file where it begins, from 1; int64 array (n,).
+        place: what such a number counts: line, or row where there is no file.
     """
 
     path: Path
     columns: Mapping[str, NDArray[np.str_]]
     lines: NDArray[np.int64]
+    place: str = "line"
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def take(self, rows: NDArray[np.bool_]) -> TextTable:
         """Return the rows where `rows` (n,) is true; they keep their lines."""
-        return TextTable(
-            self.path, {name: column[rows] for name, column in self.columns.items()}, self.lines[rows]
-        )
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return TextTable(self.path, columns, self.lines[rows], self.place)
 
 
 class Faults:
@@ -107,7 +110,8 @@ class Faults:
         if not len(rows):
             return
         values = self._table.columns[column]
-        shown = [f"line {self._table.lines[row]}: '{values[row]}'" for row in rows[:SHOWN_FAULTS]]
+        place = self._table.place
+        shown = [f"{place} {self._table.lines[row]}: '{values[row]}'" for row in rows[:SHOWN_FAULTS]]
         more = f" and {len(rows) - SHOWN_FAULTS} more" if len(rows) > SHOWN_FAULTS else ""
         self._kinds.append(
             f"column '{column}': {fault} in {counted(len(rows), 'row')} ({', '.join(shown)}{more}); {remedy}"
@@ -146,19 +150,32 @@ def read_table(path: Path, wanted: Collection[str] | None = None, form: TableFor
         ) from error
 
 
-def numbers(table: TextTable, column: str, missing: NDArray[np.bool_], faults: Faults) -> NDArray[np.float64]:
+def numbers(
+    table: TextTable,
+    column: str,
+    missing: NDArray[np.bool_],
+    faults: Faults,
+    remedy: str = "correct or declare as missing",
+) -> NDArray[np.float64]:
     """Return a column as numbers, NaN where `missing` (n,) is true; what is not a finite number is a fault."""
     texts = np.where(missing, "nan", table.columns[column])
     try:
         values = texts.astype(np.float64)
     except ValueError:
         values = np.array([_number(text) for text in texts])
-    faults.add(column, "not a finite number", ~np.isfinite(values) & ~missing, "correct or declare as missing")
+    faults.add(column, "not a finite number", ~np.isfinite(values) & ~missing, remedy)
     return values
 
 
-def require_columns(path: Path, header: Collection[str], wanted: Iterable[str]) -> None:
-    """Raise a DataError that names every column that is not there, with the one that was probably meant."""
+def require_columns(path: Path, header: Collection[str], wanted: Iterable[str], *, fixed: bool = False) -> None:
+    """Raise a DataError that names every column that is not there, with the one that was probably meant.
+
+    Args:
+        path: the file.
+        header: its columns.
+        wanted: those that must be there.
+        fixed: whether the form of the file is that of a saved model.
+    """
     missing = [name for name in wanted if name not in header]
     if not missing:
         return
@@ -166,7 +183,7 @@ def require_columns(path: Path, header: Collection[str], wanted: Iterable[str]) 
     named = ", ".join(
         f"'{name}'" + (f" (did you mean '{close[name][0]}'?)" if close[name] else "") for name in missing
     )
-    raise DataError(f"{path} has no column {named}", _header_remedy(list(header)))
+    raise DataError(f"{path} has no column {named}", _header_remedy(list(header), fixed=fixed))
 
 
 def find_file(folder: Path, *names: str) -> Path:
@@ -197,7 +214,7 @@ def _without_comments(lines: Iterable[str], comment: str) -> Iterator[str]:
 def _table(path: Path, reader: CsvReader, form: TableForm, wanted: Collection[str] | None) -> TextTable:
     header = _header(path, reader) if form.columns is None else list(form.columns)
     if wanted is not None:
-        require_columns(path, header, wanted)
+        require_columns(path, header, wanted, fixed=form.fixed)
     places = {name: place for place, name in enumerate(header) if wanted is None or name in wanted}
     blocks: dict[str, list[NDArray[np.str_]]] = {name: [] for name in places}
     lines: list[int] = []
@@ -233,7 +250,7 @@ def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str],
         expected = "the header has" if form.columns is None else "the columns that the plan lists are"
         raise DataError(
             f"{path} line {line} has {counted(len(row), 'field')}, {expected} {len(header)}",
-            _other_separator(header if form.columns is None else row)
+            _other_separator(header if form.columns is None else row, fixed=form.fixed)
             or f"put a field that holds a {SEPARATORS[form.separator]} in double quotes, and nothing between two "
             f"{SEPARATORS[form.separator]}s for no value",
         )
@@ -256,19 +273,21 @@ def _header(path: Path, reader: CsvReader) -> list[str]:
     return names
 
 
-def _header_remedy(header: Sequence[str]) -> str:
-    separator = _other_separator(header)
+def _header_remedy(header: Sequence[str], *, fixed: bool) -> str:
+    separator = _other_separator(header, fixed=fixed)
     if separator:
         return separator
     more = f" and {len(header) - SHOWN_COLUMNS} more" if len(header) > SHOWN_COLUMNS else ""
     return f"its columns are {', '.join(header[:SHOWN_COLUMNS])}{more}"
 
 
-def _other_separator(fields: Sequence[str]) -> str:
+def _other_separator(fields: Sequence[str], *, fixed: bool) -> str:
     """Return what to do about a line that another mark separates than was expected; nothing where none does."""
     mark = next((mark for mark in SEPARATORS if len(fields) == 1 and mark in fields[0]), None)
     if mark is None:
         return ""
+    if fixed:
+        return f"{mark!r} separates its fields: write the file as the model's plan has it, with points in decimals"
     commas = "" if mark == "," else "separate the columns by commas, or "
     return (
         f"{mark!r} separates its fields: {commas}state separator: {json.dumps(mark)} under csv in the plan, and "

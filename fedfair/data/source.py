@@ -69,7 +69,7 @@ def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
     extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
     parts = read_files(task, simulation_paths(task, root), extra).splits
     check_declared(task, parts.train.schema)
-    return {name: _finish(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
+    return {name: finished(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 
 
 def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[ParticipantId, Splits]:
@@ -85,7 +85,7 @@ def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[Pa
     for name in names:
         parts = read_files(plan.task, DataPaths(root, root, root / files[name], None), ()).splits
         check_declared(plan.task, parts.train.schema)
-        sites[ParticipantId(name)] = _finish(plan, ParticipantId(name), parts)
+        sites[ParticipantId(name)] = finished(plan, ParticipantId(name), parts)
     return sites
 
 
@@ -113,7 +113,7 @@ def read_site_records(
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
     columns = number_columns(own) if read.columns is None else read.columns
-    splits = _finish(plan, participant, own)
+    splits = finished(plan, participant, own)
     return SiteRecords(splits, data_profile(task, splits, columns))
 
 
@@ -151,11 +151,21 @@ def _as_splits(whole: Splits, own: Sequence[Dataset]) -> Splits:
     return Splits(own[0], validation or None, test or None)
 
 
-def _finish(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
-    """Hold out what the plan asks for, then fill in missing values from what is left to train on.
+def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
+    """Return a site's records as it trains on them.
 
-    Where features are standardised, their sums must fit into a masked sum, also in a simulation, so that a plan
-    which has been tried out works.
+    Holds out what the plan asks for, then fills in missing values from what is left to train on. Where features
+    are standardised, their sums must fit into a masked sum, also in a simulation, so that a plan which has been
+    tried out works.
+
+    Args:
+        plan: the plan.
+        participant: whose records these are.
+        own: all its records, with those that the source itself keeps apart.
+
+    Raises:
+        PlanError: the plan holds records out that the source has kept apart already.
+        DataError: a value is missing that the plan does not fill in, or nothing is left to train on.
     """
     task = plan.task
     for key, part in (("test_fraction", own.test), ("validation_fraction", own.validation)):

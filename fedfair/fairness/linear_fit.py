@@ -1,13 +1,14 @@
-"""The linear softmax model that minimises the fair objective over pooled records, by a convex solver.
+"""The linear model that minimises the fair objective over pooled records, by a convex solver.
 
     min over theta of  min over c of (1 - eps) [c + mean s(l_i - c) / rho] + eps mean l_i  +  ridge |w|^2 / 2
 
-with Zang's smoothed plus function s. The inner minimum is taken exactly: it is at the c where the mean of s'(l_i -
-c) is rho, and by the envelope theorem its gradient in theta is that at this c. L-BFGS minimises the rest, with a
-smoothing that becomes sharper in stages, each from the end of the one before. No rate, no schedule and no draw has
-a part in it, so the result tells of the family of models and not of an optimiser. It needs all records in one
-place: for studies, never for a running federation. Source: equation (7) of the FedSRCVaR paper; Zang 1980;
-Liu and Nocedal 1989. No torch.
+with Zang's smoothed plus function s. The loss is the cross-entropy of a softmax model in nats, or the squared
+error of a regression; means are over what each record counts. The inner minimum is taken exactly: it is at the c
+where the mean of s'(l_i - c) is rho, and by the envelope theorem its gradient in theta is that at this c. L-BFGS
+minimises the rest, with a smoothing that becomes sharper in stages, each from the end of the one before. No rate,
+no schedule and no draw has a part in it, so the result tells of the family of models and not of an optimiser. It
+needs all records in one place: for studies, never for a running federation. Source: equation (7) of the FedSRCVaR
+paper; Zang 1980; Liu and Nocedal 1989. No torch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fedfair.errors import PlanError, TrainingError
-from fedfair.fairness.linear_design import Array, LinearDesign, with_constant
+from fedfair.fairness.linear_design import Array, LinearDesign, RegressionDesign, with_constant
 
 STAGES = (0.05, 0.005)
 """The widths (gamma) of the smoothing. Zang's gap is gamma / 8, so a fit ends within (1 - eps) / rho times 0.0006
@@ -30,21 +31,21 @@ _MAX_NEWTON_STEPS = 60
 
 
 def fit_linear(
-    design: LinearDesign,
+    design: LinearDesign | RegressionDesign,
     group_size: float,
     tradeoff: float,
     *,
     start: Array | None = None,
     stages: Sequence[float] = STAGES,
 ) -> Array:
-    """Return the parameters (p + 1, K - 1) of the fitted model, in the coordinates of the design.
+    """Return the parameters (p + 1, outputs) of the fitted model, in the coordinates of the design.
 
     Args:
         design: the records.
         group_size: rho, in (0, 1]; 1 is the plain mean.
         tradeoff: epsilon, in [0, 1]; 1 is the plain mean.
-        start: parameters to begin with; None for the uniform guess.
-        stages: widths of the smoothing, in nats, from the widest to the sharpest.
+        start: parameters to begin with; None for the uniform guess, or for predicting 0.
+        stages: widths of the smoothing, in units of the loss, from the widest to the sharpest.
 
     Raises:
         PlanError: the group size or the tradeoff is out of range.
@@ -85,43 +86,56 @@ def linear_losses(
     return np.maximum(losses, 0.0), logits.argmax(axis=1)
 
 
-def zang_threshold(losses: Array, group_size: float, gamma: float) -> float:
+def zang_threshold(losses: Array, group_size: float, gamma: float, shares: Array | None = None) -> float:
     """Return the c at which the mean of s'((l - c) / gamma) is the group size, by safeguarded Newton steps.
 
     Args:
         losses: array (n,), n >= 1.
         group_size: rho, in (0, 1).
         gamma: width of Zang's function, above 0.
+        shares: float64 array (n,), positive, summing to 1: what each record counts; None where all count alike.
     """
     low, high = float(losses.min()) - gamma, float(losses.max()) + gamma
     level = float(np.quantile(losses, 1.0 - group_size))
     for _ in range(_MAX_NEWTON_STEPS):
         scaled = (losses - level) / gamma + 0.5
-        excess = float(np.clip(scaled, 0.0, 1.0).mean()) - group_size
+        excess = _mean(np.clip(scaled, 0.0, 1.0), shares) - group_size
         if abs(excess) < 1e-12:
             break
         low, high = (level, high) if excess > 0.0 else (low, level)
-        slope = float(((scaled > 0.0) & (scaled < 1.0)).mean()) / gamma
+        slope = _mean(((scaled > 0.0) & (scaled < 1.0)).astype(np.float64), shares) / gamma
         step = level + excess / slope if slope > 0.0 else low
         level = step if low < step < high else 0.5 * (low + high)
     return level
 
 
+def _mean(values: Array, shares: Array | None) -> float:
+    return float(values.mean()) if shares is None else float(shares @ values)
+
+
 def _value_and_gradient(
-    vector: Array, design: LinearDesign, group_size: float, tradeoff: float, gamma: float
+    vector: Array, design: LinearDesign | RegressionDesign, group_size: float, tradeoff: float, gamma: float
 ) -> tuple[float, Array]:
     parameters = vector.reshape(design.start.shape)
-    losses, slopes = _losses_and_slopes(design, design.rows @ parameters)
-    value, weights = float(losses.mean()), np.ones_like(losses)
+    outputs, shares = design.rows @ parameters, design.shares
+    if isinstance(design, RegressionDesign):
+        errors = outputs[:, 0] - design.targets
+        losses, slopes = errors**2, 2.0 * errors[:, None]
+    else:
+        losses, slopes = _losses_and_slopes(design, outputs)
+    value, weights = _mean(losses, shares), np.ones_like(losses)
     if group_size < 1.0:
-        level = zang_threshold(losses, group_size, gamma)
+        level = zang_threshold(losses, group_size, gamma, shares)
         scaled = (losses - level) / gamma
         share = np.clip(scaled + 0.5, 0.0, 1.0)
         plus = gamma * np.where(scaled >= 0.5, scaled, 0.5 * share**2)
-        value = (1.0 - tradeoff) * (level + float(plus.mean()) / group_size) + tradeoff * value
+        value = (1.0 - tradeoff) * (level + _mean(plus, shares) / group_size) + tradeoff * value
         weights = (1.0 - tradeoff) * share / group_size + tradeoff
-    gradient = design.rows.T @ (slopes * (weights / len(losses))[:, None])
+    counted = weights / len(losses) if shares is None else weights * shares
+    gradient = design.rows.T @ (slopes * counted[:, None])
     shrunk = design.penalty @ parameters
+    if isinstance(design, LinearDesign) and design.between is not None:
+        shrunk = shrunk @ design.between
     return value + 0.5 * float((parameters * shrunk).sum()), (gradient + shrunk).ravel()
 
 

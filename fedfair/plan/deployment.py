@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
 from fedfair.plan.known_groups import group_obstacles
-from fedfair.plan.schema import Plan
+from fedfair.plan.schema import CsvSource, Plan
+from fedfair.plan.sources import BUILT_IN
 
 MAX_CONNECTED = 1000
 """Collaborators that one aggregator serves: each has a stream, and one late site delays all. Masks allow fewer."""
@@ -32,6 +33,25 @@ def check_deployment(plan: Plan) -> None:
             f"federation.collaborators: {count} sites cannot connect to one aggregator, but {MAX_CONNECTED} can",
             "run it with `fedfair simulate`, or name fewer collaborators",
         )
+
+
+def refuse_records_of_sites(plan: Plan) -> None:
+    """Refuse to look on one machine for everybody's records, where the plan says that each site has its own.
+
+    Raises:
+        PlanError: the plan names no records that one machine could read and divide.
+    """
+    task = plan.task
+    if task.data in BUILT_IN or task.partition is not None or len(plan.federation.collaborators) == 1:
+        return
+    files = isinstance(task.data, CsvSource) and (task.data.csv.train_of or task.data.csv.train)
+    if files if isinstance(task.data, CsvSource) else task.owner_column is not None:
+        return
+    raise PlanError(
+        "by this plan each site has records of its own, and nothing divides those of one machine",
+        "at a site give its own file: `fedfair evaluate -c collaborator.yaml`; everywhere else let the sites "
+        "evaluate together: `fedfair aggregator evaluate`. To change the plan would make it another one",
+    )
 
 
 def simulation_only(plan: Plan) -> Iterator[str]:

@@ -222,7 +222,17 @@ def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
 
 def scales_by_ranges(plan: Plan) -> bool:
     """Return whether features are scaled by their declared ranges, without any sum."""
-    return plan.task.standardize == "ranges"
+    return is_by_ranges(plan.task.standardize)
+
+
+def is_by_ranges(standardize: str) -> bool:
+    """Return whether `task.standardize`, as a plan or a saved model states it, means declared ranges."""
+    return standardize == "ranges"
+
+
+def is_by_sums(standardize: str) -> bool:
+    """Return whether `task.standardize` means everybody's means and deviations, which a saved model carries."""
+    return standardize == "secure"
 
 
 def has_nothing_to_standardise(plan: Plan) -> bool:

@@ -7,6 +7,7 @@ writes so that no machine edits a file that people wrote. The YAML rules are `ya
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fedfair.errors import PlanError
@@ -18,13 +19,19 @@ PLAN_FOLDER = "plan"
 ROSTER_FILE = "roster.yaml"
 
 
-def load_plan(path: Path) -> Plan:
+def load_plan(path: str | os.PathLike[str]) -> Plan:
     """Return the plan in a file, with the roster beside it.
+
+    Args:
+        path: the file, such as `plan/plan.yaml` in a workspace. The plan remembers this workspace.
 
     Raises:
         PlanError: a file cannot be read or breaks the schema; the message tells all faults with their lines.
     """
-    return validated(Plan, plan_document(path))
+    path = Path(path)
+    plan = validated(Plan, plan_document(path))
+    plan._workspace = workspace_of(path)  # noqa: SLF001 - no part of what the plan states
+    return plan
 
 
 def plan_document(path: Path) -> Document:

@@ -8,8 +8,9 @@ rho, tradeoff is epsilon, gamma is gamma, local_steps is tau, threshold is c, lo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from fedfair.plan.algorithms import OptionsSection
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
@@ -93,6 +94,18 @@ class Plan(Section):
     evaluation: EvaluationSection = Field(
         default=EvaluationSection(), description="what is measured, from sums alone"
     )
+    _workspace: Path | None = PrivateAttr(default=None)
+
+    @property
+    def workspace(self) -> Path | None:
+        """The folder that the plan's paths and code start from; None for a plan that was not read from a file."""
+        return self._workspace
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both state the same; where a plan was read from is no part of what it states."""
+        return isinstance(other, Plan) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
 
     @model_validator(mode="after")
     def _check(self) -> Plan:

@@ -11,18 +11,25 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from fedfair.plan.csv_table import OTHER, CsvData
+from fedfair.plan.derived import is_by_ranges, is_by_sums
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.schema import Plan
-from fedfair.plan.sources import AcsEmploymentSource, CsvSource, EicuSource, ImageSource
+from fedfair.plan.sources import AcsEmploymentSource, CsvSource, DataSource, EicuSource, ImageSource
 
-PARTS = ("architecture", "input", "columns", "label")
+PARTS = ("architecture", "input", "columns", "label", "source")
 """The keys of a file's metadata that describe its model; each is a JSON text."""
+
+PATHS = frozenset({"train", "test", "train_of", "folder", "attributes"})
+"""Keys of `task.data` that name files of a simulation; no model carries them."""
+
+FORM = frozenset({"collaborator", "keep", "columns", "separator", "comment", "rows"})
+"""Keys of `task.data` that say how files are written and whose rows count, and nothing of what a value means."""
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -99,6 +106,16 @@ class InputDescription(BaseModel):
     shape: tuple[int, ...]
     standardize: Literal["secure", "ranges", "none"]
 
+    @property
+    def by_ranges(self) -> bool:
+        """Whether number columns are scaled by their ranges."""
+        return is_by_ranges(self.standardize)
+
+    @property
+    def by_sums(self) -> bool:
+        """Whether number columns are scaled by everybody's means and deviations, once these are known."""
+        return is_by_sums(self.standardize)
+
 
 class LabelDescription(BaseModel):
     """The label that a model predicts.
@@ -119,6 +136,13 @@ class LabelDescription(BaseModel):
     values: tuple[tuple[Scalar, ...], ...] = ()
     above: float | None = None
 
+    @property
+    def labels(self) -> tuple[Scalar, ...]:
+        """The label of each class, in order: its value where it has one, else its name or its number from 0."""
+        if self.values and all(len(each) == 1 for each in self.values):
+            return tuple(each[0] for each in self.values)
+        return self.names or tuple(range(self.classes))
+
 
 class ModelDescription(BaseModel):
     """The inputs and outputs of a model.
@@ -128,6 +152,7 @@ class ModelDescription(BaseModel):
         input: of the features.
         columns: in the order of the features; empty for images.
         label: of the classes.
+        source: task.data of the plan without its paths: how raw records are read. `source_of` parses it.
     """
 
     model_config = _STRICT
@@ -136,6 +161,7 @@ class ModelDescription(BaseModel):
     input: InputDescription
     columns: tuple[Column, ...]
     label: LabelDescription
+    source: str | dict[str, JsonValue]
 
     def words(self) -> dict[str, str]:
         """Return the description as strings for the metadata of a file; `read_description` reads them back."""
@@ -155,6 +181,47 @@ def describe_model(plan: Plan, schema: FeatureSchema) -> ModelDescription:
         input=InputDescription(shape=schema.input_shape, standardize=plan.task.standardize),
         columns=tuple(_columns(plan, schema)),
         label=_label(plan, schema.classes),
+        source=_source(plan),
+    )
+
+
+def source_of(description: ModelDescription) -> DataSource:
+    """Return the source of the plan, as a value.
+
+    Raises:
+        ValueError: the description holds something else; the text says what.
+    """
+    return _parsed(TypeAdapter(DataSource), json.dumps(description.source), "source")
+
+
+def schema_of(description: ModelDescription) -> FeatureSchema:
+    """Return the schema of the features; without names where only the data can tell them."""
+    names: list[str] = []
+    numbers: list[NumberColumn] = []
+    numeric: list[int] = []
+    place, unnamed = 0, False
+    for column in description.columns:
+        match column:
+            case NumberColumn(features=count, name=name):
+                numeric += range(place, place + count)
+                numbers += [column] * count
+                unnamed |= name is None
+                names += [name or ""] * count
+                place += count
+            case CategoryColumn(coding=coding):
+                names += coding
+                place += len(coding)
+            case IndicatorColumn(name=name):
+                names.append(name)
+                place += 1
+    ranges = tuple(column.range for column in numbers if column.range is not None)
+    return FeatureSchema(
+        description.input.shape,
+        description.label.classes,
+        tuple(numeric),
+        () if unnamed else tuple(names),
+        tuple(column.unit for column in numbers),
+        ranges if len(ranges) == len(numbers) else (),
     )
 
 
@@ -171,12 +238,9 @@ def read_description(words: Mapping[str, str]) -> ModelDescription:
         values = {name: json.loads(words[name]) for name in PARTS}
     except RecursionError as error:
         raise ValueError("its description is nested too deeply") from error
-    try:
-        return ModelDescription.model_validate_json(json.dumps(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "its description"
-        raise ValueError(f"{where}: {first['msg']}") from error
+    description = _parsed(TypeAdapter(ModelDescription), json.dumps(values), "its description")
+    source_of(description)
+    return description
 
 
 def difference(found: ModelDescription, expected: ModelDescription) -> str:
@@ -196,6 +260,13 @@ def difference(found: ModelDescription, expected: ModelDescription) -> str:
         for key, value in theirs[part].items():
             if _compact(value) != _compact(ours[part][key]):
                 return f"its {part} has {key} {_compact(value)}, the plan's has {_compact(ours[part][key])}"
+    read, planned_reading = _meaning(found.source), _meaning(expected.source)
+    for key in sorted(read.keys() | planned_reading.keys()):
+        if _compact(read.get(key)) != _compact(planned_reading.get(key)):
+            told = f"{key} {_compact(read.get(key))}, the plan's with {_compact(planned_reading.get(key))}"
+            return f"its records are read with {told}"
+    if theirs["architecture"] == ours["architecture"]:
+        return ""
     architecture, planned = _compact(theirs["architecture"]), _compact(ours["architecture"])
     return f"its architecture is {architecture}, the plan's is {planned}"
 
@@ -224,6 +295,37 @@ def _name(column: Column) -> str:
 
 def _compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return json.dumps(value, separators=(",", ":"))
+
+
+_Parsed = TypeVar("_Parsed")
+
+
+def _parsed(adapter: TypeAdapter[_Parsed], text: str, what: str) -> _Parsed:
+    """Return a value from its JSON text; ValueError with the first fault."""
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or what
+        raise ValueError(f"{where}: {first['msg']}") from error
+
+
+def _source(plan: Plan) -> str | dict[str, JsonValue]:
+    """Return the plan's source without the files that a simulation reads."""
+    data = plan.task.data
+    if isinstance(data, str):
+        return data
+    kinds: dict[str, dict[str, JsonValue]] = data.model_dump(mode="json")
+    return {kind: {key: value for key, value in keys.items() if key not in PATHS} for kind, keys in kinds.items()}
+
+
+def _meaning(source: str | dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return what the source says of the meaning of values."""
+    if isinstance(source, str):
+        return {"source": source}
+    (kind, keys), *_ = source.items()
+    stated = keys if isinstance(keys, dict) else {}
+    return {"source": kind} | {key: value for key, value in stated.items() if key not in FORM}
 
 
 def _columns(plan: Plan, schema: FeatureSchema) -> Iterator[NumberColumn | CategoryColumn | IndicatorColumn]:

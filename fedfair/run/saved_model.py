@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair import __version__
 from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
@@ -38,14 +37,16 @@ from fedfair.run.model_description import (
 )
 from fedfair.run.training_run import TrainingRun
 from fedfair.signed_message import labelled_message
+from fedfair.version import __version__
 
 SCALING_KEY = "feature_scaling"
+FINE_TUNED_KEY = "fine_tuned_at"
 IDENTITY_LABEL = "fedfair/saved-model/v1"
 ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has trained this model"
 
 
 @dataclass(frozen=True, slots=True)
-class SavedModel:
+class TrainedModel:
     """The content of a model file.
 
     Attributes:
@@ -69,11 +70,13 @@ class ModelOrigin:
         federation: the name of the plan's federation.
         plan_digest: "sha256:" and 64 hex digits.
         description: of what the model takes and returns.
+        fine_tuned_at: the site that has fine-tuned it on its own records; empty for a model of the federation.
     """
 
     federation: str
     plan_digest: str
     description: ModelDescription
+    fine_tuned_at: str = ""
 
     @classmethod
     def of_plan(cls, plan: Plan, plan_digest: str, schema: FeatureSchema) -> ModelOrigin:
@@ -92,11 +95,11 @@ class DescribedModel:
     """
 
     layout: Layout
-    saved: SavedModel
+    saved: TrainedModel
     origin: ModelOrigin
 
 
-def save_model(path: Path, layout: Layout, saved: SavedModel, origin: ModelOrigin) -> None:
+def save_model(path: Path, layout: Layout, saved: TrainedModel, origin: ModelOrigin) -> None:
     """Write a model's file in one step; `read_saved` reads the same back, bit for bit.
 
     Args:
@@ -112,7 +115,7 @@ def save_model(path: Path, layout: Layout, saved: SavedModel, origin: ModelOrigi
     model_file.save(path, layout, saved.model.vector, model_words(saved, origin))
 
 
-def model_words(saved: SavedModel, origin: ModelOrigin) -> dict[str, str]:
+def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
     """Return the strings that a model's file carries; `read_saved` reads them back exactly."""
     words = {
         "threshold": repr(saved.model.threshold),
@@ -122,6 +125,8 @@ def model_words(saved: SavedModel, origin: ModelOrigin) -> dict[str, str]:
         "fedfair": __version__,
         **origin.description.words(),
     }
+    if origin.fine_tuned_at:
+        words[FINE_TUNED_KEY] = origin.fine_tuned_at
     if saved.scaling is not None:
         columns = {"mean": saved.scaling.mean.tolist(), "scale": saved.scaling.scale.tolist()}
         words[SCALING_KEY] = json.dumps(columns, separators=(",", ":"))
@@ -148,11 +153,12 @@ def read_saved(path: Path) -> DescribedModel:
     if not (math.isfinite(threshold) and threshold >= 0.0 and rounds >= 0):
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
-    saved = SavedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
-    return DescribedModel(layout, saved, ModelOrigin(words.get("federation", ""), digest, description))
+    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
+    origin = ModelOrigin(words.get("federation", ""), digest, description, words.get(FINE_TUNED_KEY, ""))
+    return DescribedModel(layout, saved, origin)
 
 
-def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) -> SavedModel:
+def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) -> TrainedModel:
     """Return the model in a file, if it takes and returns what this plan's model does.
 
     Args:
@@ -239,7 +245,7 @@ def without_noise(plan: Plan) -> Plan:
 
 
 def evaluation_run(
-    plan: Plan, layout: Layout, schema: FeatureSchema, saved: SavedModel, *, exact: bool
+    plan: Plan, layout: Layout, schema: FeatureSchema, saved: TrainedModel, *, exact: bool
 ) -> TrainingRun:
     """Return a training run that evaluates a saved model and then is finished.
 

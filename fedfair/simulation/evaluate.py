@@ -3,19 +3,22 @@
 The sums are those of a deployment's evaluation, and the figures those of a simulation, which knows every loss. The
 features are scaled as the model's file says. What is in that file is `saved_model.py`'s business. A user who holds
 all the data on one machine has nothing to hide from it. So a plan's differential privacy adds no noise here, and
-the result promises none.
+the result promises none. One site alone evaluates a model on its own records in the same way; nothing is sent.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fedfair.aggregation.evaluation_record import evaluation_record
+from fedfair.data.dataset import Splits
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError, LocalProtocolError
+from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import exact_evaluation, simulated_result
@@ -41,10 +44,27 @@ def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> Simula
     Raises:
         FedfairError: the data or the model cannot be loaded, or the model is another one than the plan's.
     """
+    return evaluate_sites(plan, root, load_federation(plan, root), model_file, exact=exact)
+
+
+def evaluate_sites(
+    plan: Plan, code: Path, sites: Mapping[ParticipantId, Splits], model_file: Path, *, exact: bool
+) -> SimulationOutcome:
+    """Return the result of the evaluation of a saved model on records that have been read.
+
+    Args:
+        plan: the plan that trained it.
+        code: where a "module:function" of the plan is looked for.
+        sites: the records of everybody, or of one site alone, whose figures these then are.
+        model_file: the model.
+        exact: as for `evaluate`.
+
+    Raises:
+        FedfairError: the model cannot be loaded, or is another one than the plan's.
+    """
     start = time.perf_counter()
-    sites = load_federation(plan, root)
     schema = next(iter(sites.values())).train.schema
-    binding = bound(plan, schema, root)
+    binding = bound(plan, schema, code)
     saved = load_saved(model_file, plan, binding.layout, schema)
     digest = format_digest(binding.digest)
     if saved.plan_digest != digest:
@@ -54,7 +74,7 @@ def evaluate(plan: Plan, root: Path, model_file: Path, *, exact: bool) -> Simula
         )
     plan = without_noise(plan)
     training_run = evaluation_run(plan, binding.layout, schema, saved, exact=exact)
-    model = flat_model(plan, schema, choose_device(plan.training.device), root)
+    model = flat_model(plan, schema, choose_device(plan.training.device), code)
     cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
     if saved.scaling is not None:
         cohort.apply_scaling(saved.scaling)

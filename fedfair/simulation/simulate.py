@@ -37,7 +37,7 @@ from fedfair.results.costs import ComputedTraffic, SumCost
 from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
-from fedfair.run.saved_model import ModelOrigin, SavedModel, evaluation_run, without_noise
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.backend import Engine, chosen_engine
 from fedfair.simulation.baselines.algorithm import Algorithm
@@ -223,7 +223,7 @@ def _judged(
 ) -> tuple[TrainingRun, list[SiteLosses]]:
     """Return what an evaluation of the output model comes to, where the plan itself has none, and its losses."""
     plan, schema = without_noise(plan), next(iter(sites.values())).train.schema
-    saved = SavedModel(training_run.model, training_run.rounds_done, "", training_run.scaling)
+    saved = TrainedModel(training_run.model, training_run.rounds_done, "", training_run.scaling)
     judging = evaluation_run(plan, model.layout, schema, saved, exact=False)
     cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
     play(judging, cohort)

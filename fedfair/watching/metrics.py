@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from fedfair import __version__
+from fedfair.version import __version__
 from fedfair.watching.run_status import RunStatus, WatchedState, up_to
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -16,12 +16,12 @@ from functools import cache
 
 from markupsafe import Markup
 
-from fedfair import __version__
 from fedfair.plan.description import percent
 from fedfair.process.printable import printable
 from fedfair.report.blocks import table
 from fedfair.report.html import render
 from fedfair.report.svg import palette_css
+from fedfair.version import __version__
 from fedfair.watching.run_status import NO_SUM, RunStatus, WatchedState
 
 CONTENT_TYPE = "text/html; charset=utf-8"

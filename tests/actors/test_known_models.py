@@ -19,7 +19,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.results.outcome import EndState
 from fedfair.run.progress import Progress
-from fedfair.run.saved_model import ModelOrigin, SavedModel, save_model
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
 from fedfair.run.training_run import TrainingRun
 from tests import plans
 from tests.actors.site_play import MINE, PlayedRun, played, small
@@ -49,12 +49,12 @@ def kept(folder: Path, plan: Plan, run_id: str) -> PlayedRun:
     return run
 
 
-def saved_of(run: PlayedRun) -> SavedModel:
+def saved_of(run: PlayedRun) -> TrainedModel:
     state = run.training_run
-    return SavedModel(state.model, state.rounds_done, run.subject.plan_digest, state.scaling)
+    return TrainedModel(state.model, state.rounds_done, run.subject.plan_digest, state.scaling)
 
 
-def written(path: Path, run: PlayedRun, saved: SavedModel) -> Path:
+def written(path: Path, run: PlayedRun, saved: TrainedModel) -> Path:
     origin = ModelOrigin.of_plan(run.subject.plan, saved.plan_digest, run.subject.schema)
     save_model(path, run.subject.layout, saved, origin)
     return path

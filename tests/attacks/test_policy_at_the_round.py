@@ -43,7 +43,7 @@ from fedfair.policy.site_config import SitePolicy
 from fedfair.run.packed_state import pack_state
 from fedfair.run.progress import PURPOSE_OF, Stage
 from fedfair.run.replica import OutOfStepError
-from fedfair.run.saved_model import SavedModel
+from fedfair.run.saved_model import TrainedModel
 from fedfair.run.state import RunState
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
@@ -157,7 +157,7 @@ class Liar:
         """Let the site approve the evaluation of a saved model; return its digest."""
         places = ModelPlaces.of_site(self.ready.site, self.ready.binding)
         digest = format_digest(self.ready.binding.digest)
-        saved = SavedModel(state.model, RoundNumber(done), digest, state.scaling)
+        saved = TrainedModel(state.model, RoundNumber(done), digest, state.scaling)
         approve_model(places, saved, datetime.now(UTC))
         return places.identity(saved)
 

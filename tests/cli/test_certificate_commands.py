@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+import fedfair
 from fedfair.aggregation import model_file
 from fedfair.certificate.document import parse_certificate
 from fedfair.certificate.issue import MIN_RECORDS, IssueTerms
@@ -70,6 +71,10 @@ def test_a_run_is_certified_and_the_certificate_verified_without_an_option() -> 
     assert "not compared (--plan)" in checked
     everything = run("verify", "certificate.json", "--plan", "plan/plan.yaml", "--model", "save/last.safetensors")
     assert "the plan is this one; the model is this one" in everything
+    found = fedfair.verify_certificate("certificate.json", plan="plan/plan.yaml", model="save/last.safetensors")
+    assert found.signed_by == "aggregator"
+    assert " ".join(f"checked: {'; '.join(found.checked)}".split()) in everything
+    assert all(sentence in everything for sentence in found.sentences)
     assert "Fairness certificate of heart" in Path("certificate.html").read_text()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfair import __version__
+from fedfair.version import __version__
 from supply.pins import RUN
 from supply.wheels import fill
 

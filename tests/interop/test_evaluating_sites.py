@@ -21,7 +21,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ApprovalError, PlanError, RemoteProtocolError
 from fedfair.plan.loading import load_plan
 from fedfair.rounds.state_steps import StateSteps
-from fedfair.run.saved_model import ModelOrigin, SavedModel, load_saved, model_identity, save_model
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, load_saved, model_identity, save_model
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.wire.frames import Welcome
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
@@ -52,7 +52,7 @@ def evaluation_lines(workspace: Workspace) -> list[dict[str, object]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def saved_model(workspace: Workspace, path: Path) -> tuple[SavedModel, PlanBinding]:
+def saved_model(workspace: Workspace, path: Path) -> tuple[TrainedModel, PlanBinding]:
     plan = load_plan(workspace.plan)
     binding = plan_binding(plan, workspace.folder)
     return load_saved(path, plan, binding.layout, binding.schema), binding

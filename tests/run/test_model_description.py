@@ -13,21 +13,29 @@ from fedfair.aggregation import model_file
 from fedfair.aggregation.feature_scaling import unit_of
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.data.declared import declared_schema
 from fedfair.errors import DataError
 from fedfair.ids import RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.schema import Plan
-from fedfair.run.model_description import PARTS, describe_model, difference, read_description
+from fedfair.plan.schema import CsvSource, Plan
+from fedfair.run.model_description import (
+    PARTS,
+    describe_model,
+    difference,
+    read_description,
+    schema_of,
+    source_of,
+)
 from fedfair.run.saved_model import (
     ModelOrigin,
-    SavedModel,
+    TrainedModel,
     load_saved,
     model_identity,
     model_words,
     read_saved,
     save_model,
 )
-from tests import plans
+from tests import bc10, plans
 
 TABLE: dict[str, Any] = {
     "label": "outcome",
@@ -43,7 +51,7 @@ NAMES = ("age", "weight", "ward=A", "ward=2", "ward=1.5", "ward=True", "ward=oth
          "sex=other")  # fmt: skip
 SCHEMA = FeatureSchema((10,), 2, (0, 1), NAMES, (unit_of(0, 120), unit_of(0.5, 300)), ((0, 120), (0.5, 300)))
 LAYOUT = Layout((LayoutEntry("weight", (2, 10)),), np.dtype(np.float32))
-SAVED = SavedModel(
+SAVED = TrainedModel(
     GlobalModel(np.linspace(-1, 1, 20, dtype=np.float32), 1 / 3),
     RoundNumber(3),
     "sha256:" + "ab" * 32,
@@ -93,6 +101,39 @@ def test_a_file_alone_says_everything_that_is_needed_to_use_its_model(tmp_path: 
         "column": "outcome", "classes": 2, "names": ("alive", "dead or unknown"),
         "values": (("alive",), ("dead", "unknown")), "above": None,
     }  # fmt: skip
+
+
+def test_a_file_says_how_raw_records_are_read_and_names_no_file_of_a_simulation(tmp_path: Path) -> None:
+    plan = table_plan(train="data/all.csv", collaborator="site", missing_values=["", "n/a"])
+    source = source_of(read_saved(write(tmp_path / "m.safetensors", plan)).origin.description)
+    assert isinstance(source, CsvSource)
+    assert isinstance(plan.task.data, CsvSource)
+    assert source.csv == plan.task.data.csv.model_copy(update={"train": None})
+    assert source_of(describe_model(plans.parsed(), bc10.dataset().schema)) == "breast-cancer"
+
+
+@pytest.mark.parametrize("data", ["breast-cancer", "digits", {"acs_employment": {}}, {"eicu": {}}, {"mnist": {}}])
+def test_the_schema_of_the_features_follows_from_the_description(data: object) -> None:
+    plan = plans.parsed(["a"], task={"data": data})
+    schema = declared_schema(plan)
+    assert schema is not None
+    found = schema_of(describe_model(plan, schema))
+    assert (found.input_shape, found.classes, found.numeric) == (
+        schema.input_shape,
+        schema.classes,
+        schema.numeric,
+    )
+    assert (found.names, found.ranges) == (schema.names, schema.ranges)
+    assert schema_of(describe_model(table_plan(), SCHEMA)) == SCHEMA
+
+
+def test_texts_that_mean_missing_are_compared_and_the_form_of_a_file_is_not() -> None:
+    ours = describe_model(table_plan(), SCHEMA)
+    other = describe_model(table_plan(missing_values=["", "-"]), SCHEMA)
+    assert difference(other, ours) == (
+        'its records are read with missing_values ["","-"], the plan\'s with ["","?","NA"]'
+    )
+    assert difference(describe_model(table_plan(separator=";", comment="#"), SCHEMA), ours) == ""
 
 
 def test_what_is_saved_is_read_back_bit_for_bit(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
-from fedfair.run.saved_model import SCALING_KEY, ModelOrigin, SavedModel, load_saved, model_words
+from fedfair.run.saved_model import SCALING_KEY, ModelOrigin, TrainedModel, load_saved, model_words
 from fedfair.simulation.evaluate import evaluate
 from tests import plans
 
@@ -45,7 +45,7 @@ def make_plan(standardize: str = "secure") -> Plan:
 
 
 def write(path: Path, **changes: str | None) -> Path:
-    saved = SavedModel(GlobalModel(np.ones(3), 0.1), RoundNumber(7), DIGEST, SCALING)
+    saved = TrainedModel(GlobalModel(np.ones(3), 0.1), RoundNumber(7), DIGEST, SCALING)
     words = model_words(saved, ModelOrigin.of_plan(make_plan(), DIGEST, SCHEMA)) | changes
     kept = {key: value for key, value in words.items() if value is not None}
     model_file.save(path, LAYOUT, np.array([1.0, -2.0, 1 / 3]), kept)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fedfair import __version__
 from fedfair.process.exit_status import ExitStatus
+from fedfair.version import __version__
 from tests.service.chart import render
 from tests.service.named import (
     FILES,

@@ -36,7 +36,7 @@ from fedfair.results.privacy import deployed_privacy
 from fedfair.results.reading import parse_result
 from fedfair.results.writing import deployed_result
 from fedfair.run.progress import RunResult
-from fedfair.run.saved_model import SavedModel, evaluation_run
+from fedfair.run.saved_model import TrainedModel, evaluation_run
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.opened_sum import OpenedSum
@@ -386,7 +386,7 @@ def test_a_saved_model_is_not_evaluated_in_a_federation() -> None:
     tasks, model = tasks_of(plan, bc10.random_thirds())
     layout = tasks[ParticipantId("site-0")].layout
     with pytest.raises(PlanError, match="no evaluation sum"):
-        evaluation_run(plan, layout, bc10.dataset().schema, SavedModel(model, FIRST, "", None), exact=False)
+        evaluation_run(plan, layout, bc10.dataset().schema, TrainedModel(model, FIRST, "", None), exact=False)
 
 
 def test_a_plan_with_noise_for_collaborators_is_not_vectorised() -> None:

@@ -1,0 +1,1 @@
+"""Puts together what `import fedfair` offers; import the names from `fedfair` itself."""

@@ -1,0 +1,208 @@
+"""From arrays of each site to a plan and the records that it trains on.
+
+Decides which plan stands behind arrays: a table with a label, whose defaults are those of a new workspace.
+Checking the arrays is `fedfair.data.in_memory`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from fedfair.data.dataset import Splits
+from fedfair.data.declared import check_declared, declared_schema
+from fedfair.data.in_memory import (
+    SPLIT_NAMES,
+    LabelCoding,
+    RawRecords,
+    SiteArrays,
+    check_alike,
+    coding_of,
+    dataset_of,
+    read_pair,
+)
+from fedfair.data.source import finished
+from fedfair.errors import DataError, PlanError
+from fedfair.ids import ParticipantId, parse_participant_id
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import Section
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import CsvSource
+from fedfair.plan.validation_messages import validated
+from fedfair.plan.yaml_reader import Document, Spot, Value
+
+Stated = Mapping[str, Mapping[str, object] | Section]
+"""Sections of a plan by their names."""
+
+LABEL = "label"
+
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "federation": {"name": "simulation"},
+    "task": {"model": {"name": "linear"}},
+    "objective": {"worst_group_size": 0.3, "tradeoff": 0.3},
+    "training": {"rounds": 300, "threshold_init": "quantile"},
+    "evaluation": {"group_sizes": [0.05, 0.1, 0.2, 0.3, 0.5]},
+}
+"""Sections as a new workspace states them; what a caller states lies over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFederation:
+    """Arrays that have become a federation.
+
+    Attributes:
+        plan: by which they are trained.
+        sites: everybody's records.
+        coding: the classes of the labels.
+    """
+
+    plan: Plan
+    sites: Mapping[ParticipantId, Splits]
+    coding: LabelCoding
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The features of everybody's records."""
+        return next(iter(self.sites.values())).train.schema
+
+
+def federation_of(arrays: Mapping[str, SiteArrays], plan: Plan | None, sections: Stated) -> ArrayFederation:
+    """Return the federation of sites whose records are arrays.
+
+    Args:
+        arrays: the records of each site, by its name.
+        plan: the plan; None for one that is made from the arrays and the sections.
+        sections: keys of a plan that differ from the defaults; none where a plan is given.
+
+    Raises:
+        DataError: the arrays are no records of one kind.
+        PlanError: the sections break the plan's rules, or the plan is for other sites or other records.
+    """
+    raw = _read(arrays)
+    everything = [part for parts in raw.values() for part in parts.values()]
+    check_alike(everything)
+    own_test = any("test" in parts for parts in raw.values())
+    if plan is None:
+        coding = coding_of(everything, _stated_classes(sections))
+        schema = _schema(everything, coding)
+        plan = _plan(raw, schema, coding, everything[0].label_name or LABEL, sections)
+    else:
+        if sections:
+            raise PlanError(
+                f"both a plan and {', '.join(sections)} are given",
+                "state everything in the plan, or omit the plan",
+            )
+        _check_names(plan, arrays)
+        declared = declared_schema(plan)
+        coding = _planned_coding(plan, everything, declared)
+        schema = declared or _schema(everything, coding)
+    check_declared(plan.task, schema)
+    if own_test and plan.task.test_fraction > 0:
+        raise PlanError(
+            f"task.test_fraction is {plan.task.test_fraction}, and a site brings its own test records",
+            "omit test_fraction",
+        )
+    sites = {ParticipantId(name): _splits(parts, coding, schema) for name, parts in raw.items()}
+    return ArrayFederation(plan, {name: finished(plan, name, own) for name, own in sites.items()}, coding)
+
+
+def _read(arrays: object) -> dict[str, dict[str, RawRecords]]:
+    if not isinstance(arrays, Mapping):
+        raise DataError(
+            f"the records are {type(arrays).__name__}, not a plan and not a mapping from sites to their records",
+            'give {"clinic-a": (features, labels), "clinic-b": ...}',
+        )
+    if not arrays:
+        raise DataError("there are no sites", 'give {"clinic-a": (features, labels), "clinic-b": ...}')
+    found = {}
+    for name, given in arrays.items():
+        if not isinstance(name, str):
+            raise DataError(f"{name!r} is no name of a site", "name every site by a text, such as clinic-a")
+        parse_participant_id(name)
+        parts = given if isinstance(given, Mapping) else {"train": given}
+        unknown = [part for part in parts if part not in SPLIT_NAMES]
+        if unknown or "train" not in parts:
+            fault = f"{unknown[0]!r} is no split" if unknown else "there are no training records"
+            raise DataError(f"{name}: {fault}", f"the splits are {', '.join(SPLIT_NAMES)}, and train is needed")
+        found[name] = {
+            part: read_pair(name if part == "train" else f"{name}, {part}", pair) for part, pair in parts.items()
+        }
+    return found
+
+
+def _stated_classes(sections: Stated) -> int | None:
+    task = sections.get("task", {})
+    classes = task.get("classes") if isinstance(task, Mapping) else getattr(task, "classes", None)
+    return classes if isinstance(classes, int) and classes > 1 else None
+
+
+def _schema(parts: list[RawRecords], coding: LabelCoding) -> FeatureSchema:
+    shape = parts[0].features.shape[1:]
+    if len(shape) > 1:
+        return FeatureSchema(shape, coding.count)
+    named = next((part.names for part in parts if part.names is not None), None)
+    return FeatureSchema(
+        shape, coding.count, tuple(range(shape[0])), named or tuple(f"x{place}" for place in range(shape[0]))
+    )
+
+
+def _plan(
+    raw: Mapping[str, object], schema: FeatureSchema, coding: LabelCoding, label: str, sections: Stated
+) -> Plan:
+    unknown = [name for name in sections if name not in Plan.model_fields]
+    if unknown:
+        raise PlanError(f"{unknown[0]!r} is no section of a plan", f"they are {', '.join(Plan.model_fields)}")
+    stated: dict[str, dict[str, object]] = {name: dict(keys) for name, keys in DEFAULTS.items()}
+    for name, given in sections.items():
+        keys = given.model_dump(exclude_unset=True) if isinstance(given, Section) else given
+        if not isinstance(keys, Mapping):
+            raise PlanError(f"{name} is {keys!r}, not a section", f"give a mapping, such as {name}={{...}}")
+        stated[name] = {**stated.get(name, {}), **keys}
+    task, federation = stated["task"], stated["federation"]
+    for key, owner in (("collaborators", federation), ("data", task), ("partition", task)):
+        if key in owner:
+            raise PlanError(f"{key} is stated, and the arrays say it already", f"omit {key}")
+    table = len(schema.input_shape) == 1
+    federation["collaborators"] = list(raw)
+    task["data"] = {"csv": _table(schema, coding, label)}
+    task.setdefault("standardize", "secure" if table else "none")
+    task.setdefault("input_shape", list(schema.input_shape))
+    task.setdefault("classes", schema.classes)
+    # Plain values or not: validation checks them.
+    values = cast("dict[str, Value]", stated)
+    return validated(Plan, Document(Path("simulate"), values, {(): Spot(Path("simulate"), 0)}))
+
+
+def _table(schema: FeatureSchema, coding: LabelCoding, label: str) -> dict[str, object]:
+    columns: object = list(schema.names) if schema.names else "all"
+    while label in schema.names:
+        label += "_"
+    found: dict[str, object] = {"label": label, "numeric": columns}
+    if coding.values is not None:
+        found["label_values"] = [list(values) for values in coding.values]
+    return found
+
+
+def _check_names(plan: Plan, arrays: Mapping[str, SiteArrays]) -> None:
+    named = plan.federation.collaborators
+    differing = sorted(set(named) ^ set(arrays))
+    if differing:
+        raise PlanError(
+            f"the plan and the arrays do not name the same sites: {', '.join(differing[:5])}",
+            f"give the records of {', '.join(named[:5])}",
+        )
+
+
+def _planned_coding(plan: Plan, parts: list[RawRecords], declared: FeatureSchema | None) -> LabelCoding:
+    data = plan.task.data
+    values = data.csv.label_classes if isinstance(data, CsvSource) else None
+    if values is not None:
+        return LabelCoding(values, len(values))
+    return coding_of(parts, declared.classes if declared is not None else plan.task.classes)
+
+
+def _splits(parts: Mapping[str, RawRecords], coding: LabelCoding, schema: FeatureSchema) -> Splits:
+    held = {name: dataset_of(raw, coding, schema) for name, raw in parts.items()}
+    return Splits(held["train"], held.get("validation"), held.get("test"))

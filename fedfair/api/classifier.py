@@ -1,0 +1,159 @@
+"""A linear classifier in the manner of scikit-learn that protects the worst group of a size."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from fedfair.api.fit_verdict import FitVerdict, fit_verdict
+from fedfair.api.linear_records import counted_records
+from fedfair.fairness.constant_prediction import best_constant_risk
+from fedfair.fairness.linear_design import Array, linear_design
+from fedfair.fairness.linear_fit import fit_linear, linear_losses
+
+
+class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear classifier that protects every group of at least a size, without anyone naming the groups.
+
+    It minimises `(1 - tradeoff)` times the mean loss of the worst group plus `tradeoff` times the mean loss of
+    everybody; the loss is the cross-entropy in nats. A convex solver ends at the optimum, so no rate, schedule or
+    number of steps is to be tuned, and the same records give the same model. Columns are standardised within.
+
+    Below some size, which is a fact of the data, no linear model serves the worst group better than guessing does.
+    A fit then warns (`WorstGroupWarning`), and `verdict_` tells the size from which on groups are served.
+
+    Args:
+        worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
+        tradeoff: weight of everybody's mean (epsilon), from 0 to 1; at 1 this is logistic regression.
+        ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
+            share of everybody, which matters only where classes can be separated.
+
+    Attributes:
+        classes_: the labels, sorted: array (K,).
+        coef_: weights of the columns in their own units: array (1, p) for two classes, else (K, p).
+        intercept_: array (1,) or (K,).
+        verdict_: whether the worst group of the training records is served better than by guessing, and from which
+            group size on.
+
+    Example:
+        >>> import fedfair
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> features, labels = load_breast_cancer(return_X_y=True)
+        >>> model = fedfair.FairClassifier(worst_group_size=0.1).fit(features, labels)
+        >>> model.verdict_.is_worse
+        False
+        >>> fedfair.worst_group_risk(model.record_losses(features, labels), 0.1) < 0.4
+        True
+    """
+
+    def __init__(
+        self, worst_group_size: float = 0.3, tradeoff: float = 0.3, *, ridge: float | None = None
+    ) -> None:
+        self.worst_group_size = worst_group_size
+        self.tradeoff = tradeoff
+        self.ridge = ridge
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> FairClassifier:  # noqa: N803
+        """Fit the model.
+
+        Args:
+            X: array or DataFrame (n, p), finite.
+            y: labels (n,), of at least two classes.
+            sample_weight: how many people each record stands for, (n,), at least 0; None for one each. The worst
+                group is a share of these people.
+
+        Raises:
+            ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
+        """
+        check_parameters(self.worst_group_size, self.tradeoff, self.ridge)
+        features, answers = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(answers)
+        weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
+        self.classes_ = np.unique(answers[weights > 0.0])
+        count = len(self.classes_)
+        if count < 2:
+            raise ValueError(
+                f"a classifier needs records of at least two classes; those of positive weight have {count} class"
+            )
+        labels = np.searchsorted(self.classes_, answers).clip(max=count - 1)
+        held = counted_records(features, labels.astype(np.float64), weights)
+        numbers, ridge = held.answers.astype(np.int64), 1.0 / held.people if self.ridge is None else self.ridge
+        design = linear_design(held.features, numbers, count, ridge=ridge, shares=held.shares, alike=True)
+        found = fit_linear(design, self.worst_group_size, self.tradeoff)
+        weighed = np.column_stack([design.back @ found, np.zeros(len(found))])  # the last class has the logit 0
+        # A constant added to all logits changes nothing; this one makes the classes alike.
+        weighed -= weighed.mean(axis=1, keepdims=True)
+        slopes = (weighed[:-1] / held.scale[:, None]).T
+        constants = weighed[-1] - slopes @ held.mean
+        self.coef_ = slopes[1:] - slopes[:1] if count == 2 else slopes
+        self.intercept_ = constants[1:] - constants[:1] if count == 2 else constants
+        losses = linear_losses(found, design, held.features, numbers)[0]
+        counts = np.bincount(numbers, weights=held.counts, minlength=count)
+        self.verdict_: FitVerdict = fit_verdict(
+            self.worst_group_size,
+            lambda size: held.worst(losses, size),
+            lambda size: best_constant_risk(counts.tolist(), size),
+        )
+        return self
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """Return the logits: of two classes those of the second, array (n,); else array (n, K)."""
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
+        logits: Array = features @ self.coef_.T + self.intercept_
+        return logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """Return the probability of each class: array (n, K), rows summing to 1."""
+        return np.exp(self._log_chances(X))
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return the most likely label of each record: array (n,)."""
+        logits = self.decision_function(X)
+        places = (logits > 0.0).astype(np.int64) if logits.ndim == 1 else logits.argmax(axis=1)
+        chosen: np.ndarray = self.classes_[places]
+        return chosen
+
+    def record_losses(self, X: Any, y: Any) -> Array:  # noqa: N803
+        """Return the cross-entropy of each record in nats: array (n,), for `fedfair.worst_group_risk`.
+
+        Raises:
+            ValueError: a label is none of the training labels.
+        """
+        chances, answers = self._log_chances(X), np.asarray(y)
+        unknown = answers[~np.isin(answers, self.classes_)]
+        if len(unknown):
+            raise ValueError(f"the label {unknown[0].item()!r} is none of {self.classes_.tolist()}")
+        losses: Array = -chances[np.arange(len(answers)), np.searchsorted(self.classes_, answers)]
+        return np.maximum(losses, 0.0)
+
+    def _log_chances(self, X: Any) -> Array:  # noqa: N803
+        logits = self.decision_function(X)
+        if logits.ndim == 1:
+            logits = np.column_stack([np.zeros(len(logits)), logits])
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        chances: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        return chances
+
+
+def check_parameters(worst_group_size: float, tradeoff: float, ridge: float | None) -> None:
+    """Refuse parameters of an estimator that are out of their range.
+
+    Raises:
+        ValueError: naming the parameter, its value and the range.
+    """
+    ranges = (
+        ("worst_group_size", worst_group_size, math.ulp(0.0), 1.0, "above 0 to 1"),
+        ("tradeoff", tradeoff, 0.0, 1.0, "from 0 to 1"),
+        ("ridge", 0.0 if ridge is None else ridge, 0.0, sys.float_info.max, "of at least 0, or None"),
+    )
+    for name, value, least, greatest, words in ranges:
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not (is_number and least <= value <= greatest):
+            raise ValueError(f"{name} is {value!r}; give a number {words}")

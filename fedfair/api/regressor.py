@@ -1,0 +1,113 @@
+"""A linear regression in the manner of scikit-learn that protects the worst group of a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from fedfair.api.classifier import check_parameters
+from fedfair.api.fit_verdict import FitVerdict, fit_verdict
+from fedfair.api.linear_records import CountedRecords, counted_records
+from fedfair.fairness.linear_design import Array, RegressionDesign, regression_design
+from fedfair.fairness.linear_fit import fit_linear
+
+
+class FairRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear regression that protects every group of at least a size, without anyone naming the groups.
+
+    It minimises `(1 - tradeoff)` times the mean squared error of the worst group plus `tradeoff` times that of
+    everybody. A convex solver ends at the optimum, so nothing is to be tuned, and the same records give the same
+    model. Columns and targets are standardised within.
+
+    Args:
+        worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
+        tradeoff: weight of everybody's mean (epsilon), from 0 to 1; at 1 this is least squares.
+        ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
+            share of everybody.
+
+    Attributes:
+        coef_: weights of the columns in their own units: array (p,).
+        intercept_: the constant.
+        verdict_: whether the worst group of the training records is served better than by one prediction for
+            everybody, and from which group size on.
+
+    Example:
+        >>> import fedfair
+        >>> from sklearn.datasets import load_diabetes
+        >>> features, targets = load_diabetes(return_X_y=True)
+        >>> model = fedfair.FairRegressor().fit(features, targets)
+        >>> model.verdict_.is_worse
+        False
+        >>> model.record_losses(features, targets).shape
+        (442,)
+    """
+
+    def __init__(
+        self, worst_group_size: float = 0.3, tradeoff: float = 0.3, *, ridge: float | None = None
+    ) -> None:
+        self.worst_group_size = worst_group_size
+        self.tradeoff = tradeoff
+        self.ridge = ridge
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> FairRegressor:  # noqa: N803
+        """Fit the model.
+
+        Args:
+            X: array or DataFrame (n, p), finite.
+            y: numbers (n,), finite.
+            sample_weight: how many people each record stands for, (n,), at least 0; None for one each. The worst
+                group is a share of these people.
+
+        Raises:
+            ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
+        """
+        check_parameters(self.worst_group_size, self.tradeoff, self.ridge)
+        features, answers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
+        held = counted_records(features, np.asarray(answers, np.float64), weights)
+        targets, centre, unit = _standardised(held)
+        ridge = 1.0 / held.people if self.ridge is None else self.ridge
+        design = regression_design(held.features, targets, ridge=ridge, shares=held.shares)
+        found = fit_linear(design, self.worst_group_size, self.tradeoff)
+        weighed = (design.back @ found)[:, 0] * unit
+        self.coef_ = weighed[:-1] / held.scale
+        self.intercept_ = float(weighed[-1] + centre - self.coef_ @ held.mean)
+        losses = _squared_errors(design, found) * unit**2
+        constant = regression_design(held.features[:, :0], targets, ridge=ridge, shares=held.shares)
+
+        def guess(size: float) -> float:
+            # The best for the worst group alone: nobody could guess better for it.
+            return held.worst(_squared_errors(constant, fit_linear(constant, size, 0.0)) * unit**2, size)
+
+        self.verdict_: FitVerdict = fit_verdict(
+            self.worst_group_size, lambda size: held.worst(losses, size), guess
+        )
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """Return the prediction for each record: array (n,)."""
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
+        predicted: Array = features @ self.coef_ + self.intercept_
+        return predicted
+
+    def record_losses(self, X: Any, y: Any) -> Array:  # noqa: N803
+        """Return the squared error of each record: array (n,), for `fedfair.worst_group_risk`."""
+        losses: Array = (np.asarray(y, np.float64) - self.predict(X)) ** 2
+        return losses
+
+
+def _standardised(held: CountedRecords) -> tuple[Array, float, float]:
+    """Return the targets around 0 in units of their deviation, their mean, and that unit."""
+    centre = float(held.shares @ held.answers)
+    deviation = float(np.sqrt(held.shares @ (held.answers - centre) ** 2))
+    unit = deviation if deviation > 1e-12 * max(abs(centre), 1e-300) else 1.0
+    return (held.answers - centre) / unit, centre, unit
+
+
+def _squared_errors(design: RegressionDesign, parameters: Array) -> Array:
+    errors: Array = ((design.rows @ parameters)[:, 0] - design.targets) ** 2
+    return errors

@@ -1,0 +1,243 @@
+"""A federation in one process, from a plan or from arrays: the run, its model, and evaluations of it.
+
+Hands the work to `fedfair.simulation`; decides only where a plan's paths start and what an evaluation of more
+records is. The features of those are scaled as the model's were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedfair.api.arrays import ArrayFederation, federation_of
+from fedfair.data.dataset import Splits
+from fedfair.data.in_memory import LabelCoding, SiteArrays, dataset_of, read_pair
+from fedfair.data.ranges import scaled_by_ranges
+from fedfair.data.source import load_federation
+from fedfair.errors import DataError, PlanError
+from fedfair.fairness.metrics import RiskSummary, summarise_losses
+from fedfair.fairness.record_losses import Losses
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import reported_group_sizes, scales_by_ranges
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import Section
+from fedfair.plan.loading import load_plan
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import CsvSource
+from fedfair.prediction.saved_model import SavedModel
+from fedfair.results.document import ResultDocument
+from fedfair.results.warnings import result_warnings
+from fedfair.run.saved_model import DescribedModel, ModelOrigin, TrainedModel, save_model, without_noise
+from fedfair.run.training_run import Progress
+from fedfair.simulation.backend import Engine
+from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
+from fedfair.training.device import choose_device
+
+IN_MEMORY = "in_memory:images"
+"""The source of images that a program held, as a model's file names it; nothing is ever imported by it."""
+
+EVALUATED = ParticipantId("evaluated")
+"""The name under which records are evaluated that belong to no site."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedFederation:
+    """The outcome of a simulated federation.
+
+    Attributes:
+        plan: by which it ran.
+        result: the same figures as in the file `result.json`: risks by split and group size, the verdict, the
+            costs.
+    """
+
+    plan: Plan
+    result: ResultDocument
+    _simulated: SimulationOutcome
+    _federation: ArrayFederation
+    _root: Path
+
+    @property
+    def model(self) -> SavedModel:
+        """The output model with its scaling, as `fedfair.load_model` returns it from a file."""
+        done, cpu = self._simulated, torch.device("cpu")
+        module = flat_model(self.plan, self._schema, cpu, self._root)
+        module.load(done.model.vector)
+        return SavedModel(DescribedModel(done.layout, self._saved, done.origin), module)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what is probably not meant: a model worse than guessing, losses that were replaced."""
+        return result_warnings(self.result)
+
+    def evaluate(
+        self,
+        features: Any = None,
+        labels: Any = None,
+        *,
+        group_sizes: Sequence[float] | None = None,
+    ) -> RiskSummary:
+        """Return the risks of the output model on records: those held out in the simulation, or others.
+
+        Args:
+            features: array (n, columns) or (n, channels, height, width), or a DataFrame with the model's columns,
+                as numbers in their own units; the scaling is applied here. None for the records that the
+                simulation held out, or trained on where it held out none.
+            labels: (n,), with the values that the training labels had.
+            group_sizes: shares above 0 to 1; None takes the plan's.
+
+        Returns:
+            `count`, `mean`, `accuracy`, and by group size `worst`, `best` and `disparity`; losses in nats.
+
+        Raises:
+            DataError: the records are not such as the model takes.
+        """
+        sizes = reported_group_sizes(self.plan) if group_sizes is None else tuple(group_sizes)
+        losses = self._held_out() if features is None else self._losses(features, labels)
+        return summarise_losses(losses.values, losses.correct, sizes)
+
+    def record_losses(self, features: Any, labels: Any) -> np.ndarray:
+        """Return the output model's loss of each record, in nats: float64 array (n,); arguments as in `evaluate`.
+
+        Raises:
+            DataError: the records are not such as the model takes.
+        """
+        return self._losses(features, labels).values
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the output model to a file that `fedfair.load_model` reads; its folder exists.
+
+        Raises:
+            DataError: the file cannot be written.
+        """
+        save_model(Path(path), self._simulated.layout, self._saved, self._simulated.origin)
+
+    @property
+    def _saved(self) -> TrainedModel:
+        done, rounds = self._simulated, RoundNumber(self.result.rounds)
+        return TrainedModel(done.model, rounds, done.origin.plan_digest, done.scaling)
+
+    @property
+    def _schema(self) -> FeatureSchema:
+        return self._federation.schema
+
+    def _held_out(self) -> Losses:
+        found = list(self._simulated.losses.values())
+        split = "test" if any("test" in site for site in found) else "train"
+        held = [site[split] for site in found if split in site]
+        fields = ("values", "labels", "predictions", "scores")
+        return Losses(*(np.concatenate([getattr(losses, field) for losses in held]) for field in fields))
+
+    def _losses(self, features: object, labels: object) -> Losses:
+        if labels is None:
+            raise DataError("there are features without labels, and a loss needs both", "give evaluate(X, y)")
+        schema = self._schema
+        splits = Splits(dataset_of(read_pair("evaluate", (features, labels)), self._federation.coding, schema))
+        plan, scaling = without_noise(self.plan), self._simulated.scaling
+        if scales_by_ranges(plan):
+            splits = scaled_by_ranges(splits)
+        model = flat_model(plan, schema, choose_device(plan.training.device), self._root)
+        client = TrainingClient(plan, EVALUATED, splits, model)
+        if scaling is not None:
+            client.apply_scaling(scaling)
+        return client.losses(self._simulated.model, ("train",))["train"]
+
+
+def simulate(
+    source: Plan | str | os.PathLike[str] | Mapping[str, SiteArrays],
+    plan: Plan | str | os.PathLike[str] | None = None,
+    *,
+    workspace: str | os.PathLike[str] | None = None,
+    engine: Engine = "auto",
+    on_progress: Callable[[Progress], None] | None = None,
+    **sections: Mapping[str, object] | Section,
+) -> SimulatedFederation:
+    """Run a whole federation on this machine, with the draws, the sums and the model of the deployed one.
+
+    With arrays, no plan is needed. It then trains a linear model on standardised columns, and protects the worst
+    30 % with a weight of 30 % on everybody's mean, as in a new workspace. Any section of a plan changes that.
+
+    Args:
+        source: a plan, the path of one, or the records of each site by its name: `(X, y)`, or a mapping from
+            `train`, `validation` and `test` to such pairs. X is an array (records, columns), or (records,
+            channels, height, width), or a DataFrame of numbers. y holds whole numbers or texts.
+        plan: the plan for arrays, or its path. Its sites and its columns are those of the arrays.
+        workspace: the folder from which a plan's paths and its own code start; None for the folder that the plan
+            was read from, or else the present one.
+        engine: loop (one site after the other), vectorised (all at once), or auto.
+        on_progress: called after every sum.
+        sections: sections of a plan, for arrays without one: task, objective, training, evaluation, privacy,
+            secure_aggregation and federation, each a mapping with the keys of `plan.yaml`.
+
+    Returns:
+        The outcome: `.result`, `.model`, `.evaluate(X, y)` and `.save(path)`.
+
+    Raises:
+        PlanError: the plan or a section breaks a rule; the message tells all faults.
+        DataError: records are missing, or are no numbers of one shape; the message names the site.
+        TrainingError: training left the finite numbers.
+
+    Example:
+        >>> import numpy, fedfair
+        >>> draw = numpy.random.default_rng(0)
+        >>> def clinic(records):
+        ...     features = draw.normal(size=(records, 3))
+        ...     return features, (features[:, 0] + 0.1 * draw.normal(size=records) > 0).astype(int)
+        >>> sites = {"clinic-a": clinic(80), "clinic-b": clinic(50)}
+        >>> outcome = fedfair.simulate(sites, objective={"worst_group_size": 0.2}, training={"rounds": 50})
+        >>> outcome.result.verdict.state
+        'fine'
+        >>> risks = outcome.evaluate(*clinic(200), group_sizes=[0.2])
+        >>> risks.by_group_size[0.2].worst > risks.mean
+        True
+    """
+    if isinstance(source, Mapping):
+        planned = None if plan is None else _read(plan)
+        made = federation_of(source, planned, sections)
+        root = _root(made.plan, workspace)
+    else:
+        if plan is not None or sections:
+            given = "plan" if plan is not None else next(iter(sections))
+            raise PlanError(f"{given} is given beside a plan", "state everything in the plan")
+        read = _read(source)
+        root = _root(read, workspace)
+        sites = load_federation(read, root)
+        made = ArrayFederation(read, sites, _coding(read, sites))
+    done = simulate_sites(made.plan, made.sites, root, engine=engine, on_progress=on_progress)
+    if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
+        done = replace(done, origin=_of_images(done.origin))
+    return SimulatedFederation(made.plan, done.result, done, made, root)
+
+
+def _read(plan: object) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    if isinstance(plan, str | os.PathLike):
+        return load_plan(plan)
+    raise PlanError(
+        f"{type(plan).__name__} is neither a plan, nor the path of one, nor a mapping from sites to their records",
+        "give fedfair.load_plan(...), 'plan/plan.yaml', or {'clinic-a': (X, y), ...}",
+    )
+
+
+def _root(plan: Plan, workspace: str | os.PathLike[str] | None) -> Path:
+    return Path(workspace) if workspace is not None else plan.workspace or Path.cwd()
+
+
+def _of_images(origin: ModelOrigin) -> ModelOrigin:
+    """Return the origin of a model of images, which no table describes: its records are arrays."""
+    described = origin.description.model_copy(update={"columns": (), "source": IN_MEMORY})
+    return replace(origin, description=described)
+
+
+def _coding(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> LabelCoding:
+    data = plan.task.data
+    values = data.csv.label_classes if isinstance(data, CsvSource) else None
+    return LabelCoding(values, next(iter(sites.values())).train.schema.classes)

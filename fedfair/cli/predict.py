@@ -1,0 +1,72 @@
+"""`fedfair predict`: a saved model on raw records, from the model's file alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from fedfair.errors import DataError
+from fedfair.process.terminal import error_console
+
+STANDARD = "-"
+
+
+def predict_command(
+    model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
+    data: Path = typer.Option(
+        ..., "--data", help="The records: a table as the plan reads them, .npy, or a folder of images."
+    ),
+    output: Path = typer.Option(..., "--output", "-o", help="Write predictions here; '-' for standard output."),
+    keep: list[str] = typer.Option([], "--keep", help="Keep this column beside the predictions, such as an id."),
+    fill: list[str] = typer.Option(
+        [], "--fill", help="COLUMN=NUMBER: this site's own mean, where training filled in that."
+    ),
+    workspace: Path = typer.Option(
+        None, "--workspace", help="The plan's folder, for a model of own code, which is then run."
+    ),
+    replace: bool = typer.Option(False, "--replace", help="Replace the output if it exists."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
+) -> None:
+    """Predict records with a saved model. Its file is enough; no plan is needed."""
+    from fedfair.prediction.prediction_file import check_prediction_place, prediction_text, write_predictions
+
+    fills = dict(_fill(words) for words in fill)
+    if not data.exists():
+        raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
+    # Torch takes seconds to load; a wrong path should not have to wait for it.
+    from fedfair.prediction.input_files import read_input
+    from fedfair.prediction.saved_model import load_model
+
+    model = load_model(model_file, workspace=workspace, fills=fills)
+    shown = str(output) == STANDARD
+    if not shown:
+        check_prediction_place(output, keep, model.classes, replace=replace)
+    rows = read_input(data, model.raw, keep)
+    chances, places = model.judged(rows)
+    text = prediction_text(chances, places, model.classes, rows.kept)
+    if shown:
+        sys.stdout.write(text)
+    else:
+        write_predictions(output, text)
+    if quiet:
+        return
+    for note in rows.notes:
+        error_console.print(Text(note, style="yellow"), soft_wrap=True)
+    if not shown:
+        error_console.print(Text(f"{len(places)} records predicted: {output}"), soft_wrap=True)
+
+
+def _fill(words: str) -> tuple[str, float]:
+    """Return the column and the number of COLUMN=NUMBER."""
+    column, mark, text = words.rpartition("=")
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (mark and column and math.isfinite(number)):
+        raise DataError(f"--fill {words} is not COLUMN=NUMBER", "write it as --fill age=54.5")
+    return column, number

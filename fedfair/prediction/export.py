@@ -1,0 +1,263 @@
+"""A saved model in the formats of other systems, with the scaling of its features inside.
+
+Decides what goes in and what comes out, the same for every format. In: raw features (n, *input_shape), categories
+coded as the file says, NaN for a missing number. Out: the number of the likeliest class (n,), and the probability
+of each (n, classes). Scaling, filling and the model are inside. An export is run, and returned only if its
+probabilities are the model's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedfair.aggregation.requests import FeatureScaling
+from fedfair.atomic_file import replace_file
+from fedfair.data.seeds import array_generator
+from fedfair.errors import DataError
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.prediction.raw_rows import RawRows
+from fedfair.prediction.saved_model import SavedModel
+from fedfair.run.model_description import schema_of
+
+ExportFormat = Literal["onnx", "torchscript", "state-dict"]
+
+INPUT, PREDICTED, PROBABILITIES = "features", "predicted", "probabilities"
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+TOLERANCE = 1e-5
+"""The greatest difference of a probability; other libraries add up in another order."""
+
+SAMPLES = 64
+METADATA = "fedfair.json"
+
+
+class ScaledModel(nn.Module):
+    """A model with the scaling of its features, from raw features to predictions.
+
+    Args:
+        module: from scaled features (n, *input_shape) to logits (n, classes).
+        schema: of the features.
+        scaling: everybody's means and deviations of the numeric columns; None where there are none.
+        by_ranges: whether columns are scaled by their declared ranges.
+        dtype: in which the module computes.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    least: Tensor
+    greatest: Tensor
+
+    def __init__(
+        self,
+        module: nn.Module,
+        schema: FeatureSchema,
+        scaling: FeatureScaling | None,
+        *,
+        by_ranges: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.dtype = dtype
+        self.scaled = scaling is not None or by_ranges
+        columns = schema.input_shape[0] if self.scaled else 0
+        shift, scale = np.zeros(columns), np.ones(columns)
+        least, greatest = np.full(columns, -np.inf), np.full(columns, np.inf)
+        places = list(schema.numeric)
+        if scaling is not None:
+            shift[places], scale[places] = scaling.mean, scaling.scale
+        elif by_ranges:
+            low, high = np.array(schema.ranges, np.float64).reshape(-1, 2).T
+            shift[places], scale[places] = low / 2 + high / 2, high / 2 - low / 2
+            least[places], greatest[places] = -1.0, 1.0
+        for name, values in (("shift", shift), ("scale", scale), ("least", least), ("greatest", greatest)):
+            self.register_buffer(name, torch.from_numpy(values))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the likeliest class, int64 (n,), and the probabilities, float64 (n, classes), of raw features."""
+        if self.scaled:
+            features = torch.minimum(
+                torch.maximum((features - self.shift) / self.scale, self.least), self.greatest
+            )
+            features = torch.where(torch.isnan(features), torch.zeros_like(features), features)
+        logits = self.module(features.to(self.dtype)).double()
+        return logits.argmax(dim=1), torch.softmax(logits, dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An export that has not been written yet.
+
+    Attributes:
+        content: of the file.
+        checked: how many records were compared with the model's own predictions.
+        difference: the greatest difference of a probability over them.
+    """
+
+    content: bytes
+    checked: int
+    difference: float
+
+
+def export_model(model: SavedModel, form: ExportFormat, features: NDArray[np.floating] | None = None) -> Exported:
+    """Return a model in another format, compared with the model itself.
+
+    Args:
+        model: the model.
+        form: onnx, torchscript, or state-dict (of a `ScaledModel`).
+        features: raw features (n, *input_shape) to compare on; by default random ones around the means.
+
+    Raises:
+        DataError: a package is not installed, or the export predicts something else.
+    """
+    made = scaled_model(model)
+    given = _samples(model) if features is None else np.asarray(features, np.float64)
+    expected = model.judged(RawRows(given, None))[0]
+    makers: Mapping[ExportFormat, Callable[[ScaledModel, SavedModel, NDArray[np.floating]], _Found]] = {
+        "onnx": _onnx,
+        "torchscript": _torchscript,
+        "state-dict": _state_dict,
+    }
+    content, found = makers[form](made, model, given)
+    difference = float(np.abs(found - expected).max())
+    if not difference <= TOLERANCE:
+        raise DataError(
+            f"the {form} file predicts something else: a probability differs by {difference:g}",
+            "export another format, and report this model's architecture",
+        )
+    return Exported(content, len(given), difference)
+
+
+def write_export(path: Path, exported: Exported) -> None:
+    """Write an export in one step.
+
+    Raises:
+        DataError: the file cannot be written; what was there is as it was.
+    """
+    try:
+        replace_file(path, [exported.content])
+    except OSError as error:
+        raise DataError(
+            f"the model cannot be written to {path}: {error.strerror}", "check the folder and free space"
+        ) from error
+
+
+def scaled_model(model: SavedModel) -> ScaledModel:
+    """Return a model with its scaling inside, as a copy that shares no memory with it."""
+    module = copy.deepcopy(model.module.module)
+    for parameter in module.parameters():
+        parameter.grad = None
+        parameter.data = parameter.data.clone()
+        parameter.requires_grad = False
+    schema, scaling = schema_of(model.description), model.described.saved.scaling
+    ranges = model.description.input.by_ranges and bool(schema.numeric)
+    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=model.module.flat.dtype).eval()
+
+
+def export_metadata(model: SavedModel) -> dict[str, str]:
+    """Return the words that an export carries about itself; most values are JSON."""
+    schema = schema_of(model.description)
+    return {
+        "plan_digest": model.plan_digest,
+        "federation": model.described.origin.federation,
+        "classes": json.dumps(model.classes),
+        "features": json.dumps(schema.names),
+        **model.description.words(),
+    }
+
+
+_Found = tuple[bytes, NDArray[np.float64]]
+
+
+def _samples(model: SavedModel) -> NDArray[np.float64]:
+    """Return features to compare on: around the means, as wide as the deviations, and one value missing."""
+    schema, saved = schema_of(model.description), model.described.saved
+    draws = array_generator(0, "export")
+    features = draws.normal(size=(SAMPLES, *schema.input_shape))
+    if saved.scaling is not None:
+        columns = list(schema.numeric)
+        features[:, columns] = features[:, columns] * saved.scaling.scale + saved.scaling.mean
+        features[0, columns[0]] = np.nan
+    return features
+
+
+def _onnx(made: ScaledModel, model: SavedModel, given: NDArray[np.floating]) -> _Found:
+    missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise DataError(f"--format onnx needs {' and '.join(missing)}", "pip install 'fedfair[onnx]'")
+    import onnxruntime
+
+    example = torch.from_numpy(given[:2] if len(given) > 1 else np.concatenate([given, given]))
+    with tempfile.TemporaryDirectory(prefix="fedfair-onnx-") as folder, _quietly():
+        program = torch.onnx.export(
+            made,
+            (example,),
+            input_names=[INPUT],
+            output_names=[PREDICTED, PROBABILITIES],
+            dynamic_shapes=({0: torch.export.Dim("records")},),
+            dynamo=True,
+        )
+        if program is None:
+            raise DataError("this model has no ONNX form", "export another format")
+        program.model.metadata_props.update(export_metadata(model))
+        path = Path(folder) / "model.onnx"
+        program.save(path, external_data=False)
+        content = path.read_bytes()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return content, np.asarray(session.run([PROBABILITIES], {INPUT: given})[0], np.float64)
+
+
+def _torchscript(made: ScaledModel, model: SavedModel, given: NDArray[np.floating]) -> _Found:
+    with _quietly():
+        traced = torch.jit.trace(made, torch.from_numpy(given), check_trace=False)
+        buffer = io.BytesIO()
+        torch.jit.save(traced, buffer, _extra_files={METADATA: json.dumps(export_metadata(model))})
+        loaded = torch.jit.load(io.BytesIO(buffer.getvalue()))
+    with torch.inference_mode():
+        found = loaded(torch.from_numpy(given))[1].numpy()
+    return buffer.getvalue(), found
+
+
+def _state_dict(made: ScaledModel, model: SavedModel, given: NDArray[np.floating]) -> _Found:
+    buffer = io.BytesIO()
+    torch.save(made.state_dict(), buffer)
+    again = scaled_model(model)
+    for tensor in again.state_dict().values():
+        tensor.zero_()
+    again.load_state_dict(torch.load(io.BytesIO(buffer.getvalue()), weights_only=True))
+    with torch.inference_mode():
+        found = again(torch.from_numpy(given))[1].numpy()
+    return buffer.getvalue(), found
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep to itself what an exporter says of its own insides; its faults are still raised."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,98 @@
+"""Records in a file that a saved model is to predict.
+
+Decides which files a model takes: the table that its plan reads, an array of numbers (.npy), a folder of images,
+or an idx file of images. A table may have its label or lack it. A table that the plan reads without a header line
+may have one here, since a file that people make has. What its texts mean is `raw_rows.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedfair.data.reading import READ_ERRORS, TableForm, TextTable, open_binary, read_table
+from fedfair.errors import DataError
+from fedfair.plan.sources import ImageSource, MnistSource
+from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
+
+ARRAY = ".npy"
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+FILE_COLUMN = "file"
+
+
+def read_input(path: Path, columns: RawColumns, kept: Collection[str] = ()) -> RawRows:
+    """Return the records of a file as a model takes them.
+
+    Args:
+        path: the file or, for a model of images, their folder.
+        columns: of the model.
+        kept: columns of a table to keep beside the predictions.
+
+    Raises:
+        DataError: there is no such file, it is empty, or its records are not what the model takes.
+    """
+    if not path.exists():
+        raise DataError(f"there is no file {path}", "give the file of the records that are to be predicted")
+    if isinstance(columns.source, ImageSource) and path.is_dir():
+        return _images(path, columns.source)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", "give one file of records")
+    if path.suffix == ARRAY:
+        return _array(path, columns)
+    if isinstance(columns.source, MnistSource):
+        from fedfair.data.mnist import IMAGES as FORM
+        from fedfair.data.mnist import WHITE, read_idx
+
+        pixels = read_idx(path, FORM)[:, np.newaxis].astype(np.float32)
+        return rows_of_array(columns, pixels / np.float32(WHITE))
+    form = columns.form if columns.spec is None else _form(path, columns.form, columns.spec.label)
+    return rows_of_table(columns, read_table(path, form=form), kept)
+
+
+def _form(path: Path, form: TableForm, label: str) -> TableForm:
+    """Return how this file writes its rows: as the plan says, with a header line, or without the label."""
+    if form.columns is None:
+        return form
+    first = _first_fields(path, form)
+    # Half of the names are enough: one that is misspelt is named when the columns are looked for.
+    if first and 2 * len(set(first) & set(form.columns)) >= len(first):
+        return replace(form, columns=None)
+    without = [name for name in form.columns if name != label]
+    return replace(form, columns=without) if len(first) == len(without) else form
+
+
+def _first_fields(path: Path, form: TableForm) -> list[str]:
+    """Return the fields of the first line that is a row; none where there is none."""
+    try:
+        with open_binary(path) as file:
+            for raw in file:
+                line = raw.decode("utf-8-sig", errors="replace").strip()
+                if line and not (form.comment is not None and line.startswith(form.comment)):
+                    return [field.strip().strip('"') for field in line.split(form.separator)]
+    except READ_ERRORS as error:
+        raise DataError(f"{path} cannot be read: {error}", "give a file that this user may read") from error
+    return []
+
+
+def _array(path: Path, columns: RawColumns) -> RawRows:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is no array that can be read: {error}", "write it with numpy.save") from error
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path} holds several arrays", "write one array with numpy.save")
+    return rows_of_array(columns, array)
+
+
+def _images(folder: Path, source: ImageSource) -> RawRows:
+    from fedfair.data.images import WHITE, image_pixels
+
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGES)
+    if not files:
+        raise DataError(f"{folder} holds no image", f"images end in {', '.join(IMAGES)}")
+    pixels = np.stack([image_pixels(file, source.images) for file in files]).astype(np.float32)
+    names = {FILE_COLUMN: np.array([file.name for file in files], np.str_)}
+    return RawRows(pixels / np.float32(WHITE), TextTable(folder, names, np.arange(len(files)), "image"), names)

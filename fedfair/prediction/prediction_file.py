@@ -1,0 +1,85 @@
+"""Predictions as a table: `predicted` and one column `probability_<class>` for each class.
+
+Decides the columns, that each number reads back exactly, and that a file appears whole or not at all. A file that
+is there already is replaced only where that was asked for.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.atomic_file import write_whole
+from fedfair.errors import DataError
+from fedfair.plan.fields import Scalar
+
+PREDICTED = "predicted"
+PROBABILITY = "probability_"
+
+
+def prediction_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:
+    """Return the names of the columns of predictions; classes of one text are told apart by their numbers."""
+    texts = [str(label) for label in classes]
+    if len(set(texts)) < len(texts):
+        texts = [str(place) for place in range(len(texts))]
+    return (PREDICTED, *(f"{PROBABILITY}{text}" for text in texts))
+
+
+def check_prediction_place(path: Path, kept: Sequence[str], classes: Sequence[Scalar], *, replace: bool) -> None:
+    """Refuse, before the work, a place or a column that predictions may not have.
+
+    Raises:
+        DataError: the folder does not exist, the file exists and is not to be replaced, or a column that is kept
+            has the name of one that is made.
+    """
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: the folder {path.parent} does not exist", "create it, or name another file")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", "name a file in it")
+    if path.is_file() and not replace:
+        raise DataError(f"{path} exists", "name another file, or replace this one with --replace")
+    taken = [name for name in kept if name in prediction_columns(classes)]
+    if taken:
+        raise DataError(f"--keep {taken[0]}: predictions have a column of that name", "rename it in the data")
+
+
+def prediction_text(
+    probabilities: NDArray[np.float64],
+    predicted: NDArray[np.int64],
+    classes: Sequence[Scalar],
+    kept: Mapping[str, NDArray[np.str_]],
+) -> str:
+    """Return predictions as comma-separated text with a header line.
+
+    Args:
+        probabilities: (n, classes).
+        predicted: (n,) number of the predicted class.
+        classes: labels of the classes, in order.
+        kept: texts (n,) by the name of a column to put before them.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*kept, *prediction_columns(classes)])
+    before = zip(*kept.values(), strict=True) if kept else (() for _ in predicted)
+    for own, place, chances in zip(before, predicted.tolist(), probabilities.tolist(), strict=True):
+        table.writerow([*own, classes[place], *chances])
+    return text.getvalue()
+
+
+def write_predictions(path: Path, text: str) -> None:
+    """Write predictions in one step.
+
+    Raises:
+        DataError: the file cannot be written; what was there is as it was.
+    """
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise DataError(
+            f"the predictions cannot be written to {path}: {error.strerror}", "check the folder and free space"
+        ) from error

@@ -1,0 +1,267 @@
+"""From raw records to the features that a saved model takes, by the words of its own file.
+
+Decides which columns must be there, which may, and which are refused; texts become features by the functions that
+read training records (`fedfair.data`), so that a missing value or one that training never saw is treated as it was
+there. Labels are not needed. Scaling is `saved_model.py`'s business, since it belongs to the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.data.acs import EMPLOYED
+from fedfair.data.acs import FEATURES as ACS_FEATURES
+from fedfair.data.acs import TARGET as ACS_TARGET
+from fedfair.data.csv_file import Advice, coded_features, value_places
+from fedfair.data.eicu import STAY_COLUMNS, stay_features
+from fedfair.data.profile import ColumnProfile
+from fedfair.data.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
+from fedfair.errors import DataError
+from fedfair.plan.csv_table import CsvData
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataSource, EicuSource
+from fedfair.prediction.raw_tables import GIVEN, MISSING, named_columns, table_of
+
+MODEL_ADVICE = Advice(
+    "fill them in: the model was trained on files without any",
+    "fill them in: the model was trained on files without any",
+    "correct it: the model was trained on values within the range",
+    "correct it",
+)
+"""For records that meet a model which is finished."""
+
+SHOWN = 20
+BUILT_IN_LABEL = "target"
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """Records as a saved model takes them, before they are scaled.
+
+    Attributes:
+        features: float array (n, *input_shape), NaN where the model's own treatment fills in a value.
+        table: what they were read from; None where that was an array.
+        kept: texts (n,) by the name of a column that is kept beside the predictions.
+        notes: what somebody should know of them, one sentence each.
+    """
+
+    features: NDArray[np.floating]
+    table: TextTable | None
+    kept: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RawColumns:
+    """The columns of one model's raw records.
+
+    Attributes:
+        source: how records are read.
+        schema: of the features.
+        spec: the description of a table; None where the source is none or has rules of its own.
+        names: of the columns that become features, in the order of an array; None where they have no names.
+        unnamed: how many columns `numeric: all` stands for, which are all that have no other role.
+    """
+
+    source: DataSource
+    schema: FeatureSchema
+    spec: CsvData | None
+    names: tuple[str, ...] | None
+    unnamed: int = 0
+
+    @property
+    def form(self) -> TableForm:
+        """How a file of such records writes its rows."""
+        if self.spec is None:
+            return TableForm(fixed=True)
+        return TableForm(self.spec.columns, self.spec.separator, self.spec.comment, fixed=True)
+
+
+def raw_columns(source: DataSource, schema: FeatureSchema) -> RawColumns:
+    """Return the columns that a model of this source and schema takes."""
+    match source:
+        case CsvSource(csv=spec) if isinstance(spec.numeric, str):
+            count = len(schema.numeric)
+            order = tuple(f"numeric column {place}" for place in range(1, count + 1))
+            return RawColumns(source, schema, spec, (*order, *spec.categorical), count)
+        case CsvSource(csv=spec):
+            return RawColumns(source, schema, spec, (*spec.numeric, *spec.categorical))
+        case AcsEmploymentSource():
+            spec = CsvData(label=ACS_TARGET, numeric=ACS_FEATURES, missing="zero", missing_values=(MISSING,))
+            return RawColumns(source, schema, spec, ACS_FEATURES)
+        case EicuSource():
+            return RawColumns(source, schema, None, STAY_COLUMNS)
+        case str() as name if name in BUILT_IN:
+            spec = CsvData(label=BUILT_IN_LABEL, numeric=schema.names)
+            return RawColumns(source, schema, spec, schema.names)
+    return RawColumns(source, schema, None, None)
+
+
+def rows_of_table(columns: RawColumns, table: TextTable, kept: Collection[str] = ()) -> RawRows:
+    """Return the features of a table's rows, all of them, in their order.
+
+    Args:
+        columns: of the model.
+        table: the records; a label, and what else the plan names, may be among the columns.
+        kept: further columns that may be there.
+
+    Raises:
+        DataError: a column is missing or unknown, or a value is one that training would have refused.
+    """
+    require_columns(table.path, list(table.columns), kept, fixed=True)
+    return replace(_rows(columns, table, kept), kept={name: table.columns[name] for name in kept})
+
+
+def _rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRows:
+    if isinstance(columns.source, EicuSource):
+        return RawRows(stay_features(table), table)
+    if columns.names is None:
+        return _unnamed_rows(columns, table, kept)
+    spec = columns.spec
+    if spec is None:
+        raise DataError(f"{table.path} is a table, and the model takes none", "give an array of features")
+    if table.path == GIVEN:
+        # Where there is no file, no text says that a value is missing.
+        spec = spec.model_copy(update={"missing_values": (*spec.missing_values, MISSING)})
+    numeric = _numeric(columns, spec, table, kept)
+    require_columns(table.path, list(table.columns), (*numeric, *spec.categorical), fixed=True)
+    if isinstance(columns.source, CsvSource | str):
+        _refuse_unknown(table, spec, numeric, kept)
+    faults = Faults(table)
+    features, profiles = coded_features(table, spec, numeric, faults, MODEL_ADVICE)
+    faults.refuse()
+    return RawRows(features, table, notes=tuple(_notes(table, spec, profiles)))
+
+
+def rows_of_array(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
+    """Return the features of the records in an array.
+
+    Args:
+        columns: of the model.
+        array: (n, columns) in the order of `columns.names`; where there are none, the features themselves, of the
+            shape (n, *input_shape).
+
+    Raises:
+        DataError: the array has another shape, or a value is one that training would have refused.
+    """
+    if columns.names is None:
+        return _features_as_they_are(columns, array)
+    # Numeric columns without names are taken in the order of whatever names they have.
+    order = [f"{place:09d}" if place < columns.unnamed else name for place, name in enumerate(columns.names)]
+    return rows_of_table(columns, table_of(named_columns(array, columns.names, order)))
+
+
+def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
+    shape = columns.schema.input_shape
+    if array.shape[1:] != shape or not len(array):
+        raise DataError(
+            f"{GIVEN} have the shape {array.shape}, the model takes (records, {', '.join(map(str, shape))})",
+            "give at least one record of that shape",
+        )
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == np.bool_):
+        raise DataError(f"{GIVEN} are of {array.dtype}", "give numbers")
+    width = np.float32 if array.dtype == np.float32 else np.float64
+    features: NDArray[np.floating] = array.astype(width)
+    wrong = ~np.isfinite(features)
+    if wrong.any():
+        record, *place = (int(i) for i in np.argwhere(wrong)[0])
+        raise DataError(
+            f"{GIVEN}: {columns.schema.name_of(tuple(place))} of record {record} is {features[record, *place]}",
+            "give finite numbers",
+        )
+    return RawRows(features, None)
+
+
+def classes_of_labels(columns: RawColumns, table: TextTable) -> NDArray[np.int64] | None:
+    """Return the class of every row, array (n,), -1 where a label is none that the plan names.
+
+    None where the table has no label, or the source says nothing of labels.
+    """
+    spec = columns.spec
+    if spec is None or spec.label not in table.columns:
+        return None
+    texts = table.columns[spec.label]
+    if isinstance(columns.source, AcsEmploymentSource):
+        employed: NDArray[np.int64] = (value_places(texts, [(EMPLOYED,)]) == 0).astype(np.int64)
+        return employed
+    if spec.label_above is not None:
+        faults = Faults(table)
+        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
+        faults.refuse()
+        above: NDArray[np.int64] = (measured > spec.label_above).astype(np.int64)
+        return above
+    classes = spec.label_classes or tuple((index,) for index in range(columns.schema.classes))
+    return value_places(texts, classes)
+
+
+def _unnamed_rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRows:
+    """Return the features of a table whose columns are features in the order in which they stand."""
+    if len(columns.schema.input_shape) != 1:
+        raise DataError(
+            f"{table.path} is a table, the model takes records of shape {columns.schema.input_shape}",
+            "give them as an array, or in the form that the plan reads",
+        )
+    names = [name for name in table.columns if name not in kept]
+    expected = columns.schema.input_shape[0]
+    if len(names) != expected:
+        raise DataError(
+            f"{table.path} has {counted(len(names), 'column')}, the model takes {expected} without names",
+            "give its features alone, in the order in which the plan's function returns them",
+        )
+    faults = Faults(table)
+    none = np.zeros(len(table), np.bool_)
+    features = np.stack([numbers(table, name, none, faults) for name in names], axis=1)
+    faults.refuse()
+    return RawRows(features, table)
+
+
+def _others(spec: CsvData) -> tuple[str, ...]:
+    """Return the columns that the plan names and that are no features."""
+    owner = () if spec.collaborator is None else (spec.collaborator,)
+    return tuple(dict.fromkeys((spec.label, *owner, *spec.rows, *spec.keep)))
+
+
+def _numeric(columns: RawColumns, spec: CsvData, table: TextTable, kept: Collection[str]) -> Sequence[str]:
+    if not isinstance(spec.numeric, str):
+        return spec.numeric
+    named = {*_others(spec), *spec.categorical, *kept}
+    left = sorted(name for name in table.columns if name not in named)
+    if len(left) != columns.unnamed:
+        raise DataError(
+            f"{table.path} has {counted(len(left), 'numeric column')}, the model takes {columns.unnamed}: "
+            f"{', '.join(left[:SHOWN])}{', ...' if len(left) > SHOWN else ''}",
+            "give the very columns that the model was trained on; the plan does not name them (numeric: all)",
+        )
+    return left
+
+
+def _refuse_unknown(table: TextTable, spec: CsvData, numeric: Sequence[str], kept: Collection[str]) -> None:
+    known = {*numeric, *spec.categorical, *_others(spec), *(spec.columns or ()), *kept}
+    unknown = [name for name in table.columns if name not in known]
+    if not unknown:
+        return
+    shown = ", ".join(f"'{name}'" for name in unknown[:SHOWN])
+    more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+    raise DataError(
+        f"{table.path} has {counted(len(unknown), 'column')} that the model does not know: {shown}{more}",
+        f"remove them, or keep them beside the predictions with --keep; the model takes "
+        f"{', '.join([*numeric, *spec.categorical])}",
+    )
+
+
+def _notes(table: TextTable, spec: CsvData, profiles: Sequence[ColumnProfile]) -> Iterator[str]:
+    """Yield what somebody should know of the rows, although all of them are predicted."""
+    for profile in profiles:
+        if profile.other:
+            values = counted(profile.other, "value")
+            yield f"column '{profile.name}': {values} that training did not name count as other; {profile.words}"
+    for column, wanted in spec.rows.items():
+        if column in table.columns:
+            outside = int((value_places(table.columns[column], [wanted]) < 0).sum())
+            named = ", ".join(str(value) for value in wanted)
+            if outside:
+                yield f"{counted(outside, 'row')} not with {column} {named}, for which alone the model was trained"

@@ -1,0 +1,321 @@
+"""A saved model that predicts: its file alone says what it takes, how that is scaled, and what it returns.
+
+Decides how features are scaled and missing values filled, and that logits, probabilities and losses are computed
+as an evaluation computes them (`training.inference`). Only a model of own code ("module:function") needs more than
+its file: the workspace with the very plan and code that trained it, whose digest is compared. How raw records are
+read is `raw_rows.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter, ValidationError
+from torch.nn import functional
+
+from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.data.ranges import scaled_features
+from fedfair.data.reading import Faults, TextTable, counted
+from fedfair.errors import DataError
+from fedfair.plan.digest import format_digest
+from fedfair.plan.fields import Scalar, is_reference
+from fedfair.plan.loading import PLAN_FOLDER, load_plan
+from fedfair.plan.task import ModelSpec
+from fedfair.prediction.raw_rows import (
+    RawColumns,
+    RawRows,
+    classes_of_labels,
+    raw_columns,
+    rows_of_array,
+    rows_of_table,
+)
+from fedfair.prediction.raw_tables import GIVEN, table_of
+from fedfair.run.model_description import ModelDescription, schema_of, source_of
+from fedfair.run.saved_model import DescribedModel, read_saved
+from fedfair.training.binding import bound
+from fedfair.training.device import SplitRecords, plain_arithmetic
+from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
+from fedfair.training.models import build_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Records = pd.DataFrame | Mapping[str, ArrayLike] | NDArray[np.generic] | Sequence[Sequence[object]]
+
+PLAN_FILE = "plan.yaml"
+SHOWN_ROWS = 20
+
+
+class SavedModel:
+    """A model from a file, ready to predict on this machine's CPU.
+
+    Args:
+        described: what its file says.
+        module: the model, with the file's weights.
+        fills: by the name of a feature the number that a missing value becomes, for a model whose sites filled in
+            their own means.
+
+    Raises:
+        DataError: fills are given for a feature that the model does not have, or that it fills itself.
+    """
+
+    def __init__(
+        self, described: DescribedModel, module: FlatModel, fills: Mapping[str, float] | None = None
+    ) -> None:
+        self._described = described
+        self._module = module.eval()
+        self._schema = schema_of(described.origin.description)
+        self._raw = raw_columns(source_of(described.origin.description), self._schema)
+        self._fills = dict(fills or {})
+        self._check_scaling()
+        self._check_fills()
+
+    @property
+    def classes(self) -> tuple[Scalar, ...]:
+        """The classes in the order of the probabilities.
+
+        A class is the label that stands for it. It is its name where several labels do, or where the plan states
+        none, and its number from 0 where it has no name.
+        """
+        return self.description.label.labels
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The raw columns that become features, in the order of an array's columns; empty where they have none.
+
+        Columns of `numeric: all` have no names in the plan: an array gives them first, sorted by their names.
+        """
+        return self._raw.names or ()
+
+    @property
+    def raw(self) -> RawColumns:
+        """How raw records of this model are read."""
+        return self._raw
+
+    @property
+    def described(self) -> DescribedModel:
+        """Everything that the file says."""
+        return self._described
+
+    @property
+    def description(self) -> ModelDescription:
+        """The inputs and outputs of the model."""
+        return self._described.origin.description
+
+    @property
+    def module(self) -> FlatModel:
+        """The model itself: from scaled features (batch, *input_shape) to logits (batch, classes)."""
+        return self._module
+
+    @property
+    def plan_digest(self) -> str:
+        """The digest of the plan that trained the model, "sha256:" and 64 hex digits; empty if not said."""
+        return self._described.saved.plan_digest
+
+    def predict(self, records: Records) -> NDArray[np.generic]:
+        """Return the predicted class of each record, array (n,) of `classes`.
+
+        Args:
+            records: a DataFrame or a mapping with the raw columns by name, or an array in the order of `columns`.
+
+        Raises:
+            DataError: a column is missing or unknown, or a value is one that training would have refused.
+        """
+        return np.array(self.classes)[self.judged(self.rows(records))[1]]
+
+    def predict_proba(self, records: Records) -> NDArray[np.float64]:
+        """Return the probability of each class, array (n, classes); each row sums to 1.
+
+        Args:
+            records: as for `predict`.
+
+        Raises:
+            DataError: as for `predict`.
+        """
+        return self.judged(self.rows(records))[0]
+
+    def losses(self, records: Records) -> NDArray[np.float64]:
+        """Return the cross-entropy of each record in nats, array (n,), as an evaluation of the model has it.
+
+        Args:
+            records: a DataFrame or a mapping that has the label among its columns.
+
+        Raises:
+            DataError: as for `predict`, or the label is missing, or is none that the plan names.
+        """
+        rows = self.rows(records)
+        labels = None if rows.table is None else classes_of_labels(self._raw, rows.table)
+        if rows.table is None or labels is None:
+            column = self.description.label.column
+            raise DataError(f"{GIVEN} have no label{f' {column}' if column else ''}", "give it as one more column")
+        faults, column = Faults(rows.table), str(self._raw.spec and self._raw.spec.label)
+        faults.add(column, "a label that the model does not know", labels < 0, f"it knows {self.classes}")
+        faults.refuse()
+        found = functional.cross_entropy(self.logits(rows), torch.from_numpy(labels), reduction="none")
+        losses: NDArray[np.float64] = found.numpy()
+        return losses
+
+    def rows(self, records: Records) -> RawRows:
+        """Return records as the model takes them, not yet scaled. Raises DataError as `predict` does."""
+        if isinstance(records, np.ndarray | Sequence):
+            return rows_of_array(self._raw, np.asarray(records))
+        return rows_of_table(self._raw, table_of(records))
+
+    def scaled(self, rows: RawRows) -> NDArray[np.floating]:
+        """Return features (n, *input_shape) as the model itself takes them: filled in and scaled.
+
+        Raises:
+            DataError: a value is missing that nothing fills in.
+        """
+        described = self._described.saved
+        if described.scaling is not None:
+            return scale_columns(rows.features, self._schema.numeric, described.scaling)
+        if self.description.input.by_ranges and self._schema.numeric:
+            return scaled_features(rows.features, self._schema)
+        return self._filled(rows)
+
+    def logits(self, rows: RawRows) -> torch.Tensor:
+        """Return the logits (n, classes) in float64, computed batch by batch as in an evaluation."""
+        labels = np.zeros(len(rows.features), np.int64)
+        placed = SplitRecords.place(self.scaled(rows), labels, self._module.flat.dtype, self._module.flat.device)
+        with torch.inference_mode(), plain_arithmetic():
+            return torch.cat([self._module(features).cpu().double() for features, _ in placed.in_order()])
+
+    def judged(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the probability of each class, (n, classes), and the number of the likeliest, (n,)."""
+        logits = self.logits(rows)
+        return functional.softmax(logits, dim=1).numpy(), logits.argmax(dim=1).numpy()
+
+    def _check_scaling(self) -> None:
+        """Refuse a model that was saved before the features were scaled: its figures would be another's."""
+        saved = self._described.saved
+        if self.description.input.by_sums and saved.scaling is None and saved.round == 0 and self._schema.numeric:
+            raise DataError(
+                "this model does not say how its features are scaled: it is from before the first round",
+                "give a model that was saved after it, such as save/last.safetensors",
+            )
+
+    def _check_fills(self) -> None:
+        if not self._fills:
+            return
+        if self._described.saved.scaling is not None or self.description.input.by_ranges:
+            raise DataError(
+                "this model fills in missing numbers itself, as it did in training", "give no numbers to fill in"
+            )
+        numbers = [self._schema.names[place] for place in self._schema.numeric if self._schema.names]
+        unknown = [name for name in self._fills if name not in numbers]
+        if unknown:
+            raise DataError(f"'{unknown[0]}' is no numeric column of this model", f"they are {', '.join(numbers)}")
+
+    def _filled(self, rows: RawRows) -> NDArray[np.floating]:
+        """Return features in which each missing number is what this site filled in, where that was said."""
+        missing = np.isnan(rows.features)
+        if not missing.any():
+            return rows.features
+        features = rows.features.copy()
+        for name, number in self._fills.items():
+            place = self._schema.names.index(name)
+            features[missing[:, place], place] = number
+        left = np.argwhere(np.isnan(features))
+        if len(left):
+            place = int(left[0][1])
+            name = self._schema.name_of((place,))
+            where = [int(row) for row, column in left if column == place]
+            raise DataError(
+                f"{_places_of(rows.table, where)}: {name} is missing, and training filled in each site's own "
+                "mean, which the model's file does not have",
+                f"fill them in, or give this site's own mean with --fill {name.strip(chr(39))}=NUMBER",
+            )
+        return features
+
+
+def load_model(
+    path: Path | str, *, workspace: Path | str | None = None, fills: Mapping[str, float] | None = None
+) -> SavedModel:
+    """Return the model in a file, ready to predict.
+
+    Args:
+        path: a .safetensors file that an aggregator, a site or a simulation has saved.
+        workspace: the folder of the plan, for a model of own code ("module:function"). That code is run.
+        fills: what a missing number becomes, by column, for a model whose sites filled in their own means.
+
+    Raises:
+        DataError: the file cannot be read, is no model of fedfair's, or needs a workspace.
+        PlanError: the workspace has no such plan or code.
+    """
+    place = Path(path)
+    if not place.is_file():
+        what = "a folder" if place.is_dir() else "not there"
+        raise DataError(f"{place} is {what}", "give a model such as save/last.safetensors")
+    described = read_saved(place)
+    return SavedModel(described, _module(place, described, None if workspace is None else Path(workspace)), fills)
+
+
+def model_of(described: DescribedModel, workspace: Path | None = None) -> SavedModel:
+    """Return a model that was never in a file, such as a simulation's output.
+
+    Args:
+        described: what its file would say.
+        workspace: the folder of the plan, for a model of own code.
+    """
+    return SavedModel(described, _module(Path("the model"), described, workspace))
+
+
+def _module(path: Path, described: DescribedModel, workspace: Path | None) -> FlatModel:
+    """Return the model of a file: the architecture that it names, with its weights."""
+    architecture = described.origin.description.architecture
+    try:
+        spec = TypeAdapter[ModelSpec](ModelSpec).validate_python(architecture)
+    except ValidationError as error:
+        first = error.errors()[0]["msg"]
+        raise DataError(
+            f"{path} names no model that can be built: {first}", "give a model of fedfair's"
+        ) from error
+    schema, seed, folder = schema_of(described.origin.description), 0, path.parent
+    if isinstance(spec, str) and is_reference(spec):
+        folder, seed = _checked_workspace(path, described, workspace, spec)
+    widths = {width: dtype for dtype, width in ARRAY_WIDTHS.items()}
+    dtype = widths[described.layout.dtype]
+    module = FlatModel(build_model(spec, schema, seed, dtype, folder), dtype)
+    if module.layout.digest != described.layout.digest:
+        raise DataError(
+            f"{path} holds {described.layout.dimension} values in {len(described.layout.entries)} tensors, its "
+            f"architecture has {module.layout.dimension} in {len(module.layout.entries)}, or of other names",
+            "copy the file again from where it was made",
+        )
+    module.load(described.saved.model.vector)
+    return module
+
+
+def _checked_workspace(
+    path: Path, described: DescribedModel, workspace: Path | None, reference: str
+) -> tuple[Path, int]:
+    """Return the folder of a model's own code and its plan's seed, after checking that they trained it."""
+    if workspace is None:
+        raise DataError(
+            f"{path} holds a model of own code, {reference}, which its file does not contain",
+            "name the workspace that has the plan and the code, with --workspace; that code is run here",
+        )
+    plan = load_plan(workspace / PLAN_FOLDER / PLAN_FILE)
+    found = format_digest(bound(plan, schema_of(described.origin.description), workspace).digest)
+    if found != described.saved.plan_digest:
+        raise DataError(
+            f"{path} was trained by the plan {described.saved.plan_digest or '(not said)'}, the plan and code in "
+            f"{workspace} are {found}",
+            "name the workspace of the run that trained it, unchanged",
+        )
+    return workspace, plan.training.seed
+
+
+def _places_of(table: TextTable | None, rows: Sequence[int]) -> str:
+    """Return in words where some rows are."""
+    if table is None:
+        return f"{GIVEN}, {counted(len(rows), 'row')}"
+    more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
+    shown = ", ".join(str(table.lines[row]) for row in rows[:SHOWN_ROWS])
+    return f"{table.path}, {table.place} {shown}{more}"

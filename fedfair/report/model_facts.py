@@ -1,0 +1,89 @@
+"""A model's file in words: where it comes from, what it takes column by column, and what it returns.
+
+Decides the words alone; the terminal and the model card show the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from pydantic import JsonValue
+
+from fedfair.plan.csv_table import OTHER, OWN
+from fedfair.run.model_description import CategoryColumn, Column, IndicatorColumn, NumberColumn
+from fedfair.run.saved_model import DescribedModel
+
+MAX_VALUES = 12
+"""The most values of a category that are listed."""
+
+_NUMBERS = {"refuse": "refused", "zero": "0"}
+_CATEGORIES = {"refuse": "refused", OTHER: "counts as other", OWN: "a feature of its own"}
+
+
+def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
+    """Return headings and words about a model as a whole."""
+    saved, origin = model.saved, model.origin
+    said = origin.description
+    architecture = said.architecture if isinstance(said.architecture, str) else _words(said.architecture)
+    label = said.label
+    predicted = f"column '{label.column}'" if label.column else "the label of the plan's data"
+    tuned = f"{origin.fine_tuned_at}, on its own records; this is no model of the federation"
+    return (
+        ("federation", origin.federation or "not said"),
+        *((("fine-tuned at", tuned),) if origin.fine_tuned_at else ()),
+        ("plan", saved.plan_digest or "not said"),
+        ("training rounds", str(int(saved.round))),
+        ("architecture", f"{architecture}; {model.layout.dimension} values of {model.layout.dtype.name}"),
+        ("takes", _shape(said.input.shape)),
+        ("scaling", _scaling(model)),
+        ("predicts", f"{predicted}: {', '.join(str(each) for each in label.labels)}"),
+        ("threshold", f"{saved.model.threshold:.6g}"),
+    )
+
+
+def column_facts(model: DescribedModel) -> Iterator[tuple[str, str, str]]:
+    """Yield for each raw column its name, what it may hold, and what becomes of a missing value."""
+    for column in model.origin.description.columns:
+        yield _column(column, model)
+
+
+def _column(column: Column, model: DescribedModel) -> tuple[str, str, str]:
+    match column:
+        case NumberColumn(name=None, features=count):
+            return f"{count} columns", "numbers; the plan does not name them", _number(column, model)
+        case NumberColumn(name=name, range=limits):
+            held = "a number" if limits is None else f"a number from {limits[0]:g} to {limits[1]:g}"
+            return str(name), held, _number(column, model)
+        case CategoryColumn(name=name, values=values, missing=missing):
+            shown = ", ".join(str(value) for value in values[:MAX_VALUES])
+            more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+            return name, f"one of {shown}{more}; any other counts as other", _CATEGORIES[missing]
+        case IndicatorColumn(name=name):
+            return name, "made of another column", ""
+
+
+def _number(column: NumberColumn, model: DescribedModel) -> str:
+    if column.missing != "mean":
+        return _NUMBERS.get(column.missing or "", "as in the plan's data")
+    if model.saved.scaling is not None:
+        return "everybody's mean"
+    by_ranges = model.origin.description.input.by_ranges
+    return "the middle of the range" if by_ranges else "the site's own mean, which is not in the file"
+
+
+def _scaling(model: DescribedModel) -> str:
+    if model.saved.scaling is not None:
+        return f"{len(model.saved.scaling.mean)} numeric columns by everybody's means and deviations, in the file"
+    return "by the declared ranges" if model.origin.description.input.by_ranges else "none"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"{shape[0]} features"
+    return f"images of {' x '.join(str(side) for side in shape)} (channels, height, width)"
+
+
+def _words(architecture: Mapping[str, JsonValue]) -> str:
+    rest = ", ".join(f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name")
+    return f"{architecture['name']}{f' ({rest})' if rest else ''}"

@@ -1,0 +1,281 @@
+"""Simulations from Python: of plans, of arrays by site, and the evaluation of their model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+
+from fedfair.api.simulation import SimulatedFederation, simulate
+from fedfair.data.source import load_federation
+from fedfair.errors import DataError, FedfairError, PlanError
+from fedfair.fairness.worst_group import worst_group_risk
+from fedfair.plan.loading import load_plan
+from fedfair.prediction.saved_model import load_model
+from fedfair.simulation.simulate import simulate as simulate_plan
+from tests.plans import parsed
+
+Array = NDArray[Any]
+SHORT = {"rounds": 20}
+PLAN = """\
+federation: {name: heart, collaborators: [clinic-a, clinic-b]}
+task:
+  data: {csv: {label: outcome, label_values: [well, ill], numeric: [age, dose], train: data/all.csv,
+               collaborator: site}}
+  test_fraction: 0.25
+  standardize: secure
+  model: {name: linear}
+training: {rounds: 10}
+"""
+
+
+def clinics(count: int = 3) -> dict[str, tuple[Array, Array]]:
+    features, labels = load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    parts = np.array_split(order, count)
+    return {f"clinic-{name}": (features[part], labels[part]) for name, part in zip("abcd", parts, strict=False)}
+
+
+@pytest.fixture(scope="module")
+def outcome() -> SimulatedFederation:
+    return simulate(clinics(), task={"test_fraction": 0.2}, training=SHORT)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    draw = np.random.default_rng(1)
+    age, dose = draw.normal(50, 10, 80), draw.normal(size=80)
+    table = pd.DataFrame(
+        {
+            "age": age.round(1),
+            "dose": dose.round(3),
+            "outcome": np.where(age + 8 * dose > 50, "ill", "well"),
+            "site": np.where(np.arange(80) < 50, "clinic-a", "clinic-b"),
+        }
+    )
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "data").mkdir()
+    table.to_csv(tmp_path / "data" / "all.csv", index=False)
+    (tmp_path / "plan" / "plan.yaml").write_text(PLAN)
+    return tmp_path
+
+
+def test_arrays_of_sites_become_a_model_that_predicts(outcome: SimulatedFederation) -> None:
+    features, labels = load_breast_cancer(return_X_y=True)
+    assert outcome.result.setting == "simulation"
+    assert outcome.result.test is not None
+    assert outcome.result.test.n == pytest.approx(0.2 * len(labels), abs=3)
+    model = outcome.model
+    assert model.classes == (0, 1)
+    assert (model.predict(features) == labels).mean() > 0.94
+    assert outcome.plan.federation.collaborators == ("clinic-a", "clinic-b", "clinic-c")
+
+
+def test_an_evaluation_of_more_records_is_that_of_the_predicted_probabilities(
+    outcome: SimulatedFederation,
+) -> None:
+    features, labels = load_breast_cancer(return_X_y=True)
+    chances = outcome.model.predict_proba(features)[np.arange(len(labels)), labels]
+    losses = outcome.record_losses(features, labels)
+    np.testing.assert_allclose(losses, -np.log(chances), atol=1e-9)
+    risks = outcome.evaluate(features, labels, group_sizes=[0.1, 1.0])
+    assert risks.count == len(labels)
+    assert risks.mean == pytest.approx(losses.mean())
+    assert risks.by_group_size[0.1].worst == pytest.approx(worst_group_risk(losses, 0.1))
+
+
+def test_an_evaluation_without_records_is_that_of_the_held_out_ones(outcome: SimulatedFederation) -> None:
+    risks, test = outcome.evaluate(), outcome.result.test
+    assert test is not None
+    assert (risks.count, risks.mean, risks.accuracy) == (test.n, test.mean, test.accuracy)
+    with pytest.raises(DataError, match="features without labels"):
+        outcome.evaluate(np.zeros((1, 30)))
+
+
+def test_a_saved_model_is_the_same_model(outcome: SimulatedFederation, tmp_path: Path) -> None:
+    features, _ = load_breast_cancer(return_X_y=True)
+    outcome.save(tmp_path / "model.safetensors")
+    read = load_model(tmp_path / "model.safetensors")
+    assert np.array_equal(read.predict_proba(features), outcome.model.predict_proba(features))
+
+
+def test_a_plan_runs_wherever_the_program_is_and_is_the_commands_simulation(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    plan = load_plan(workspace / "plan" / "plan.yaml")
+    assert plan.workspace == workspace
+    found, expected = simulate(plan), simulate_plan(plan, workspace)
+    for field in ("plan_digest", "threshold", "train", "test", "objective"):
+        assert getattr(found.result, field) == getattr(expected.result, field), field
+    assert simulate(str(workspace / "plan" / "plan.yaml")).result.test == found.result.test
+    held = load_federation(plan, workspace)
+    features = np.concatenate([site.test.features for site in held.values() if site.test is not None])
+    labels = np.concatenate([site.test.labels for site in held.values() if site.test is not None])
+    again = found.evaluate(features, np.array(["well", "ill"])[labels])
+    assert again.mean == pytest.approx(found.evaluate().mean, abs=1e-12)
+
+
+def test_arrays_by_a_plan_are_the_plans_own_simulation(workspace: Path) -> None:
+    table = pd.read_csv(workspace / "data" / "all.csv")
+    sites = {
+        str(name): (rows[["dose", "age"]], rows["outcome"]) for name, rows in table.groupby("site", sort=False)
+    }
+    plan = workspace / "plan" / "plan.yaml"
+    assert simulate(sites, plan).result.train == simulate(plan).result.train
+
+
+def test_texts_tables_and_tensors_are_taken() -> None:
+    features, labels = load_breast_cancer(return_X_y=True)
+    names = np.array(["malignant", "benign"])[labels]
+    table = pd.DataFrame(features[:, :3], columns=["radius", "texture", "perimeter"])
+    found = simulate(
+        {
+            "a": (table[:300], pd.Series(names[:300], name="diagnosis")),
+            "b": (table[300:], names[300:].astype(object)),
+        },
+        training=SHORT,
+    )
+    assert found.model.columns == ("radius", "texture", "perimeter")
+    assert found.model.classes == ("benign", "malignant")
+    assert set(found.model.predict(table[::-1])) == {"benign", "malignant"}
+    shuffled = table[["texture", "radius", "perimeter"]]
+    assert found.evaluate(shuffled, names).mean == found.evaluate(table, names).mean
+    tensors = simulate({"a": (torch.tensor(features), torch.tensor(labels, dtype=torch.float32))}, training=SHORT)
+    assert tensors.model.classes == (0, 1)
+
+
+def test_images_and_own_test_records_are_taken() -> None:
+    draw = np.random.default_rng(0)
+    images, labels = draw.normal(size=(40, 1, 8, 8)).astype(np.float32), np.arange(40) % 3
+    parts = {"train": (images[:20], labels[:20]), "test": (images[20:], labels[20:])}
+    model = {"model": {"name": "mlp", "hidden": [4]}}
+    found = simulate({"a": parts, "b": (images, labels)}, task=model, training={"rounds": 2})
+    assert found.result.test is not None
+    assert found.result.test.n == 20
+    assert found.model.predict(images).shape == (40,)
+
+
+def test_any_section_of_a_plan_may_be_stated() -> None:
+    found = simulate(
+        clinics(2),
+        objective={"worst_group_size": 0.2, "tradeoff": 0.1},
+        training={"rounds": 3, "algorithm": "fedavg"},
+        secure_aggregation={"mode": "off"},
+        engine="loop",
+    )
+    assert found.plan.objective.worst_group_size == 0.2
+    assert found.result.algorithm == "fedavg"
+
+
+def _changed(change: Callable[[Array, Array], tuple[Any, Any]]) -> dict[str, Any]:
+    sites: dict[str, Any] = clinics()
+    sites["clinic-b"] = change(*sites["clinic-b"])
+    return sites
+
+
+def _with(features: Array, value: float) -> Array:
+    changed = features.copy()
+    changed[5, 2] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("sites", "words"),
+    [
+        ({}, "there are no sites"),
+        ([(1, 2)], "list is neither a plan"),
+        ({7: (np.zeros((2, 2)), [0, 1])}, "7 is no name of a site"),
+        ({"Clinic A": (np.zeros((2, 2)), [0, 1])}, "'Clinic A' is not usable"),
+        (_changed(lambda x, _: x), "clinic-b: the records are ndarray"),
+        (_changed(lambda x, y: (x, y, y)), "clinic-b: the records are tuple of 3"),
+        (_changed(lambda x, y: (x[:, 0], y)), r"clinic-b: the features have shape \(190,\)"),
+        (_changed(lambda x, y: (x, y[:-1])), r"clinic-b: .*shape \(190, 30\) and the labels \(189,\)"),
+        (_changed(lambda x, y: (x, y.reshape(-1, 1))), r"the labels \(190, 1\)"),
+        (_changed(lambda x, y: (x[:0], y[:0])), "clinic-b: there are no records"),
+        (_changed(lambda x, y: (x[:, :0], y)), "clinic-b: the features have no columns"),
+        (
+            _changed(lambda x, y: (x[:, :9], y)),
+            r"clinic-b: a record has shape \(9,\), one of clinic-a has \(30,\)",
+        ),
+        (_changed(lambda x, y: (_with(x, np.nan), y)), "clinic-b: 1 values are NaN .* column 2 of record 5"),
+        (_changed(lambda x, y: (_with(x, -np.inf), y)), "clinic-b: 1 values are NaN or infinite"),
+        (_changed(lambda x, y: (x.astype(str), y)), "clinic-b: the features are of type <U"),
+        (_changed(lambda x, y: (x, y + 0.5)), "clinic-b: a label is 0.5, and labels are classes"),
+        (_changed(lambda x, y: (x, np.where(y > 0, np.nan, 0.0))), "clinic-b: a label is nan"),
+        (_changed(lambda x, y: (x, y.astype(str))), "the labels of clinic-a are numbers and those of clinic-b"),
+        (_changed(lambda x, y: (x, [None] * len(y))), "clinic-b: the labels are of type NoneType"),
+        (_changed(lambda x, y: ([*x.tolist()[:-1], [1.0]], y)), "clinic-b: the features are no array"),
+        (_changed(lambda x, y: {"test": (x, y)}), "clinic-b: there are no training records"),
+        (_changed(lambda x, y: {"train": (x, y), "dev": (x, y)}), "clinic-b: 'dev' is no split"),
+        ({"a": (np.zeros((3, 2)), [1, 1, 1])}, "every label of every site is 1"),
+        (_changed(lambda x, y: (pd.DataFrame(x).astype(object), y)), "clinic-b: column '0' is of type object"),
+    ],
+)
+def test_records_that_are_none_are_refused_in_one_sentence(sites: Any, words: str) -> None:  # noqa: ANN401
+    with pytest.raises(FedfairError, match=words) as fault:
+        simulate(sites)
+    assert "\n" not in fault.value.message
+
+
+def test_labels_beyond_the_stated_classes_are_refused() -> None:
+    with pytest.raises(DataError, match="clinic-a: labels of no class: 2; there are 2 classes"):
+        simulate({"clinic-a": (np.zeros((3, 2)), [0, 1, 2])}, task={"classes": 2})
+    found = simulate(clinics(), training=SHORT, task={"classes": 3})
+    assert found.model.classes == (0, 1, 2)
+
+
+def test_columns_with_other_names_are_refused() -> None:
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["age", "dose"])
+    labels = np.arange(20) % 2
+    with pytest.raises(DataError, match="b: column 1 is 'weight', that of a is 'dose'"):
+        simulate({"a": (table, labels), "b": (table.rename(columns={"dose": "weight"}), labels)})
+    found = simulate({"a": (table, labels)}, training=SHORT)
+    with pytest.raises(DataError, match="there is no column 'dose'"):
+        found.evaluate(table.rename(columns={"dose": "weight"}), labels)
+    with pytest.raises(DataError, match=r"a record has shape \(1,\), the model takes \(2,\)"):
+        found.evaluate(table[["age"]].to_numpy(), labels)
+    with pytest.raises(DataError, match="labels of no class: 7, 8"):
+        found.evaluate(table, labels + 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"training": {"round": 3}}, r"simulate: training\.round.*rounds"),
+        ({"trainin": {"rounds": 3}}, "'trainin' is no section of a plan"),
+        ({"objective": 0.3}, "objective is 0.3, not a section"),
+        ({"objective": {"worst_group_size": 2.0}}, r"objective\.worst_group_size: must be <= 1"),
+        ({"task": {"data": "digits"}}, "data is stated, and the arrays say it already"),
+        ({"plan": parsed()}, "the plan and the arrays do not name the same sites"),
+        ({"plan": 7}, "int is neither a plan"),
+        ({"plan": parsed(), "training": {"rounds": 3}}, "both a plan and training are given"),
+        ({"task": {"input_shape": [7]}}, r"task.input_shape: is \[7\]"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        simulate(clinics(2), **settings)
+
+
+def test_what_a_plan_states_is_not_stated_twice() -> None:
+    with pytest.raises(PlanError, match="training is given beside a plan"):
+        simulate(parsed(), training=SHORT)
+    with pytest.raises(PlanError, match=r"nowhere\.yaml"):
+        simulate("nowhere.yaml")
+    with pytest.raises(PlanError, match="int is neither a plan"):
+        simulate(3)  # type: ignore[arg-type]
+
+
+def test_progress_is_told_after_every_sum() -> None:
+    told = []
+    simulate(clinics(2), training={"rounds": 4}, on_progress=told.append)
+    assert len(told) >= 4
