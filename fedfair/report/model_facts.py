@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from fedfair.plan.csv_table import OTHER, OWN
-from fedfair.run.model_description import CategoryColumn, Column, IndicatorColumn, NumberColumn
+from fedfair.plan.sources import AcsEmploymentSource, DataSource, EicuSource
+from fedfair.run.model_description import CategoryColumn, Column, IndicatorColumn, NumberColumn, source_of
 from fedfair.run.saved_model import DescribedModel
 
 MAX_VALUES = 12
@@ -64,12 +65,23 @@ def _column(column: Column, model: DescribedModel) -> tuple[str, str, str]:
 
 
 def _number(column: NumberColumn, model: DescribedModel) -> str:
-    if column.missing != "mean":
-        return _NUMBERS.get(column.missing or "", "as in the plan's data")
+    policy = column.missing or _policy(source_of(model.origin.description))
+    if policy != "mean":
+        return _NUMBERS[policy]
     if model.saved.scaling is not None:
         return "everybody's mean"
     by_ranges = model.origin.description.input.by_ranges
     return "the middle of the range" if by_ranges else "the site's own mean, which is not in the file"
+
+
+def _policy(source: DataSource) -> str:
+    """Return what a source does with a missing number of which the plan says nothing."""
+    match source:
+        case AcsEmploymentSource():
+            return "zero"
+        case EicuSource():
+            return "mean"
+    return "refuse"
 
 
 def _scaling(model: DescribedModel) -> str:
