@@ -129,6 +129,18 @@ def read_pair(where: str, pair: object) -> RawRecords:
     return RawRecords(where, features, labels, names, name if isinstance(name, str) else None)
 
 
+def read_labels(where: str, answers: object) -> RawRecords:
+    """Return labels alone, of records without features here.
+
+    Raises:
+        DataError: they are neither whole numbers nor texts, one for each record.
+    """
+    labels = _labels(where, answers)
+    if labels.ndim != 1 or not len(labels):
+        raise DataError(f"{where}: the labels have shape {labels.shape}", "give one label for each record")
+    return RawRecords(where, np.zeros((len(labels), 0)), labels, None, None)
+
+
 def check_alike(parts: Sequence[RawRecords]) -> None:
     """Refuse records of several sites that have other features than the first.
 

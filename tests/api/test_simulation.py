@@ -303,3 +303,18 @@ def test_labels_may_be_categories_truths_or_any_whole_numbers() -> None:
         found = simulate({"a": (features, labels)}, training=SHORT)
         assert found.model.classes == classes
         assert set(found.model.predict(features)) <= set(classes)
+
+
+def test_raw_columns_of_a_plan_with_categories_are_evaluated_as_in_training(workspace: Path) -> None:
+    table = pd.read_csv(workspace / "data" / "all.csv")
+    table["ward"] = np.where(np.arange(80) % 3 == 0, "east", "west")
+    table.loc[5, "ward"] = "north"
+    table.to_csv(workspace / "data" / "all.csv", index=False)
+    plan = PLAN.replace("numeric: [age, dose]", "numeric: [age, dose], categorical: {ward: [east, west]}")
+    (workspace / "plan" / "plan.yaml").write_text(plan.replace("test_fraction: 0.25", "test_fraction: 0.0"))
+    found = simulate(workspace / "plan" / "plan.yaml")
+    risks = found.evaluate(table.drop(columns=["outcome", "site"]), table["outcome"])
+    assert risks.mean == pytest.approx(found.evaluate().mean, abs=1e-12)
+    assert risks.accuracy == found.evaluate().accuracy
+    with pytest.raises(DataError, match="labels of no class: 'dead'"):
+        found.evaluate(table[["age", "dose", "ward"]][:1], ["dead"])
