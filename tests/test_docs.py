@@ -16,7 +16,7 @@ from tests import browser
 from tests.conftest import REPOSITORY
 
 START, HOW_TO, ARCHITECTURE = "index.html", "how-to/own-data.html", "develop/architecture.html"
-REFERENCE = "reference/python/fedfair.plan.html"
+REFERENCE, NOTEBOOK = "reference/python/fedfair.plan.html", "notebooks/csv-to-federation.html"
 
 
 @pytest.mark.parametrize("page", [*WHOLE, *BLOCKS])
@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_site_builds_strictly_and_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
-    assert {START, HOW_TO, ARCHITECTURE, REFERENCE} <= {page.relative_to(site).as_posix() for page in pages}
+    assert {START, HOW_TO, ARCHITECTURE, REFERENCE, NOTEBOOK} <= {page.relative_to(site).as_posix() for page in pages}
     foreign = {
         f"{page.relative_to(site)}: {address}"
         for page in pages
@@ -85,7 +85,7 @@ def test_the_pages_of_the_site_ask_nobody_else_and_fit_a_phone(site: Path, tmp_p
     program = browser.installed()
     assert program is not None
     with browser.started(program, tmp_path) as running:
-        for page in (START, HOW_TO, ARCHITECTURE, REFERENCE):
+        for page in (START, HOW_TO, ARCHITECTURE, REFERENCE, NOTEBOOK):
             seen = running.look((site / page).as_uri())
             assert [one for one in seen.requests if not one.startswith((site.as_uri(), "data:", "blob:"))] == []
             assert seen.widest <= browser.PHONE_WIDTH, page

@@ -17,7 +17,7 @@ import torch
 
 from fedfair.api.arrays import ArrayFederation, federation_of
 from fedfair.data.dataset import Splits
-from fedfair.data.in_memory import LabelCoding, SiteArrays, dataset_of, read_pair
+from fedfair.data.in_memory import LabelCoding, SiteArrays, dataset_of, read_labels, read_pair
 from fedfair.data.ranges import scaled_by_ranges
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError, PlanError
@@ -89,7 +89,8 @@ class SimulatedFederation:
         Args:
             features: array (n, columns) or (n, channels, height, width), or a DataFrame with the model's columns,
                 as numbers in their own units; the scaling is applied here. None for the records that the
-                simulation held out, or trained on where it held out none.
+                simulation held out, or trained on where it held out none. Where the plan's table has categories, a
+                DataFrame with the raw columns, as they stand in the files.
             labels: (n,), with the values that the training labels had.
             group_sizes: shares above 0 to 1; None takes the plan's.
 
@@ -128,6 +129,16 @@ class SimulatedFederation:
     def _schema(self) -> FeatureSchema:
         return self._federation.schema
 
+    def _losses_of_table(self, table: Any, labels: object, label: str) -> Losses:
+        """Return the losses on raw columns, which are read as in training: categories, missing values and all."""
+        model, answers = self.model, read_labels("evaluate", labels)
+        numbers = self._federation.coding.numbers(answers)
+        columns = {str(name): table[name] for name in table.columns if name != label}
+        values = model.losses({**columns, label: answers.labels})
+        places = {value: place for place, value in enumerate(model.classes)}
+        predicted = np.array([places[value] for value in model.predict(columns).tolist()], np.int64)
+        return Losses(values, numbers, predicted)
+
     def _held_out(self) -> Losses:
         found = list(self._simulated.losses.values())
         split = "test" if any("test" in site for site in found) else "train"
@@ -138,6 +149,9 @@ class SimulatedFederation:
     def _losses(self, features: object, labels: object) -> Losses:
         if labels is None:
             raise DataError("there are features without labels, and a loss needs both", "give evaluate(X, y)")
+        data = self.plan.task.data
+        if isinstance(data, CsvSource) and data.csv.categorical and hasattr(features, "columns"):
+            return self._losses_of_table(features, labels, data.csv.label)
         schema = self._schema
         splits = Splits(dataset_of(read_pair("evaluate", (features, labels)), self._federation.coding, schema))
         plan, scaling = without_noise(self.plan), self._simulated.scaling

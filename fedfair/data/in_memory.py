@@ -129,6 +129,18 @@ def read_pair(where: str, pair: object) -> RawRecords:
     return RawRecords(where, features, labels, names, name if isinstance(name, str) else None)
 
 
+def read_labels(where: str, answers: object) -> RawRecords:
+    """Return labels alone, of records without features here.
+
+    Raises:
+        DataError: they are neither whole numbers nor texts, one for each record.
+    """
+    labels = _labels(where, answers)
+    if labels.ndim != 1 or not len(labels):
+        raise DataError(f"{where}: the labels have shape {labels.shape}", "give one label for each record")
+    return RawRecords(where, np.zeros((len(labels), 0)), labels, None, None)
+
+
 def check_alike(parts: Sequence[RawRecords]) -> None:
     """Refuse records of several sites that have other features than the first.
 
@@ -214,11 +226,14 @@ def _features(where: str, given: object, names: tuple[str, ...] | None) -> NDArr
         raise DataError(f"{where}: the features are a sparse matrix", "give them dense: X.toarray()")
     if names is not None and hasattr(given, "dtypes"):
         for name, kind in zip(names, cast("Any", given).dtypes, strict=True):
-            if getattr(kind, "kind", "O") not in "fiub":
+            if getattr(kind, "kind", "f") not in "fiub":
                 raise DataError(
                     f"{where}: column {name!r} is of type {kind}, not of numbers",
                     "encode it first, such as by pandas.get_dummies; or describe a CSV file in a plan",
                 )
+    if names is not None and hasattr(given, "isna"):
+        # A table of pandas: its own missing values become NaN, which is told with its place.
+        given = cast("Any", given).to_numpy(dtype=np.float64, na_value=np.nan)
     values = _array(where, "features", given)
     if values.dtype.kind not in "fiub":
         raise DataError(
@@ -242,6 +257,8 @@ def _labels(where: str, given: object) -> NDArray[np.generic]:
         return values.astype(np.int64)
     if values.dtype.kind == "O":
         kinds = sorted({type(value).__name__ for value in values.ravel()})
+        if values.size and {"int", "bool"}.issuperset(kinds):
+            return values.astype(np.int64)
         if kinds != ["str"]:
             raise DataError(
                 f"{where}: the labels are of type {', '.join(kinds[:SHOWN])}",

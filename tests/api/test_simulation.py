@@ -279,3 +279,42 @@ def test_progress_is_told_after_every_sum() -> None:
     told = []
     simulate(clinics(2), training={"rounds": 4}, on_progress=told.append)
     assert len(told) >= 4
+
+
+def test_nullable_columns_of_pandas_are_taken_and_their_missing_values_are_told() -> None:
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.normal(size=(40, 2)), columns=["age", "dose"]).astype("Float64")
+    labels = pd.Series(np.arange(40) % 2).astype("Int64")
+    assert simulate({"a": (table, labels)}, training=SHORT).model.classes == (0, 1)
+    table.iloc[3, 1] = pd.NA
+    with pytest.raises(DataError, match="a: 1 values are NaN or infinite, the first is 'dose' of record 3"):
+        simulate({"a": (table, labels)})
+
+
+def test_labels_may_be_categories_truths_or_any_whole_numbers() -> None:
+    features = np.random.default_rng(0).normal(size=(40, 2))
+    turns = np.arange(40) % 2
+    for labels, classes in (
+        (pd.Categorical(np.where(turns, "ill", "well")), ("ill", "well")),
+        (turns == 1, (0, 1)),
+        (turns * 2 - 1, (-1, 1)),
+        (turns + 0.0, (0, 1)),
+    ):
+        found = simulate({"a": (features, labels)}, training=SHORT)
+        assert found.model.classes == classes
+        assert set(found.model.predict(features)) <= set(classes)
+
+
+def test_raw_columns_of_a_plan_with_categories_are_evaluated_as_in_training(workspace: Path) -> None:
+    table = pd.read_csv(workspace / "data" / "all.csv")
+    table["ward"] = np.where(np.arange(80) % 3 == 0, "east", "west")
+    table.loc[5, "ward"] = "north"
+    table.to_csv(workspace / "data" / "all.csv", index=False)
+    plan = PLAN.replace("numeric: [age, dose]", "numeric: [age, dose], categorical: {ward: [east, west]}")
+    (workspace / "plan" / "plan.yaml").write_text(plan.replace("test_fraction: 0.25", "test_fraction: 0.0"))
+    found = simulate(workspace / "plan" / "plan.yaml")
+    risks = found.evaluate(table.drop(columns=["outcome", "site"]), table["outcome"])
+    assert risks.mean == pytest.approx(found.evaluate().mean, abs=1e-12)
+    assert risks.accuracy == found.evaluate().accuracy
+    with pytest.raises(DataError, match="labels of no class: 'dead'"):
+        found.evaluate(table[["age", "dose", "ward"]][:1], ["dead"])
